@@ -1,0 +1,154 @@
+import { existsSync } from 'node:fs'
+import { type Cached, listCached } from '../lib/cache.ts'
+import { shown, ValueError } from '../lib/errors.ts'
+import { type Host, warn } from '../lib/invoke.ts'
+import type { Json, NetworkList } from '../lib/netconf.ts'
+import { addNetwork, checkNetwork, delNetwork, gcNetwork, type RuntimeConf, statusNetwork } from '../lib/runtime.ts'
+import { suggestion } from '../lib/shape.ts'
+import { compare } from '../lib/versions.ts'
+import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
+import { print, table } from './output.ts'
+import { attachmentOf, hostOf, networkOf, validOf } from './target.ts'
+
+/** What a verb has to say: to a person, and to a program. */
+interface Said {
+  readonly text: string
+  readonly json: unknown
+}
+interface Verb {
+  readonly words: string
+  readonly about: string
+  readonly options: readonly OptionName[]
+  run(given: Given, network: string, netns: string | undefined): Promise<Said>
+}
+const where: readonly OptionName[] = ['conf-dir', 'bin-dir', 'cache-dir', 'timeout', 'json', 'help']
+const who: readonly OptionName[] = ['ifname', 'container-id', 'cap-args', 'port-mapping', 'args']
+const verbs: Readonly<Record<string, Verb>> = {
+  add: { words: 'NETWORK NETNS', about: 'attach a network namespace to a network', options: [...who, ...where], run: add },
+  check: { words: 'NETWORK NETNS', about: 'see whether an attachment is still as it was made', options: [...who, ...where], run: check },
+  del: { words: 'NETWORK [NETNS]', about: 'detach; without NETNS by --container-id', options: [...who, ...where], run: del },
+  gc: { words: 'NETWORK', about: 'remove what is left of attachments that are not in use any more', options: ['valid', 'valid-file', 'all', 'dry-run', ...where], run: gc },
+  status: { words: 'NETWORK', about: 'see whether the network can take attachments', options: where, run: status },
+  list: { words: '[NETWORK]', about: 'show the attachments that are remembered', options: ['cache-dir', 'json', 'help'], run: list },
+}
+
+/** Runs `plumb cni ARGV` and gives the exit status. Throws ValueError for a wrong command line or configuration, CniError for what a plugin said. */
+export async function run(argv: readonly string[]): Promise<number> {
+  const [name = '--help', ...rest] = argv
+  if (/^(--help|-h|help)$/.test(name)) {
+    print(help())
+    return argv.length === 0 ? 2 : 0
+  }
+  const verb = Object.hasOwn(verbs, name) ? verbs[name] : undefined
+  if (!verb) throw new ValueError(`plumb cni has no command ${shown(name)}${suggestion(name, new Map(Object.keys(verbs).map((one) => [one, one])))}; see plumb cni --help`)
+  const given = readOptions(rest, verb.options, `plumb cni ${name}`)
+  if (given.values.help) {
+    print(helpOf(name, verb))
+    return 0
+  }
+  const [network, netns] = given.words
+  // cnitool wants a NETNS for gc and status too, and does not use it; so one is no mistake.
+  if (given.words.length > 2 || (network === undefined && name !== 'list')) throw new ValueError(`plumb cni ${name} wants ${verb.words}, not ${shown(given.words.join(' '))}; see plumb cni ${name} --help`)
+  const { text, json } = await verb.run(given, network ?? '', netns)
+  print(given.values.json ? JSON.stringify(json, null, 4) : text)
+  return 0
+}
+
+async function add(given: Given, network: string, netns: string | undefined): Promise<Said> {
+  const list = networkOf(given, network)
+  const at = attachmentOf(given, list.name, netns)
+  const host = hostOf(given)
+  mustExist(at.netns)
+  warnUnused(list, at, host)
+  const result = await addNetwork(list, at, host)
+  return { text: `attached ${at.netns} to ${list.name} as ${at.ifname}: ${addressesOf(result).join(', ') || 'no address'} (container ${at.containerId})`, json: result }
+}
+
+async function check(given: Given, network: string, netns: string | undefined): Promise<Said> {
+  const list = networkOf(given, network)
+  const at = attachmentOf(given, list.name, netns)
+  mustExist(at.netns)
+  await checkNetwork(list, at, hostOf(given))
+  const said = list.disableCheck ? 'was not checked: the network says disableCheck' : 'is as it should be'
+  return { text: `${at.ifname} of ${at.containerId} on ${list.name} ${said}`, json: { checked: !list.disableCheck } }
+}
+
+async function del(given: Given, network: string, netns: string | undefined): Promise<Said> {
+  const name = network === '-' ? networkOf(given, '-').name : network
+  const at = attachmentOf(given, name, netns)
+  await delNetwork(networkOf(given, name, at.cached), at, hostOf(given))
+  return { text: `detached ${at.ifname} of ${at.containerId} from ${name}`, json: { network: name, containerId: at.containerId, ifname: at.ifname } }
+}
+
+async function gc(given: Given, network: string): Promise<Said> {
+  const list = networkOf(given, network)
+  const valid = validOf(given)
+  const dryRun = given.values['dry-run'] ?? false
+  const removed = (await gcNetwork(list, valid, hostOf(given), { dryRun })).map(rowOf)
+  const verb = dryRun ? 'would remove' : 'removed'
+  const forwarded = compare(list.cniVersion, '1.1.0') < 0 ? `; ${list.name} is CNI ${list.cniVersion}, which has no GC for plugins` : `; ${dryRun ? 'its plugins would be' : 'its plugins were'} told that ${valid.length} are in use`
+  const fact = list.disableGC ? `nothing done: ${list.name} says disableGC` : `${verb} ${removed.length} of ${list.name} that ${removed.length === 1 ? 'is' : 'are'} not in use${forwarded}`
+  return { text: [fact, ...removed.map(({ containerId, ifname, addresses }) => `  ${containerId}:${ifname}  ${addresses.join(', ')}`.trimEnd())].join('\n'), json: { dryRun, removed } }
+}
+
+async function status(given: Given, network: string): Promise<Said> {
+  const list = networkOf(given, network)
+  await statusNetwork(list, hostOf(given))
+  const asked = compare(list.cniVersion, '1.1.0') >= 0
+  return { text: asked ? `${list.name} is ready` : `${list.name} is CNI ${list.cniVersion}, which has no STATUS: its plugins were not asked`, json: { asked } }
+}
+
+async function list({ values }: Given, network: string): Promise<Said> {
+  const dir = values['cache-dir'] ?? '/var/lib/cni'
+  const { entries, unreadable } = listCached(dir)
+  const rows = entries.filter((one) => network === '' || one.network === network).map(rowOf)
+  const lines = rows.map((row) => [row.network, row.containerId, row.ifname, row.addresses.join(', ') || '-', row.netns + (row.netns === '' || existsSync(row.netns) ? '' : ' (gone)')])
+  const torn = unreadable.map((name) => `unreadable: ${dir}/results/${name}`)
+  const text = rows.length === 0 ? `no attachment${network && ` of ${network}`} in ${dir}/results` : table(['NETWORK', 'CONTAINER', 'IFNAME', 'ADDRESSES', 'NETNS'], lines)
+  return { text: [text, ...torn].join('\n'), json: rows }
+}
+
+function rowOf({ network, containerId, ifname, netns, result }: Cached) {
+  return { network, containerId, ifname, netns, addresses: addressesOf(result) }
+}
+
+// Of any version: `ips` from 0.3.0, before that one per family.
+function addressesOf(result: Json | undefined): string[] {
+  const { ips, ip4, ip6 } = (result ?? {}) as { ips?: { address: string }[]; ip4?: { ip: string }; ip6?: { ip: string } }
+  return [...(Array.isArray(ips) ? ips.map(({ address }) => address) : []), ...[ip4, ip6].flatMap((one) => one?.ip ?? [])]
+}
+
+function mustExist(netns: string): void {
+  if (!existsSync(netns)) throw new ValueError(`Cannot open the network namespace ${shown(netns)}: it does not exist; ip netns list shows what does`)
+}
+
+function warnUnused(list: NetworkList, at: RuntimeConf, host: Host): void {
+  for (const name of Object.keys(at.capabilityArgs ?? {})) {
+    if (!list.plugins.some(({ capabilities }) => capabilities.includes(name))) warn(host, `no plugin of ${list.name} declares the capability ${name}: it is not used`)
+  }
+}
+
+function help(): string {
+  return `usage: plumb cni COMMAND …: what a container runtime does with CNI plugins
+
+${table(
+  [],
+  Object.entries(verbs).map(([name, { words, about }]) => [`  ${name} ${words}`, about]),
+)}
+
+NETWORK is the name of a network configured in /etc/cni/net.d; - is the first one there, the
+node's default. NETNS is a name that ip netns knows, or a path. Attachments are remembered where
+libcni remembers them, and cnitool's can be taken over, and the other way round.
+
+exit status: 0 done
+             1 a plugin failed: its code, message and details are on stderr
+             2 the command line or a configuration is wrong, nothing was run`
+}
+
+function helpOf(name: string, { words, about, options }: Verb): string {
+  return `usage: plumb cni ${name} ${words} [options]: ${about}
+
+${describeOptions(options)}
+
+exit status: 0 done, 1 a plugin failed (code, message, details on stderr), 2 nothing was run`
+}

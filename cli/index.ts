@@ -1,0 +1,50 @@
+import { ValueError } from '../lib/errors.ts'
+import { suggestion } from '../lib/shape.ts'
+import { version } from '../package.json'
+import { fail, print, table } from './output.ts'
+
+interface Command {
+  readonly about: string
+  /** Loaded when it is asked for: no command pays for another one's libraries. */
+  load(): Promise<{ run(argv: readonly string[]): Promise<number> }>
+}
+const commands: Readonly<Record<string, Command>> = {
+  cni: { about: 'attach a network namespace to a network and detach it, as a container runtime does', load: () => import('./cni.ts') },
+}
+
+/** Runs `plumb ARGV` and gives the exit status: 0 done, 1 something failed, 2 the command line or a configuration is wrong. Never throws. */
+export async function main(argv: string[]): Promise<number> {
+  const [name = '--help', ...rest] = argv
+  try {
+    if (/^(--help|-h|help)$/.test(name)) {
+      print(help())
+      return argv.length === 0 ? 2 : 0
+    }
+    if (/^(--version|-V|version)$/.test(name)) {
+      print(`plumb ${version}`)
+      return 0
+    }
+    const command = Object.hasOwn(commands, name) ? commands[name] : undefined
+    if (!command) throw new ValueError(`plumb has no command "${name}"${suggestion(name, new Map(Object.keys(commands).map((one) => [one, one])))}; see plumb --help`)
+    const { run } = await command.load()
+    return await run(rest)
+  } catch (cause) {
+    return fail(cause, rest.includes('--json'))
+  }
+}
+
+function help(): string {
+  return `plumb ${version}: network for containers
+
+usage: plumb COMMAND …
+
+${table(
+  [],
+  Object.entries(commands).map(([name, { about }]) => [`  ${name}`, about]),
+)}
+
+plumb COMMAND --help tells more. Linked under the name of a plugin (bridge, host-local, …)
+the same executable is that CNI plugin.
+
+exit status: 0 done, 1 something failed, 2 the command line or a configuration is wrong`
+}

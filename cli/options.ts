@@ -1,0 +1,62 @@
+import { parseArgs } from 'node:util'
+import { ValueError } from '../lib/errors.ts'
+import { suggestion } from '../lib/shape.ts'
+import { table } from './output.ts'
+
+interface Option {
+  readonly type: 'string' | 'boolean'
+  readonly short?: string
+  readonly multiple?: true
+  /** What stands for the value in help. */
+  readonly value?: string
+  readonly about: string
+}
+/** The options of `plumb cni`; each verb takes some of them. Where an environment variable is named, it is read when the option is not given: cnitool's. */
+const options = {
+  ifname: { type: 'string', short: 'i', value: 'NAME', about: 'interface name in the container (CNI_IFNAME, else eth0)' },
+  'container-id': { type: 'string', value: 'ID', about: 'container id (else made from the path of NETNS as cnitool makes it)' },
+  'cap-args': { type: 'string', value: 'JSON', about: 'capability arguments, such as {"ips":["10.1.0.9/24"]} (CAP_ARGS)' },
+  'port-mapping': { type: 'string', multiple: true, value: '[IP:]HOST:CONTAINER[/PROTO]', about: 'publish a port: 8080:80/tcp; may be repeated' },
+  args: { type: 'string', value: 'K=V;…', about: 'arguments for every plugin (CNI_ARGS)' },
+  valid: { type: 'string', multiple: true, value: 'ID:IFNAME', about: 'an attachment that is in use; may be repeated' },
+  'valid-file': { type: 'string', value: 'FILE', about: 'the same from a file, one per line, or a JSON list of {containerID, ifname}; - is stdin' },
+  all: { type: 'boolean', about: 'no attachment is in use: every address and rule of the network goes, whatever runtime made it' },
+  'dry-run': { type: 'boolean', about: 'only say what would be removed' },
+  'conf-dir': { type: 'string', value: 'DIR', about: 'where networks are configured (NETCONFPATH, else /etc/cni/net.d)' },
+  'bin-dir': { type: 'string', multiple: true, value: 'DIR[:DIR…]', about: 'where plugins are; may be repeated (CNI_PATH, else /opt/cni/bin)' },
+  'cache-dir': { type: 'string', value: 'DIR', about: 'where attachments are remembered, in DIR/results (/var/lib/cni)' },
+  timeout: { type: 'string', value: 'SECONDS', about: 'for each plugin call (120)' },
+  json: { type: 'boolean', about: 'answer with JSON, errors too' },
+  help: { type: 'boolean', short: 'h', about: 'this text' },
+} as const satisfies Record<string, Option>
+
+/** The name of an option, without its dashes. */
+export type OptionName = keyof typeof options
+/** The options given, by name, and the words that are none. */
+export interface Given {
+  readonly values: { readonly [K in OptionName]?: (typeof options)[K] extends { multiple: true } ? string[] : (typeof options)[K]['type'] extends 'boolean' ? boolean : string }
+  readonly words: readonly string[]
+}
+
+/** Takes a command line apart. Throws ValueError for an option that the verb does not have, with the nearest one, and the place of the help. */
+export function readOptions(argv: readonly string[], names: readonly OptionName[], command: string): Given {
+  const config = Object.fromEntries(names.map((name) => [name, options[name]])) as Record<string, Option>
+  try {
+    const { values, positionals } = parseArgs({ args: [...argv], options: config, allowPositionals: true })
+    return { values: values as Given['values'], words: positionals }
+  } catch (cause) {
+    const { code, message } = cause as NodeJS.ErrnoException
+    const [, name = ''] = /'-{1,2}([^' ]*)/.exec(message) ?? []
+    const text = code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION' ? `${command} has no option --${name}${suggestion(name, new Map(names.map((one) => [one, `--${one}`])))}` : message.replace(/\.? *$/, '').replace(/\n.*/s, '')
+    throw new ValueError(`${text}; see ${command} --help`, { cause })
+  }
+}
+
+/** The options of a verb as lines of help. */
+export function describeOptions(names: readonly OptionName[]): string {
+  const rows = names.map((name): string[] => {
+    const { short, value, about }: Option = options[name]
+    return [`  ${short ? `-${short}, ` : '    '}--${name}${value ? ` ${value}` : ''}`, about]
+  })
+  return table([], rows)
+}

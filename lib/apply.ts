@@ -1,0 +1,120 @@
+import { ExecError } from './errors.ts'
+import { BLIND, failures, rows, SHOWING } from './iproute.ts'
+import { handler } from './kinds/index.ts'
+import { amongOthers } from './masquerade.ts'
+import { inside } from './netns.ts'
+import type { Run, Seen } from './plugin.ts'
+import ruleset from './ruleset.nft' with { type: 'text' }
+import type { Element, Handler, Line, Netns, Plan, Resource } from './state.ts'
+import { readSysctl, writeSysctl } from './sysctls.ts'
+
+/** What came of a plan: the rows that asking lines printed, and what was already as the plan wanted it. */
+export interface Applied {
+  readonly seen: readonly Seen[]
+  readonly already: readonly Resource[]
+}
+/** One process to start, or one run of file writes: a namespace, a tool, and for each line the resource it is for. */
+export interface Batch {
+  readonly ns: Netns
+  readonly tool: Handler<Resource>['tool']
+  readonly steps: readonly Step[]
+}
+interface Step {
+  readonly resource: Resource
+  readonly line: Line
+}
+
+/** A tool refused a line: which resource it was for. `exists` says that an exclusive creation met something that is there already. */
+export class ApplyError extends ExecError {
+  override name = 'ApplyError'
+  readonly resource: Resource
+  readonly exists: boolean
+  /** What the lines before it showed. */
+  readonly seen: readonly Seen[]
+  constructor(batch: Batch, step: Step, said: string, seen: readonly Seen[]) {
+    super([batch.tool, ...(batch.ns === 'host' ? [] : ['in', batch.ns])], step.line.text, said)
+    this.resource = step.resource
+    this.seen = seen
+    this.exists = /File exists/.test(said) && step.resource.kind === 'link'
+  }
+}
+
+const NFT = ['nft', '-f', '-']
+
+/** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. Throws ApplyError for the first line that failed. */
+export async function apply(plan: Plan, run: Run): Promise<Applied> {
+  const seen: Seen[] = []
+  const already: Resource[] = []
+  const all = batches(plan)
+  for (const { tool, ns } of all.slice(1)) if (tool === 'nft') run.prepare?.(NFT, ns)
+  for (const batch of all) {
+    const done = batch.tool === 'file' ? files(batch) : batch.tool === 'nft' ? await nft(batch, run) : await lines(batch, run)
+    seen.push(...done.seen)
+    already.push(...done.already)
+  }
+  return { seen, already }
+}
+
+/** A plan as processes, in order: the host's links before what is in pods, in a pod sysctls before addresses, what is removed before what is made, nft last. Pure. */
+export function batches({ put, drop }: Plan): Batch[] {
+  const steps = [...drop.map((resource) => ({ resource, lines: handler(resource.kind).drop(resource) })), ...put.map((resource) => ({ resource, lines: handler(resource.kind).put(resource) }))].flatMap(({ resource, lines }) =>
+    lines.map((line) => ({ resource, line })),
+  )
+  const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
+  const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'file', 'bridge'] as const) : (['file', 'ip', 'bridge'] as const)).map((tool) => ({ ns, tool })))
+  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const }))].map((at) => ({ ...at, steps: steps.filter(({ resource }) => resource.ns === at.ns && handler(resource.kind).tool === at.tool) })).filter((batch) => batch.steps.length > 0)
+}
+
+// Without -force: what follows a line that failed is never tried. After a failure that only says "it is so already", a further process does the rest.
+async function lines(batch: Batch, run: Run): Promise<Applied> {
+  const { ns, tool } = batch
+  const seen: Seen[] = []
+  const already: Resource[] = []
+  for (let rest = batch.steps; rest.length > 0; ) {
+    const argv = [tool, ...(rest.some(({ line }) => line.asks) ? SHOWING : BLIND).slice(1)]
+    const { status, stdout, stderr } = await run(argv, `${rest.map(({ line }) => line.text).join('\n')}\n`, ns)
+    const [failed] = failures(stderr).byLine
+    const [number, said] = failed ?? [rest.length + 1, '']
+    const asked = rest.slice(0, number - 1).filter(({ line }) => line.asks)
+    for (const [i, answer] of rows(stdout).entries()) seen.push(...answer.map((row) => ({ resource: asked[i]?.resource as Resource, row })))
+    if (status === 0) break
+    const step = rest[number - 1]
+    // A value that the tool cannot parse ends it without naming the line.
+    if (!failed || !step) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
+    if (!step.line.unless?.test(said)) throw new ApplyError(batch, step, said, seen)
+    already.push(step.resource)
+    rest = [...(step.line.otherwise ?? []).map((line) => ({ resource: step.resource, line })), ...rest.slice(number)]
+  }
+  return { seen, already }
+}
+
+function files({ ns, steps }: Batch): Applied {
+  inside(ns, () => {
+    for (const { resource } of steps) {
+      if (resource.kind !== 'sysctl' || readSysctl(resource.name) === resource.value) continue
+      const done = writeSysctl(resource.name, resource.value)
+      if (!done && !resource.optional) throw new ExecError(['sysctl', '-w', `net/${resource.name}=${resource.value}`], undefined, 'this kernel has no such setting')
+    }
+  })
+  return { seen: [], already: [] }
+}
+
+const MARK = `ruleset_${Bun.hash(ruleset).toString(16)}`
+
+async function nft({ ns, steps }: Batch, run: Run): Promise<Applied> {
+  // The mark's set is part of the loaded rules and named after their text: another version's rules fail here too, and are replaced.
+  const mark = `add element inet plumb ${MARK} { 1 }`
+  const load = (lines: readonly string[], before: readonly string[] = []) => run(NFT, `${[...before, mark, ...lines].join('\n')}\n`, ns)
+  const wanted = steps.map(({ line }) => line.text)
+  let { status, stderr } = await load(wanted)
+  if (status !== 0 && /No such file or directory/.test(stderr)) ({ status, stderr } = await load(wanted, [ruleset, `add set inet plumb ${MARK} { type mark; }`]))
+  if (status !== 0 && /overlaps|File exists/.test(stderr))
+    ({ status, stderr } = await load(
+      await amongOthers(
+        steps.map(({ resource }) => resource as Element),
+        run,
+      ),
+    ))
+  if (status !== 0) throw new ExecError(NFT, wanted.join('; '), stderr.split('\n', 1)[0] || `ended with status ${status}`)
+  return { seen: [], already: [] }
+}

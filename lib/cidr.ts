@@ -1,0 +1,19 @@
+import { bitsOf, type Cidr, format, type Ip, split } from './ip.ts'
+
+/** The network that a Cidr lies in: host bits cleared. */
+export function networkOf(cidr: Cidr): Cidr {
+  const { family, first, length } = split(cidr)
+  return `${format({ family, bits: first })}/${length}` as Cidr
+}
+
+/** Whether an address lies in the network of a Cidr; false across families. */
+export function contains(cidr: Cidr, ip: Ip): boolean {
+  const { family, first, last } = split(cidr)
+  const { family: other, bits } = bitsOf(ip)
+  return family === other && bits >= first && bits <= last
+}
+
+/** Whether an address or network is of IPv6. */
+export function isSix(value: Ip | Cidr): boolean {
+  return value.includes(':')
+}

@@ -1,0 +1,152 @@
+import { writeSync } from 'node:fs'
+import { type Command, type Env, readArgs, readAttachment, readCommand } from './attachment.ts'
+import { CniError, CODE, ExecError, shown, ValueError } from './errors.ts'
+import { log } from './log.ts'
+import type { Attachment, NetConf, Plugin, Run } from './plugin.ts'
+import { parse } from './values.ts'
+import { custom } from './verbs/custom.ts'
+import { interfaces } from './verbs/interface.ts'
+import { ipam } from './verbs/ipam.ts'
+import { gate, supported } from './versions.ts'
+
+const newest = supported.at(-1) as string
+
+/** The world of one call: environment, standard input (read at most once), where the answer goes, and how programs and other plugins of this executable are started. */
+export interface Io {
+  readonly env: Env
+  stdin(): string
+  /** Writes the whole answer or throws. */
+  answer(text: string): void
+  readonly run: Run
+  /** A plugin of this executable by its type, undefined when it has none of that name. */
+  plugin(type: string): Promise<Plugin | undefined>
+}
+/** One call, as far as it is the same for every plugin. */
+export interface Call {
+  readonly command: Command
+  readonly at: Attachment
+  /** Standard input as it came, for delegates, and parsed. */
+  readonly text: string
+  readonly raw: Readonly<Record<string, unknown>>
+  readonly version: string
+  readonly io: Io
+}
+/** What a verb came to: its answer, and what has to follow once that is delivered, or cannot be. */
+export interface Done {
+  readonly text?: string
+  delivered?(): void
+  undo?(): Promise<void>
+}
+/** The verbs of a role. */
+export interface Verbs {
+  add(call: Call): Promise<Done>
+  check(call: Call): Promise<void>
+  del(call: Call): Promise<void>
+  gc(call: Call): Promise<void>
+  status(call: Call): Promise<void>
+}
+
+/** A plugin file's default export; names the type of its configuration. */
+export function definePlugin<C extends NetConf>(plugin: Plugin<C>): Plugin {
+  return plugin as unknown as Plugin
+}
+
+/** Serves one CNI call from start to exit code: 0, or 1 with one error object on stdout (CNI spec 1.1.0 sections 2 and 5). Never throws. */
+export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
+  const seen = { version: newest }
+  try {
+    const command = readCommand(io.env)
+    if (command === undefined) for (const line of [plugin.about, `CNI protocol versions supported: ${supported.join(', ')}`]) log(line)
+    else if (command === 'VERSION') io.answer(`${JSON.stringify({ cniVersion: newest, supportedVersions: supported })}\n`)
+    else await perform(plugin, command, io, seen)
+    return 0
+  } catch (cause) {
+    const { code, message, details } = translate(cause)
+    const answer = { cniVersion: seen.version, code, msg: message, ...(details ? { details } : {}) }
+    try {
+      io.answer(JSON.stringify(answer, null, 4))
+    } catch (lost) {
+      log(`Cannot write the error to stdout: ${(lost as Error).message}`, { code, msg: message, details })
+    }
+    return 1
+  }
+}
+
+/** Writes a text to stdout to its end. Throws when nobody reads it or the disk is full: console.log would not. */
+export function toStdout(text: string): void {
+  const bytes = new TextEncoder().encode(text)
+  for (let done = 0; done < bytes.length; ) done += writeSync(1, bytes, done)
+}
+
+async function perform(plugin: Plugin, command: Command, io: Io, seen: { version: string }): Promise<void> {
+  const unnamed = readAttachment(command, io.env)
+  const text = input(io)
+  const raw = parseObject(text)
+  const network = name(raw)
+  const version = versionOf(raw)
+  if (supported.includes(version)) seen.version = version
+  gate(command, version)
+  const args = plugin.args && (command === 'ADD' || command === 'CHECK') ? readArgs(io.env['CNI_ARGS'] ?? '', plugin.args) : new Map<string, string>()
+  const call: Call = { command, at: { ...unnamed, network, args }, text, raw, version, io }
+  const verbs = plugin.role === 'interface' ? interfaces(plugin) : plugin.role === 'ipam' ? ipam(plugin) : custom(plugin)
+  if (command !== 'ADD') return verbs[command.toLowerCase() as 'check' | 'del' | 'gc' | 'status'](call)
+  const done = await verbs.add(call)
+  try {
+    io.answer(done.text ?? '')
+  } catch (cause) {
+    await done.undo?.()
+    throw new CniError(CODE.io, 'Cannot write the result to stdout', `what was made is removed again: ${(cause as Error).message}`, { cause })
+  }
+  done.delivered?.()
+}
+
+function input(io: Io): string {
+  try {
+    return io.stdin()
+  } catch (cause) {
+    throw new CniError(CODE.io, 'Cannot read the configuration from stdin', (cause as Error).message, { cause })
+  }
+}
+
+function parseObject(text: string): Record<string, unknown> {
+  let raw: unknown
+  try {
+    raw = JSON.parse(text)
+  } catch (cause) {
+    throw new CniError(CODE.decode, 'Cannot read the configuration: it is not JSON', `${(cause as Error).message}; it begins ${shown(text.slice(0, 60))}`, { cause })
+  }
+  if (typeof raw !== 'object' || raw === null || Array.isArray(raw)) throw new CniError(CODE.decode, `Cannot read the configuration ${shown(raw)}: want a JSON object`)
+  return raw as Record<string, unknown>
+}
+
+function name(raw: Readonly<Record<string, unknown>>): Attachment['network'] {
+  const given = anyCase(raw, 'name')
+  if (given === undefined || given === null || given === '') throw new CniError(CODE.config, 'missing network name', 'want "name" in the configuration')
+  try {
+    return parse.network(given)
+  } catch (cause) {
+    throw new CniError(CODE.config, 'invalid characters found in network name', `Cannot read name ${(cause as Error).message}`, { cause })
+  }
+}
+
+function versionOf(raw: Readonly<Record<string, unknown>>): string {
+  const given = anyCase(raw, 'cniVersion') ?? ''
+  if (typeof given !== 'string') throw new CniError(CODE.decode, `Cannot read cniVersion ${shown(given)}: want a string`)
+  return given || '0.1.0'
+}
+
+function anyCase(raw: Readonly<Record<string, unknown>>, key: string): unknown {
+  if (Object.hasOwn(raw, key)) return raw[key]
+  const found = Object.keys(raw).find((one) => one.toLowerCase() === key.toLowerCase())
+  return found === undefined ? undefined : raw[found]
+}
+
+/** Any failure as what CNI answers with: code, message, details. */
+function translate(cause: unknown): { code: number; message: string; details: string } {
+  if (cause instanceof CniError) return cause
+  if (cause instanceof ValueError) return { code: CODE.config, message: cause.message, details: '' }
+  if (cause instanceof ExecError) return { code: CODE.internal, message: `The kernel or a tool refused: ${cause.said}`, details: cause.message }
+  const { code, syscall, path, message } = cause as NodeJS.ErrnoException
+  if (syscall) return { code: CODE.io, message: `Cannot ${syscall} ${path ?? ''}: ${code}`, details: message }
+  return { code: CODE.internal, message: `Unexpected failure: ${message ?? String(cause)}`, details: 'this is a fault of plumb; please report it with the configuration' }
+}

@@ -1,0 +1,35 @@
+/** The CNI error codes that plumb answers with. Source: CNI spec 1.1.0 "Error", and skel for 8 (reference upstream). */
+export const CODE = { version: 1, unsupportedField: 2, unknownContainer: 3, env: 4, io: 5, decode: 6, config: 7, netns: 8, tryLater: 11, notReady: 50, limited: 51, internal: 999 } as const
+
+/** Bad input. The message names where it stood, the value, and what would be right: `Cannot read mtu "x": want a whole number`. */
+export class ValueError extends Error {
+  override name = 'ValueError'
+}
+
+/** What a CNI call answers with on stdout when it fails: `code` from the spec, `message` a short sentence, `details` the rest. */
+export class CniError extends Error {
+  override name = 'CniError'
+  readonly code: number
+  readonly details: string
+  constructor(code: number, msg: string, details = '', options?: ErrorOptions) {
+    super(msg, options)
+    this.code = code
+    this.details = details
+  }
+}
+
+/** A tool that failed: its argv, the line of input it stopped at (when it named one), and what it said. */
+export class ExecError extends Error {
+  override name = 'ExecError'
+  readonly said: string
+  constructor(argv: readonly string[], line: string | undefined, said: string, options?: ErrorOptions) {
+    super(`${argv.join(' ')}${line ? `: ${line}` : ''}: ${said}`, options)
+    this.said = said
+  }
+}
+
+/** A value as error messages show it: quoted, escaped, and cut at 80 characters so that a hostile one cannot flood a log. */
+export function shown(value: unknown): string {
+  const text = JSON.stringify(value) ?? String(value)
+  return text.length > 80 ? `${text.slice(0, 77)}…${typeof value === 'string' ? '"' : ''}` : text
+}

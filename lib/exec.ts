@@ -1,0 +1,90 @@
+import { closeSync, existsSync, fstatSync, readSync, writeSync } from 'node:fs'
+import { CniError, CODE, ExecError } from './errors.ts'
+import { type Child, spawn, wait } from './libc.ts'
+import { inside } from './netns.ts'
+import type { Output, Run } from './plugin.ts'
+import type { Netns } from './state.ts'
+
+// Fixed, most likely first: a tool never comes from a directory that the caller's PATH names.
+const TOOLS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin', '/usr/local/sbin', '/usr/local/bin']
+const ENV = [`PATH=${TOOLS.join(':')}`, 'LC_ALL=C']
+const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'iproute2', tc: 'iproute2', nft: 'nftables' }
+/** No tool that works needs this long; one that hangs must not hang the runtime. */
+const LIMIT_MS = 30_000
+
+// Tools that were started ahead and wait for their standard input: they do nothing without it.
+const ready = new Map<string, Child>()
+
+/** Starts a tool in a namespace and waits for it: argv never through a shell, C locale, nothing inherited but a fixed PATH. `prepare` starts it ahead, so that its start-up goes on beside other work until `run` hands it its input. Throws CniError 5 when it is not installed, 11 when it took longer than 30 s. */
+export const run: Run = Object.assign(
+  async (argv: readonly string[], stdin: string, ns: Netns = 'host'): Promise<Output> => {
+    const key = `${ns} ${argv.join(' ')}`
+    const child = ready.get(key) ?? begin(argv, ns)
+    ready.delete(key)
+    return finish(child, argv, stdin)
+  },
+  {
+    prepare(argv: readonly string[], ns: Netns = 'host') {
+      const key = `${ns} ${argv.join(' ')}`
+      if (!ready.has(key)) ready.set(key, begin(argv, ns))
+    },
+  },
+)
+
+/** Starts another CNI plugin, its stderr going to ours (CNI spec "Section 4: Plugin Delegation"). */
+export async function runPlugin(file: string, env: Readonly<Record<string, string>>, stdin: string): Promise<Output> {
+  const vars = Object.entries(env).map(([key, value]) => `${key}=${value}`)
+  return finish(start(file, [file], vars, true), [file], stdin)
+}
+
+/** Whether a tool is installed, for work that is needless without it. */
+export function has(name: string): boolean {
+  return TOOLS.some((dir) => existsSync(`${dir}/${name}`))
+}
+
+function begin(argv: readonly string[], ns: Netns): Child {
+  const [name = ''] = argv
+  const dir = TOOLS.find((one) => existsSync(`${one}/${name}`))
+  if (!dir) throw new CniError(CODE.io, `Cannot run ${name}: it is not installed`, `looked in ${TOOLS.join(', ')}; install the package ${PACKAGE[name] ?? name}`)
+  return inside(ns, () => start(`${dir}/${name}`, argv, ENV, false))
+}
+
+function start(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean): Child {
+  try {
+    return spawn(file, argv, env, ownStderr)
+  } catch (cause) {
+    throw new ExecError(argv, undefined, `cannot be started: ${(cause as Error).message}`, { cause })
+  }
+}
+
+function finish({ pid, stdin, stdout, stderr }: Child, argv: readonly string[], input: string): Output {
+  try {
+    feed(stdin, input)
+    const status = wait(pid, LIMIT_MS)
+    if (status !== undefined) return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
+    process.kill(pid, 'SIGKILL')
+    wait(pid, LIMIT_MS)
+    throw new CniError(CODE.tryLater, `Cannot wait for ${argv.join(' ')}: it was killed after ${LIMIT_MS / 1000} s`)
+  } finally {
+    closeSync(stdout)
+    if (stderr >= 0) closeSync(stderr)
+  }
+}
+
+function feed(fd: number, input: string): void {
+  try {
+    const bytes = new TextEncoder().encode(input)
+    for (let done = 0; done < bytes.length; ) done += writeSync(fd, bytes, done)
+  } catch (cause) {
+    // A tool that ends without reading to the end says why by its status.
+    if ((cause as NodeJS.ErrnoException).code !== 'EPIPE') throw cause
+  } finally {
+    closeSync(fd)
+  }
+}
+
+function textOf(fd: number): string {
+  const bytes = new Uint8Array(fstatSync(fd).size)
+  for (let done = 0; done < bytes.length; ) done += readSync(fd, bytes, done, bytes.length - done, done)
+  return new TextDecoder().decode(bytes)
+}

@@ -1,0 +1,113 @@
+import { closeSync, fsyncSync, linkSync, mkdirSync, openSync, renameSync, unlinkSync, writeSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { flock } from './libc.ts'
+
+let serial = 0
+
+/** Runs `work` while this process holds the flock of a file, made (0600: who may open it may hold it; with its folders 0755) when absent. The lock ends with the process. */
+export function withLock<T>(path: string, work: () => T): T {
+  const fd = within(path, () => openSync(path, 'a', 0o600))
+  try {
+    flock(fd)
+    return work()
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** Replaces a file so that a reader, or a power loss, finds the old text or the new one, never less. `durable: false` leaves the disk out of it: for what can be rebuilt. `by` is the draft's path when a lock makes one enough: a killed writer then leaves one draft, not one more each time. */
+export function writeAtomic(path: string, text: string, { mode = 0o600, durable = true, by = draftOf(path) } = {}): void {
+  const draft = drafted(by, text, mode, durable)
+  try {
+    renameSync(draft, path)
+  } catch (cause) {
+    remove(draft)
+    throw cause
+  }
+}
+
+/** Makes files of one text that appear whole or not at all (link(2)); false, and none made, when one of them exists. One fsync for all of them. `by` as for writeAtomic. */
+export function createOnce(paths: readonly string[], text: string, { mode = 0o600, by = draftOf(paths[0] ?? '') } = {}): boolean {
+  if (paths.length === 0) return true
+  const draft = drafted(by, text, mode, true)
+  const made: string[] = []
+  try {
+    for (const path of paths) {
+      linkSync(draft, path)
+      made.push(path)
+    }
+    return true
+  } catch (cause) {
+    for (const path of made) remove(path)
+    if (absentOr(cause, 'EEXIST')) return false
+    throw cause
+  } finally {
+    remove(draft)
+  }
+}
+
+/** Makes an empty file; false when it is there already. */
+export function createMark(path: string): boolean {
+  try {
+    closeSync(within(path, () => openSync(path, 'wx', 0o600)))
+    return true
+  } catch (cause) {
+    if (absentOr(cause, 'EEXIST')) return false
+    throw cause
+  }
+}
+
+/** Removes a file; one that is not there is no error. */
+export function remove(path: string): void {
+  try {
+    unlinkSync(path)
+  } catch (cause) {
+    if (!absentOr(cause, 'ENOENT')) throw cause
+  }
+}
+
+// The draft's name begins with "." so that no reader of the directory takes it for an address or a configuration.
+function draftOf(path: string): string {
+  return `${dirname(path)}/.${process.pid}-${serial++}.draft`
+}
+
+function drafted(draft: string, text: string, mode: number, durable: boolean): string {
+  const fd = within(draft, () => openAnew(draft, mode))
+  try {
+    const bytes = new TextEncoder().encode(text)
+    for (let done = 0; done < bytes.length; ) done += writeSync(fd, bytes, done)
+    if (durable) fsyncSync(fd)
+  } catch (cause) {
+    remove(draft)
+    throw cause
+  } finally {
+    closeSync(fd)
+  }
+  return draft
+}
+
+// A draft that a killed process left is unlinked, never written to: it may be the same inode as a file that was made of it.
+function openAnew(draft: string, mode: number): number {
+  try {
+    return openSync(draft, 'wx', mode)
+  } catch (cause) {
+    if (!absentOr(cause, 'EEXIST')) throw cause
+    remove(draft)
+    return openSync(draft, 'wx', mode)
+  }
+}
+
+// Folders are made only when a first try shows that they are missing: the usual call does no extra work.
+function within<T>(path: string, open: () => T): T {
+  try {
+    return open()
+  } catch (cause) {
+    if (!absentOr(cause, 'ENOENT')) throw cause
+    mkdirSync(dirname(path), { recursive: true, mode: 0o755 })
+    return open()
+  }
+}
+
+function absentOr(cause: unknown, code: string): boolean {
+  return (cause as NodeJS.ErrnoException).code === code
+}

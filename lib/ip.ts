@@ -1,0 +1,101 @@
+import { shown, ValueError } from './errors.ts'
+
+/** An IP address in canonical text: dotted quad, or RFC 5952. */
+export type Ip = string & { readonly __brand: 'Ip' }
+/** An address with its prefix length, host bits kept: `10.1.2.3/24`. */
+export type Cidr = string & { readonly __brand: 'Cidr' }
+/** The number behind an address, and its family: 4 has 32 bits, 6 has 128. */
+export interface Bits {
+  readonly family: 4 | 6
+  readonly bits: bigint
+}
+
+/** Address text into its canonical form. Strict as Go's net.ParseIP (no leading zeros, no zone); an IPv4-mapped IPv6 address is its IPv4 address, as there. Throws ValueError. */
+export function parseIp(text: unknown): Ip {
+  const found = typeof text === 'string' ? read(text) : undefined
+  if (!found) throw new ValueError(`${shown(text)}: want an IP address such as 10.1.0.2 or fd00::2`)
+  return format(found)
+}
+
+/** `address/length` into its canonical form, host bits kept. Throws ValueError. */
+export function parseCidr(text: unknown): Cidr {
+  const [, address, length] = (typeof text === 'string' && /^([0-9a-fA-F.:]{2,45})\/(0|[1-9]\d{0,2})$/.exec(text)) || []
+  const found = address ? read(address) : undefined
+  if (!found || Number(length) > width(found.family)) throw new ValueError(`${shown(text)}: want an address with a prefix length such as 10.1.0.0/24 or fd00::/64`)
+  return `${format(found)}/${length}` as Cidr
+}
+
+/** The number behind a parsed address, or behind the address part of a Cidr. */
+export function bitsOf(value: Ip | Cidr): Bits {
+  const slash = value.indexOf('/')
+  return read(slash < 0 ? value : value.slice(0, slash)) as Bits
+}
+
+/** The address of a number. The caller keeps it within the family's width. */
+export function format({ family, bits }: Bits): Ip {
+  return (family === 4 ? format4(Number(bits)) : format6(bits)) as Ip
+}
+
+/** A Cidr taken apart: the address, the prefix length, and the first and last number of its network. */
+export function split(cidr: Cidr): Bits & { readonly ip: Ip; readonly length: number; readonly first: bigint; readonly last: bigint } {
+  const slash = cidr.indexOf('/')
+  const length = Number(cidr.slice(slash + 1))
+  const own = bitsOf(cidr)
+  const host = BigInt(width(own.family) - length)
+  const first = (own.bits >> host) << host
+  return { ...own, ip: cidr.slice(0, slash) as Ip, length, first, last: first | ((1n << host) - 1n) }
+}
+
+function width(family: 4 | 6): number {
+  return family === 4 ? 32 : 128
+}
+
+function read(text: string): Bits | undefined {
+  if (text.length > 45) return undefined
+  return text.includes(':') ? read6(text) : read4(text)
+}
+
+function read4(text: string): Bits | undefined {
+  const parts = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/.exec(text)
+  if (!parts) return undefined
+  let bits = 0
+  for (const part of parts.slice(1)) {
+    if (Number(part) > 255 || (part.length > 1 && part[0] === '0')) return undefined
+    bits = bits * 256 + Number(part)
+  }
+  return { family: 4, bits: BigInt(bits) }
+}
+
+function read6(text: string): Bits | undefined {
+  const dotted = /^(.*:)([^:]*\.[^:]*)$/.exec(text)
+  const tail = dotted ? read4(dotted[2] as string) : undefined
+  if (dotted && !tail) return undefined
+  const groups = tail ? `${dotted?.[1]}${(tail.bits >> 16n).toString(16)}:${(tail.bits & 0xffffn).toString(16)}` : text
+  const halves = groups.split('::')
+  if (halves.length > 2) return undefined
+  const [head = [], rest = []] = halves.map((half) => (half === '' ? [] : half.split(':')))
+  const missing = 8 - head.length - rest.length
+  if (halves.length === 2 ? missing < 1 : missing !== 0) return undefined
+  let bits = 0n
+  for (const group of [...head, ...Array<string>(missing).fill('0'), ...rest]) {
+    if (!/^[0-9a-fA-F]{1,4}$/.test(group)) return undefined
+    bits = (bits << 16n) | BigInt(`0x${group}`)
+  }
+  return bits >> 32n === 0xffffn ? { family: 4, bits: bits & 0xffffffffn } : { family: 6, bits }
+}
+
+function format4(n: number): string {
+  return `${n >>> 24}.${(n >>> 16) & 255}.${(n >>> 8) & 255}.${n & 255}`
+}
+
+// RFC 5952: lower case, no leading zeros, the longest run of two or more zero groups (the first of equals) becomes "::".
+function format6(bits: bigint): string {
+  const groups = Array.from({ length: 8 }, (_, i) => Number((bits >> BigInt(112 - 16 * i)) & 0xffffn))
+  let [start, length] = [0, 1]
+  for (let i = 0, run = 0; i < 8; i++) {
+    run = groups[i] === 0 ? run + 1 : 0
+    if (run > length) [start, length] = [i - run + 1, run]
+  }
+  const hex = (some: number[]) => some.map((group) => group.toString(16)).join(':')
+  return length < 2 ? hex(groups) : `${hex(groups.slice(0, start))}::${hex(groups.slice(start + length))}`
+}

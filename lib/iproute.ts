@@ -1,0 +1,33 @@
+/** The argv of a batch that only sets. */
+export const BLIND: readonly string[] = ['ip', '-batch', '-']
+/** The argv of a batch that also shows. */
+export const SHOWING: readonly string[] = ['ip', '-d', '-j', '-batch', '-']
+
+/** What a batch tool said, by line number; iproute2 prints `Command failed -:N` after the message of line N. */
+export function failures(stderr: string): { byLine: Map<number, string>; rest: string } {
+  const byLine = new Map<number, string>()
+  let said: string[] = []
+  for (const text of stderr.split('\n')) {
+    const number = /^Command failed .*:(\d+)$/.exec(text)?.[1]
+    if (number === undefined) said.push(text)
+    else {
+      byLine.set(
+        Number(number),
+        said
+          .join(' ')
+          .replace(/^RTNETLINK answers: |^Error: /, '')
+          .trim() || 'failed',
+      )
+      said = []
+    }
+  }
+  return { byLine, rest: said.join(' ').trim() }
+}
+
+/** The JSON arrays that a batch tool printed, one per asking line; each stands on lines of its own. */
+export function rows(stdout: string): unknown[][] {
+  return stdout
+    .split('\n')
+    .filter((text) => text.startsWith('['))
+    .map((text) => (JSON.parse(text) as unknown[]).filter((row) => Object.keys(row as object).length > 0))
+}

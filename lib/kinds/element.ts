@@ -1,0 +1,21 @@
+import type { Element, Handler } from '../state.ts'
+
+/** Elements of the sets and maps in lib/ruleset.nft. Adding one that is there is no error; removing goes by adding first, as nft 1.0.6 has no `destroy`. */
+export const element: Handler<Element> = {
+  tool: 'nft',
+  key: ({ ns, set, key }) => `element ${ns} ${set} ${key}`,
+  put: (want) => [{ text: addition(want) }],
+  drop: (want) => [{ text: addition(want) }, { text: removal(want) }],
+  ask: ({ set, key }) => `get element inet plumb ${set} { ${key} }`,
+  read: (_row, want) => want,
+}
+
+/** The line that adds an element: no error when it is there. */
+export function addition({ set, key, value, owner }: Element): string {
+  return `add element inet plumb ${set} { ${key} comment "${owner}"${value === undefined ? '' : ` : ${value}`} }`
+}
+
+/** The line that removes an element: an error, for the whole script, when it is not there. */
+export function removal({ set, key }: Element): string {
+  return `delete element inet plumb ${set} { ${key} }`
+}

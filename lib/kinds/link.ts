@@ -1,0 +1,82 @@
+import type { Handler, Line, Link } from '../state.ts'
+import type { IfName, Mac } from '../values.ts'
+
+/** Links: made by `ip link add`, exclusively unless shared, so that nobody else's link is ever taken over. */
+export const link: Handler<Link> = {
+  tool: 'ip',
+  key: ({ ns, name }) => `link ${ns} ${name}`,
+  put(want) {
+    // The other half of a pair is made with the first; what is left is to bring it up.
+    if (want.type === 'peer') return want.up ? [{ text: `link set dev ${want.name} up` }] : []
+    if (want.type === 'loopback') return [{ text: `link set dev ${want.name} up` }]
+    if (want.type === 'veth') return veth(want)
+    return want.shared ? bridge(want) : [{ text: `link set dev ${want.name}${flags(want)}` }]
+  },
+  drop: ({ name, type }) => (type === 'loopback' ? [{ text: `link set dev ${name} down` }] : [{ text: `link delete dev ${name}`, unless: /Cannot find device/ }]),
+  ask: ({ name }) => `addr show dev ${name}`,
+  read(row, want) {
+    const seen = row as LinkRow
+    const slave = seen.linkinfo?.info_slave_data
+    return {
+      kind: 'link',
+      ns: want.ns,
+      name: seen.ifname as IfName,
+      // Told from the other half only by which one was asked for.
+      type: want.type === 'peer' && seen.linkinfo?.info_kind === 'veth' ? 'peer' : ((seen.linkinfo?.info_kind ?? seen.link_type) as Link['type']),
+      mac: seen.address as Mac,
+      mtu: seen.mtu,
+      up: seen.flags.includes('UP'),
+      ...(seen.ifalias === undefined ? {} : { alias: seen.ifalias }),
+      ...(seen.promiscuity > 0 && seen.flags.includes('PROMISC') ? { promisc: true as const } : {}),
+      ...(seen.master === undefined ? {} : { port: { master: seen.master as IfName, hairpin: slave?.hairpin ?? false, isolated: slave?.isolated ?? false, locked: slave?.locked ?? false } }),
+      ...(seen.linkinfo?.info_data?.vlan_filtering === 1 ? { vlanFiltering: true as const } : {}),
+    }
+  },
+}
+
+/** What `ip -d -j addr show dev X` prints of a link, as far as it is read. */
+export interface LinkRow {
+  readonly ifindex: number
+  readonly link_index?: number
+  readonly ifname: string
+  readonly ifalias?: string
+  readonly flags: readonly string[]
+  readonly mtu: number
+  readonly master?: string
+  readonly address: string
+  readonly link_type: string
+  readonly promiscuity: number
+  readonly linkinfo?: { readonly info_kind?: string; readonly info_data?: { readonly vlan_filtering?: number }; readonly info_slave_data?: { readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean } }
+  readonly addr_info: readonly AddrRow[]
+}
+/** One address of a link, as `ip -j addr show` prints it. */
+export interface AddrRow {
+  readonly family: 'inet' | 'inet6'
+  readonly local: string
+  readonly prefixlen: number
+  readonly scope: string
+  readonly tentative?: boolean
+  readonly dadfailed?: boolean
+}
+
+// What it is like is asked first, for the caller to judge before anything is set on what may be another's; it is made only when there is none, which costs the first pod of a node one more process.
+function bridge({ name, mac, mtu, up, promisc, vlanFiltering }: Link): Line[] {
+  const show: Line = { text: `addr show dev ${name}`, asks: true }
+  const create: Line = { text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${flags({ up, ...(promisc && { promisc }) })} type bridge${vlanFiltering ? ' vlan_filtering 1' : ''}`, unless: /File exists/ }
+  return [{ ...show, unless: /does not exist/, otherwise: [create, show] }]
+}
+
+function flags({ up, promisc }: Pick<Link, 'up' | 'promisc'>): string {
+  return `${up ? ' up' : ''}${promisc ? ' promisc on' : ''}`
+}
+
+function veth({ name, mac, mtu, alias, peer, port, up, shared }: Link): Line[] {
+  const size = mtu ? ` mtu ${mtu}` : ''
+  const other = peer ? ` peer name ${peer.name}${peer.mac ? ` address ${peer.mac}` : ''}${size}${peer.ns === 'host' ? '' : ` netns ${peer.ns}`}` : ''
+  const marks = [port?.hairpin ? ' hairpin on' : '', port?.isolated ? ' isolated on' : '', port?.locked ? ' locked on' : ''].join('')
+  const set = `${alias ? ` alias ${alias}` : ''}${marks ? ` type bridge_slave${marks}` : ''}`
+  return [
+    { text: `link add name ${name}${mac ? ` address ${mac}` : ''}${size}${up ? ' up' : ''}${port ? ` master ${port.master}` : ''} type veth${other}`, ...(shared ? { unless: /File exists/ } : {}) },
+    ...(set ? [{ text: `link set dev ${name}${set}` }] : []),
+  ]
+}

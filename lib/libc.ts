@@ -1,0 +1,132 @@
+import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
+
+const CLONE_NEWNET = 0x40000000
+const [LOCK_SH, LOCK_EX, LOCK_NB] = [1, 2, 4]
+const [EINTR, EWOULDBLOCK] = [4, 11]
+const O_CLOEXEC = 0x80000
+const MFD_CLOEXEC = 1
+const POLLIN = 1
+const SYS_PIDFD_OPEN = 434n
+
+/** Moves this thread, and what it starts, into the network namespace behind an open file (setns(2)). Throws Error with the errno. */
+export function setns(fd: number): void {
+  must('setns', libc().setns(fd, CLONE_NEWNET))
+}
+
+/** Takes the lock of an open file (flock(2)), exclusive unless `shared`; it ends when the file is closed or the process dies. The class of lock that host-local's `lock` file uses. False only with `wait: false`, when another has it. */
+export function flock(fd: number, { shared = false, wait = true } = {}): boolean {
+  while (libc().flock(fd, (shared ? LOCK_SH : LOCK_EX) | (wait ? 0 : LOCK_NB)) !== 0) {
+    const code = errno()
+    if (code === EWOULDBLOCK && !wait) return false
+    if (code !== EINTR) throw new Error(`flock: errno ${code}`)
+  }
+  return true
+}
+
+/** A process that was started: it reads `stdin` to its end, and writes to two files in memory, which never block it. The caller closes all three. */
+export interface Child {
+  readonly pid: number
+  readonly stdin: number
+  readonly stdout: number
+  /** -1 where stderr is ours. */
+  readonly stderr: number
+}
+
+/** Starts a program in this thread's namespaces (posix_spawn(3)); it inherits no other file. Throws Error with the errno. */
+export function spawn(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean): Child {
+  const c = libc()
+  const pipe = new Int32Array(2)
+  must('pipe2', c.pipe2(ptr(pipe), O_CLOEXEC))
+  const [input = -1, stdin = -1] = pipe
+  const stdout = memory()
+  const stderr = ownStderr ? -1 : memory()
+  const actions = new Uint8Array(ACTIONS_BYTES)
+  c.posix_spawn_file_actions_init(ptr(actions))
+  c.posix_spawn_file_actions_adddup2(ptr(actions), input, 0)
+  c.posix_spawn_file_actions_adddup2(ptr(actions), stdout, 1)
+  if (!ownStderr) c.posix_spawn_file_actions_adddup2(ptr(actions), stderr, 2)
+  const pid = new Int32Array(1)
+  const [path, args, vars] = [bytes(file), list(argv), list(env)]
+  const code = c.posix_spawn(ptr(pid), ptr(path), ptr(actions), null, ptr(args.pointers), ptr(vars.pointers))
+  c.posix_spawn_file_actions_destroy(ptr(actions))
+  c.close(input)
+  const child = { pid: pid[0] as number, stdin, stdout, stderr }
+  if (code === 0) return child
+  for (const fd of [stdin, stdout, stderr]) if (fd >= 0) c.close(fd)
+  throw new Error(`posix_spawn: errno ${code}`)
+}
+
+/** Waits for a child's end: its exit status, 128 and the signal's number when one ended it, undefined when `limitMs` went by first. */
+export function wait(pid: number, limitMs: number): number | undefined {
+  const c = libc()
+  const fd = Number(c.syscall(SYS_PIDFD_OPEN, BigInt(pid), 0n))
+  // Kernels before 5.3 have no pidfd: there the wait has no limit.
+  if (fd >= 0) {
+    const poll = new Int32Array([fd, POLLIN])
+    const until = performance.now() + limitMs
+    let ready = 0
+    do ready = c.poll(ptr(poll), 1n, Math.max(0, Math.ceil(until - performance.now())))
+    while (ready < 0 && errno() === EINTR)
+    c.close(fd)
+    if (ready === 0) return undefined
+  }
+  const status = new Int32Array(1)
+  while (c.waitpid(pid, ptr(status), 0) < 0) if (errno() !== EINTR) throw new Error(`waitpid: errno ${errno()}`)
+  const [word = 0] = status
+  return word & 0x7f ? 128 + (word & 0x7f) : (word >> 8) & 0xff
+}
+
+// sizeof(posix_spawn_file_actions_t) of glibc is 80 where pointers have 8 bytes.
+const ACTIONS_BYTES = 128
+const { i32, u64, i64 } = FFIType
+const pointer = FFIType.ptr
+const SIGNATURES = {
+  setns: { args: [i32, i32], returns: i32 },
+  flock: { args: [i32, i32], returns: i32 },
+  pipe2: { args: [pointer, i32], returns: i32 },
+  close: { args: [i32], returns: i32 },
+  memfd_create: { args: [pointer, i32], returns: i32 },
+  posix_spawn: { args: [pointer, pointer, pointer, pointer, pointer, pointer], returns: i32 },
+  posix_spawn_file_actions_init: { args: [pointer], returns: i32 },
+  posix_spawn_file_actions_adddup2: { args: [pointer, i32, i32], returns: i32 },
+  posix_spawn_file_actions_destroy: { args: [pointer], returns: i32 },
+  waitpid: { args: [i32, pointer, i32], returns: i32 },
+  poll: { args: [pointer, u64, i32], returns: i32 },
+  syscall: { args: [i64, i64, i64], returns: i64 },
+  __errno_location: { args: [], returns: pointer },
+} as const
+let opened: ReturnType<typeof open> | undefined
+
+// Opened on first use: a VERSION or a refused call needs none of it.
+function libc(): ReturnType<typeof open> {
+  opened ??= open()
+  return opened
+}
+
+function open() {
+  return dlopen('libc.so.6', SIGNATURES).symbols
+}
+
+function errno(): number {
+  return read.i32(libc().__errno_location() as Pointer, 0)
+}
+
+function must(call: string, status: number): void {
+  if (status !== 0) throw new Error(`${call}: errno ${errno()}`)
+}
+
+function memory(): number {
+  const fd = libc().memfd_create(ptr(bytes('plumb')), MFD_CLOEXEC)
+  if (fd < 0) throw new Error(`memfd_create: errno ${errno()}`)
+  return fd
+}
+
+function bytes(text: string): Uint8Array {
+  return new TextEncoder().encode(`${text}\0`)
+}
+
+// The texts are returned too: they must live as long as their addresses are used.
+function list(texts: readonly string[]): { pointers: BigUint64Array; texts: Uint8Array[] } {
+  const kept = texts.map(bytes)
+  return { pointers: new BigUint64Array([...kept.map((text) => BigInt(ptr(text))), 0n]), texts: kept }
+}

@@ -1,0 +1,137 @@
+import { ExecError } from './errors.ts'
+import { failures, rows } from './iproute.ts'
+import { handler } from './kinds/index.ts'
+import { link } from './kinds/link.ts'
+import { inside } from './netns.ts'
+import type { Run } from './plugin.ts'
+import ruleset from './ruleset.nft' with { type: 'text' }
+import type { Handler, Link, Netns, Resource } from './state.ts'
+import { readSysctl } from './sysctls.ts'
+import type { IfName } from './values.ts'
+
+/** What differs between resources as they should be and as they are, one phrase each; none when all is as it should be. Only what `want` names is compared. Changes nothing. */
+export async function differences(want: readonly Resource[], run: Run): Promise<string[]> {
+  const have = await observe(want, run)
+  return [...want.flatMap((resource, i) => compare(resource, have[i])), ...(want.some(({ kind }) => kind === 'element') ? await lostRules(run) : [])]
+}
+
+/** Those of the resources that exist, however they look. */
+export async function present(resources: readonly Resource[], run: Run): Promise<Resource[]> {
+  const have = await observe(resources, run)
+  return resources.filter((_, i) => have[i] !== undefined)
+}
+
+/** The host's links whose alias begins so. */
+export async function aliased(prefix: string, run: Run): Promise<Link[]> {
+  const { stdout } = await run(['ip', '-d', '-j', 'addr', 'show'], '')
+  const shape = { kind: 'link', ns: 'host', name: '' as IfName, type: 'veth', up: true } as const
+  return rows(stdout)
+    .flat()
+    .flatMap((row) => link.read(row, shape) ?? [])
+    .filter(({ alias }) => alias?.startsWith(prefix))
+}
+
+/** Each resource as it is now, undefined where there is none: one process per namespace and tool, asked only for these. */
+export async function observe(want: readonly Resource[], run: Run): Promise<(Resource | undefined)[]> {
+  const answers = new Map<string, readonly unknown[]>()
+  for (const { ns, tool, six, asks } of questions(want)) {
+    const found = tool === 'file' ? sysctls(ns, asks) : tool === 'nft' ? await elements(ns, asks, run) : await shown(ns, six ? [tool, '-6'] : [tool], asks, run)
+    for (const [i, ask] of asks.entries()) answers.set(`${ns} ${tool} ${six}${ask}`, found[i] ?? [])
+  }
+  return want.map((resource) => {
+    const { tool, ask } = handler(resource.kind)
+    for (const row of answers.get(`${resource.ns} ${tool} ${ask(resource)}`) ?? []) {
+      const have = handler(resource.kind).read(row, resource)
+      if (have) return have
+    }
+    return undefined
+  })
+}
+
+interface Question {
+  readonly ns: Netns
+  readonly tool: Handler<Resource>['tool']
+  /** `-6 ` before an ask: it is for a run of its own, for IPv6. */
+  readonly six: '' | '-6 '
+  readonly asks: string[]
+}
+
+function questions(want: readonly Resource[]): Question[] {
+  const found = new Map<string, Question>()
+  for (const resource of want) {
+    const { tool, ask } = handler(resource.kind)
+    const six = ask(resource).startsWith('-6 ') ? '-6 ' : ''
+    const id = `${resource.ns} ${tool} ${six}`
+    const question = found.get(id) ?? { ns: resource.ns, tool, six, asks: [] }
+    const text = ask(resource).slice(six.length)
+    if (!question.asks.includes(text)) question.asks.push(text)
+    found.set(id, question)
+  }
+  return [...found.values()]
+}
+
+async function shown(ns: Netns, tool: readonly string[], asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
+  const argv = [...tool, '-d', '-j', '-force', '-batch', '-']
+  const { status, stdout, stderr } = await run(argv, `${asks.join('\n')}\n`, ns)
+  const failed = failures(stderr)
+  if (status !== 0 && failed.byLine.size === 0) throw new ExecError(argv, undefined, failed.rest)
+  const arrays = rows(stdout)
+  return asks.map((_, i) => (failed.byLine.has(i + 1) ? [] : (arrays.shift() ?? [])))
+}
+
+async function elements(ns: Netns, asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
+  const { stderr } = await run(['nft', '-f', '-'], `${asks.join('\n')}\n`, ns)
+  const missing = new Set([...stderr.matchAll(/^\/dev\/stdin:(\d+):/gm)].map(([, number]) => Number(number)))
+  return asks.map((_, i) => (missing.has(i + 1) ? [] : [{}]))
+}
+
+// An element does nothing without the rules that look it up: a chain that somebody flushed has fewer than lib/ruleset.nft.
+async function lostRules(run: Run): Promise<string[]> {
+  const should = chains(ruleset)
+  // Terse: without the elements of sets, of which there may be many.
+  const { stdout } = await run(['nft', '-t', 'list', 'table', 'inet', 'plumb'], '')
+  const is = chains(stdout)
+  return [...should].filter(([name, count]) => is.get(name) !== count).map(([name, count]) => `nft chain ${name} has ${is.get(name) ?? 0} rules, want ${count}`)
+}
+
+// Each chain's number of rules, in our file and in what nft prints alike.
+function chains(text: string): Map<string, number> {
+  const found = [...text.matchAll(/^\tchain (\w+) \{\n([^}]*)\}/gm)]
+  return new Map(found.map(([, name = '', body = '']) => [name, body.split('\n').filter((line) => line.trim() !== '' && !/^\s*(type|#)/.test(line)).length]))
+}
+
+function sysctls(ns: Netns, asks: readonly string[]): readonly (readonly unknown[])[] {
+  return inside(ns, () => asks.map((ask) => readSysctl(ask.slice('net/'.length))).map((value) => (value === undefined ? [] : [value])))
+}
+
+// What only says how to make a resource, not how it then looks.
+const MAKING = new Set(['kind', 'ns', 'shared', 'peer', 'optional', 'owner', 'absent', 'dad'])
+
+function compare(want: Resource, have: Resource | undefined): string[] {
+  if (want.kind === 'sysctl' && want.optional && !have) return []
+  const name = title(want)
+  if (!have) return [`${name} is missing`]
+  const [is, should] = [flat(have), flat(want)]
+  return [...should].filter(([key, value]) => is.get(key) !== value).map(([key, value]) => `${name} has ${key} ${is.get(key) || 'off'}, want ${value || 'off'}`)
+}
+
+function flat(resource: object, prefix = ''): Map<string, string> {
+  const out = new Map<string, string>()
+  for (const [key, value] of Object.entries(resource)) {
+    if (prefix === '' && MAKING.has(key)) continue
+    if (Array.isArray(value)) out.set(prefix + key, [...value].sort().join(' '))
+    else if (typeof value === 'object' && value !== null) for (const [inner, text] of flat(value, `${prefix}${key}.`)) out.set(inner, text)
+    else out.set(prefix + key, value === false ? '' : String(value))
+  }
+  return out
+}
+
+function title(resource: Resource): string {
+  const where = resource.ns === 'host' ? '' : ' in the pod'
+  if (resource.kind === 'link') return `link ${resource.name}${where}`
+  if (resource.kind === 'addr') return `address ${resource.cidr} on ${resource.dev}${where}`
+  if (resource.kind === 'route') return `route ${resource.dst}${where}`
+  if (resource.kind === 'sysctl') return `sysctl net/${resource.name}${where}`
+  if (resource.kind === 'element') return `nft element ${resource.key} of ${resource.set}`
+  return `${resource.kind} of ${resource.dev}${where}`
+}

@@ -1,0 +1,48 @@
+import { isSix, networkOf } from './cidr.ts'
+import { type Cidr, format, type Ip, split } from './ip.ts'
+import type { IpConfig, Result, RouteConfig } from './result.ts'
+import type { Link, Netns, Resource, Route } from './state.ts'
+import type { IfName } from './values.ts'
+
+/** The pod's side of an attachment with addresses: sysctls before the link comes up, addresses, link, routes, as pkg/ipam ConfigureIface leaves them. `dad`: duplicate address detection stays on. */
+export function podSide(link: Link, given: Result, dad: boolean): Resource[] {
+  const { ns, name: dev } = link
+  const { ips = [] } = given
+  const six = ips.some(({ address }) => isSix(address))
+  const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns, name, value, optional: true })
+  return [
+    set(`ipv6/conf/${dev}/accept_dad`, dad ? '1' : '0'),
+    ...(dad ? [set(`ipv6/conf/${dev}/enhanced_dad`, '1')] : []),
+    // Neighbours learn of a reused address at once: a gratuitous ARP when the link comes up.
+    set(`ipv4/conf/${dev}/arp_notify`, '1'),
+    ...(six ? [set('ipv6/conf/lo/disable_ipv6', '0'), set(`ipv6/conf/${dev}/disable_ipv6`, '0'), set(`ipv6/conf/${dev}/keep_addr_on_down`, '1')] : []),
+    ...ips.map(({ address }): Resource => ({ kind: 'addr', ns, dev, cidr: address, ...(dad && isSix(address) ? { dad } : {}) })),
+    link,
+    ...routes(ns, dev, given),
+  ]
+}
+
+/** The gateway of an address: the one given, else the first address of its subnet (upstream's calcGatewayIP). */
+export function gatewayOf({ address, gateway }: IpConfig): Ip {
+  const { family, first } = split(address)
+  return gateway ?? format({ family, bits: first + 1n })
+}
+
+// A route without a gateway takes the family's first; two gateways for one destination make one multipath route.
+function routes(ns: Netns, dev: IfName, { ips = [], routes = [] }: Result): Route[] {
+  const gateway = (dst: Cidr) => ips.find((ip) => ip.gateway !== undefined && isSix(ip.address) === isSix(dst))?.gateway
+  const made = new Map<string, Route>()
+  for (const { dst, gw, ...rest } of routes) {
+    const via = gw ?? gateway(dst)
+    const key = JSON.stringify([dst, rest])
+    const before = made.get(key)
+    if (before && (via === undefined || before.via.includes(via))) continue
+    made.set(key, { kind: 'route', ns, dev, dst: networkOf(dst), ...known(rest), via: [...(before?.via ?? []), ...(via === undefined ? [] : [via])] })
+  }
+  return [...made.values()]
+}
+
+// Zero means "not given" in the attributes that Go leaves out when zero; a table or scope of zero is a value.
+function known({ mtu, advmss, priority, table, scope }: Omit<RouteConfig, 'dst' | 'gw'>): Pick<Route, 'mtu' | 'advmss' | 'priority' | 'table' | 'scope'> {
+  return { ...(mtu ? { mtu } : {}), ...(advmss ? { advmss } : {}), ...(priority ? { priority } : {}), ...(table === undefined ? {} : { table }), ...(scope === undefined ? {} : { scope }) }
+}

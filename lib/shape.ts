@@ -1,0 +1,166 @@
+import * as v from 'valibot'
+import { shown, ValueError } from './errors.ts'
+import { type Ip, parseCidr, parseIp } from './ip.ts'
+import { parse } from './values.ts'
+
+/** What a configuration must look like: a valibot object schema, its output the typed configuration. */
+export type Shape<C> = v.GenericSchema<unknown, C>
+/** A configuration read: its value, and what the reader should be told (unknown keys, keys in other case). */
+export interface Reading<C> {
+  readonly value: C
+  readonly notes: readonly string[]
+}
+
+/** Readers for single keys; each names what it wants. Compose them with valibot's `optional`, `array`, `object`. */
+export const field = {
+  text: by((value) => must(typeof value === 'string', value as string, value, 'a string')),
+  flag: by((value) => must(typeof value === 'boolean', value as boolean, value, 'true or false')),
+  ip: by<Ip>(parseIp),
+  cidr: by(parseCidr),
+  mac: by(parse.mac),
+  ifname: by(parse.ifname),
+  network: by(parse.network),
+  port: by(parse.port),
+  /** A whole number within bounds, both included. */
+  int: (min: number, max: number) => by((value) => must(Number.isInteger(value) && (value as number) >= min && (value as number) <= max, value as number, value, `a whole number, ${min} to ${max}`)),
+  /** One of these words, written exactly so. */
+  word: <const W extends string>(...words: W[]) => by((value) => must(words.includes(value as W), value as W, value, `one of ${words.filter((word) => word !== '').join(', ')}`)),
+  /** Any parser: a function that throws ValueError `<value>: want …`. */
+  by,
+  /** An object whose keys also have to fit together: `judge` throws ValueError with the whole message. */
+  whole: <S extends v.GenericSchema>(keys: S, judge: (conf: v.InferOutput<S>) => void) =>
+    v.pipe(
+      keys,
+      by((conf) => {
+        judge(conf as v.InferOutput<S>)
+        return conf
+      }) as never,
+    ) as unknown as Shape<v.InferOutput<S>>,
+}
+
+/** The keys that libcni or every plugin knows; spread into each plugin's shape (CNI spec "Plugin configuration objects"). */
+export const common = {
+  cniVersion: v.optional(field.text, '0.1.0'),
+  name: field.network,
+  type: v.optional(field.text, ''),
+  args: v.exactOptional(v.looseObject({ cni: v.exactOptional(v.looseObject({})) })),
+  capabilities: v.exactOptional(v.record(v.string(), v.unknown())),
+  prevResult: v.exactOptional(v.looseObject({})),
+  strict: v.optional(field.flag, false),
+  'cni.dev/attachments': v.exactOptional(v.unknown()),
+  'cni.dev/valid-attachments': v.exactOptional(v.unknown()),
+}
+
+/** Reads a configuration. Keys match in any case, as Go's do; null is absent. Throws ValueError naming path, value and want; with `"strict": true` unknown keys are refused too. */
+export function read<C>(shape: Shape<C>, raw: unknown): Reading<C> {
+  const notes: string[] = []
+  const plain = named(shape as unknown as Node, raw, '', notes)
+  const found = v.safeParse(shape, plain, { abortEarly: true })
+  if (!found.success) throw new ValueError(describe(found.issues[0] as v.BaseIssue<unknown>))
+  const unknown = notes.filter((note) => note.startsWith('unknown key'))
+  if ((plain as { strict?: unknown }).strict === true && unknown.length > 0) throw new ValueError(`Cannot read the configuration: ${unknown.join('; ')}; "strict" is true`)
+  return { value: found.output, notes }
+}
+
+/** Reads what can be read: every key that parses by itself, at any depth. For DEL, which must work with a configuration that ADD refused. */
+export function readLoose<C>(shape: Shape<C>, raw: unknown): Partial<C> {
+  return loose(shape as unknown as Node, named(shape as unknown as Node, raw, '', [])) as Partial<C>
+}
+
+interface Node {
+  readonly type: string
+  readonly entries?: Readonly<Record<string, Node>>
+  readonly wrapped?: Node
+  readonly item?: Node
+}
+
+function by<T>(parser: (value: unknown) => T): v.GenericSchema<unknown, T> {
+  return v.pipe(
+    v.unknown(),
+    v.rawTransform<unknown, T>(({ dataset, addIssue, NEVER }) => {
+      try {
+        return parser(dataset.value)
+      } catch (cause) {
+        addIssue({ message: (cause as Error).message })
+        return NEVER
+      }
+    }),
+  )
+}
+
+function must<T>(ok: boolean, value: T, given: unknown, want: string): T {
+  if (!ok) throw new ValueError(`${shown(given)}: want ${want}`)
+  return value
+}
+
+function describe(issue: v.BaseIssue<unknown>): string {
+  let path = ''
+  for (const { key } of issue.path ?? []) path += typeof key === 'number' ? `[${key}]` : path ? `.${key}` : key
+  if (issue.kind === 'transformation') return path ? `Cannot read ${path} ${issue.message}` : issue.message
+  const want = issue.expected?.replace(/^Object$/, 'an object').replace(/^Array$/, 'an array') ?? issue.message
+  if (issue.input === undefined) return `Cannot read ${path || 'the configuration'}: it is missing`
+  return `Cannot read ${path || 'the configuration'} ${shown(issue.input)}: want ${want}`
+}
+
+/** The same data with its keys spelled as the shape spells them. */
+function named(node: Node, raw: unknown, path: string, notes: string[]): unknown {
+  const inner = node.wrapped
+  if (inner) return named(inner, raw, path, notes)
+  if (node.item && Array.isArray(raw)) return raw.map((item, i) => named(node.item as Node, item, `${path}[${i}]`, notes))
+  const entries = node.entries
+  if (!entries || typeof raw !== 'object' || raw === null || Array.isArray(raw)) return raw
+  const byLower = new Map(Object.keys(entries).map((key) => [key.toLowerCase(), key]))
+  const out = new Map<string, unknown>()
+  for (const [given, value] of Object.entries(raw)) {
+    const key = Object.hasOwn(entries, given) ? given : byLower.get(given.toLowerCase())
+    const at = path ? `${path}.${given}` : given
+    if (key === undefined) {
+      if (node.type !== 'loose_object') notes.push(`unknown key ${shown(at)}${suggestion(given, byLower)}`)
+      else if (value !== null) out.set(given, value)
+      continue
+    }
+    // Runtimes written in Go send capability arguments capitalised; that is no mistake of the user's.
+    if (key !== given && !/^runtimeConfig\b/i.test(path)) notes.push(`key ${shown(at)} is read as ${shown(key)}`)
+    if (value === null) continue
+    out.set(key, named(entries[key] as Node, value, path ? `${path}.${key}` : key, notes))
+  }
+  return Object.fromEntries(out)
+}
+
+function loose(node: Node, raw: unknown): unknown {
+  if (node.wrapped) return loose(node.wrapped, raw)
+  if (!node.entries) return raw
+  const out: [string, unknown][] = []
+  const given = (typeof raw === 'object' && raw !== null ? raw : {}) as Record<string, unknown>
+  for (const [key, entry] of Object.entries(node.entries)) {
+    const plain = unwrap(entry)
+    if (plain.entries && Object.hasOwn(given, key)) out.push([key, loose(plain, given[key])])
+    else {
+      const found = v.safeParse(entry as unknown as Shape<unknown>, given[key])
+      if (found.success && found.output !== undefined) out.push([key, found.output])
+    }
+  }
+  return Object.fromEntries(out)
+}
+
+function unwrap(node: Node): Node {
+  return node.wrapped ? unwrap(node.wrapped) : node
+}
+
+/** `, did you mean "x"?` when a known word (keyed by its lower-case form) is at most two letters away, else nothing. */
+export function suggestion(given: string, known: ReadonlyMap<string, string>): string {
+  const near = [...known].map(([lower, key]) => ({ key, far: distance(given.toLowerCase(), lower) })).sort((a, b) => a.far - b.far)[0]
+  return near && near.far <= 2 && given.length > 2 ? `, did you mean ${shown(near.key)}?` : ''
+}
+
+/** Levenshtein's distance; 9 at once for texts that differ by more than two in length. */
+function distance(a: string, b: string): number {
+  if (Math.abs(a.length - b.length) > 2) return 9
+  let row = Array.from({ length: b.length + 1 }, (_, i) => i)
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i]
+    for (let j = 1; j <= b.length; j++) next[j] = Math.min((row[j] as number) + 1, (next[j - 1] as number) + 1, (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1))
+    row = next
+  }
+  return row[b.length] as number
+}

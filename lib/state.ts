@@ -1,0 +1,133 @@
+import type { Cidr, Ip } from './ip.ts'
+import type { IfName, Mac, NetnsPath, NetworkName } from './values.ts'
+
+/** Which namespace a resource lives in: the one plumb was started in, or the pod's. */
+export type Netns = 'host' | NetnsPath
+
+/** A link. What is undefined is left to the kernel and not compared. */
+export interface Link {
+  readonly kind: 'link'
+  readonly ns: Netns
+  readonly name: IfName
+  /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it. */
+  readonly type: 'bridge' | 'veth' | 'loopback' | 'peer'
+  readonly mac?: Mac
+  readonly mtu?: number
+  readonly alias?: string
+  readonly promisc?: true
+  /** The other end, made with it. */
+  readonly peer?: { readonly ns: Netns; readonly name: IfName; readonly mac?: Mac }
+  /** The bridge it is a port of, and the port's attributes. */
+  readonly port?: { readonly master: IfName; readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean }
+  readonly vlanFiltering?: true
+  readonly up: boolean
+  /** May be there already and be somebody else's: adding it again is no error, and only `drop` by name removes it. */
+  readonly shared?: true
+}
+
+/** An address on a link. */
+export interface Addr {
+  readonly kind: 'addr'
+  readonly ns: Netns
+  readonly dev: IfName
+  readonly cidr: Cidr
+  /** Duplicate address detection is left on: the address is tentative for one to two seconds (RFC 4862). */
+  readonly dad?: true
+}
+
+/** A route through one link. */
+export interface Route {
+  readonly kind: 'route'
+  readonly ns: Netns
+  readonly dev: IfName
+  readonly dst: Cidr
+  /** More than one is an equal-cost multipath route. */
+  readonly via: readonly Ip[]
+  readonly mtu?: number
+  readonly advmss?: number
+  readonly priority?: number
+  readonly table?: number
+  readonly scope?: number
+}
+
+/** A file below /proc/sys/net of its namespace, named with slashes: `ipv4/ip_forward`. */
+export interface Sysctl {
+  readonly kind: 'sysctl'
+  readonly ns: Netns
+  readonly name: string
+  readonly value: string
+  /** Absence is no error: the kernel lacks the feature (IPv6 switched off). */
+  readonly optional?: true
+}
+
+/** A static entry of a bridge's forwarding table that no other port can take over. */
+export interface Fdb {
+  readonly kind: 'fdb'
+  readonly ns: Netns
+  readonly dev: IfName
+  readonly mac: Mac
+}
+
+/** VLANs of a bridge port. */
+export interface Vlan {
+  readonly kind: 'vlan'
+  readonly ns: Netns
+  readonly dev: IfName
+  readonly first: number
+  readonly last: number
+  readonly pvid?: true
+  readonly absent?: true
+}
+
+/** An element of a set or map of lib/ruleset.nft. `owner` becomes its comment. */
+export interface Element {
+  readonly kind: 'element'
+  readonly ns: Netns
+  readonly set: string
+  readonly key: string
+  readonly value?: string
+  readonly owner: string
+}
+
+/** A kernel object that plumb makes, as plain data. */
+export type Resource = Link | Addr | Route | Sysctl | Fdb | Vlan | Element
+/** The kinds of resources; one handler each in lib/kinds. */
+export type Kind = Resource['kind']
+
+/** One line for a batch tool. */
+export interface Line {
+  readonly text: string
+  /** What the tool says when it is already so: no failure then. */
+  readonly unless?: RegExp
+  /** The tool answers this line with JSON: a row of what is there. */
+  readonly asks?: true
+  /** What is to be done instead when `unless` was the answer. */
+  readonly otherwise?: readonly Line[]
+}
+
+/** Everything the core knows about one kind of kernel object. */
+export interface Handler<R extends Resource> {
+  /** The program that takes the lines; `file` for what is written below /proc/sys. */
+  readonly tool: 'ip' | 'bridge' | 'nft' | 'file'
+  /** What makes it this one: two resources with one key are the same object. */
+  key(resource: R): string
+  put(resource: R): readonly Line[]
+  drop(resource: R): readonly Line[]
+  /** The command that shows it; the same text for resources that one command shows. */
+  ask(resource: R): string
+  /** One row of the answer, as the resource it describes for what `want` asks. */
+  read(row: unknown, want: R): R | undefined
+}
+
+/** What is to be made and what is to be removed, each in order. */
+export interface Plan {
+  readonly put: readonly Resource[]
+  readonly drop: readonly Resource[]
+}
+
+/** Who host state belongs to; every name in the kernel and on disk derives from it. */
+export interface Owner {
+  readonly network: NetworkName
+  readonly containerId: string
+  readonly ifname: IfName
+}

@@ -1,0 +1,18 @@
+import { writeFileSync } from 'node:fs'
+import { readText } from './reading.ts'
+
+/** The value of a sysctl below /proc/sys/net of this thread's namespace (`ipv4/ip_forward`), undefined when the kernel has none. */
+export function readSysctl(name: string): string | undefined {
+  return readText(`/proc/sys/net/${name}`)?.trim()
+}
+
+/** Sets it; false when the kernel has none. Throws the file system's error when it refuses the value. */
+export function writeSysctl(name: string, value: string): boolean {
+  try {
+    writeFileSync(`/proc/sys/net/${name}`, value, { flag: 'r+' })
+    return true
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return false
+    throw cause
+  }
+}

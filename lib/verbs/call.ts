@@ -1,0 +1,66 @@
+import type { Call } from '../cni.ts'
+import { CniError, CODE } from '../errors.ts'
+import { log } from '../log.ts'
+import { netnsState } from '../netns.ts'
+import type { NetConf, Plugin } from '../plugin.ts'
+import type { Result } from '../result.ts'
+import { read, type Shape } from '../shape.ts'
+import type { Owner } from '../state.ts'
+import { parse } from '../values.ts'
+import { decode } from '../versions.ts'
+
+/** The configuration of a call, typed. What the reader noticed is logged. Throws ValueError. */
+export function readConf<C extends NetConf>(plugin: { readonly conf: Shape<C> } & Pick<Plugin, 'about'>, call: Call): C {
+  const { value, notes } = read(plugin.conf, call.raw)
+  for (const note of notes) log(`plumb: ${note}`, { network: call.at.network })
+  return value
+}
+
+/** Refuses, before anything is changed, a namespace that is not a pod's: CniError 8 for plumb's own (CNI_NETNS_OVERRIDE=1 lets it pass, as in skel), 3 for one that is gone, 4 for what is none. */
+export function requirePod({ at, io }: Call): void {
+  const { netns } = at
+  if (netns === undefined) return
+  const state = netnsState(netns)
+  if (state === 'gone') throw new CniError(CODE.unknownContainer, `Cannot open the network namespace ${netns}: no such file`, 'the container is gone, or CNI_NETNS names the wrong path')
+  if (state === 'other') throw new CniError(CODE.env, `Cannot use CNI_NETNS ${netns}: it is not a network namespace`)
+  if (state === 'own') refuseOwn(io.env, netns)
+}
+
+/** A call as DEL takes it: without a namespace that is gone or is none, since what is on the host goes all the same (CNI spec 1.1.0 DEL). Throws CniError 8 for plumb's own. */
+export function forDel(call: Call): Call {
+  const { netns, ...named } = call.at
+  const state = netns === undefined ? 'gone' : netnsState(netns)
+  if (state === 'own') refuseOwn(call.io.env, netns as string)
+  return state === 'pod' || state === 'own' ? call : { ...call, at: named }
+}
+
+// CniError 8 for a namespace that is plumb's own, unless CNI_NETNS_OVERRIDE says so.
+function refuseOwn(env: Call['io']['env'], netns: string): void {
+  if (/^(1|true)$/i.test(env['CNI_NETNS_OVERRIDE'] ?? '')) return
+  throw new CniError(CODE.netns, `Cannot use CNI_NETNS ${netns}: it is the namespace that plumb itself runs in`, 'a pod needs one of its own; CNI_NETNS_OVERRIDE=1 lets it pass')
+}
+
+/** prevResult of a call. Throws CniError 7 when there is none. */
+export function requirePrevious({ raw, version }: Call): Result {
+  const given = Object.entries(raw).find(([key]) => key.toLowerCase() === 'prevresult')?.[1]
+  if (given === undefined || given === null) throw new CniError(CODE.config, 'Required prevResult missing', 'CHECK needs the result that ADD gave')
+  return decode(given, version)
+}
+
+/** The attachments that GC must keep; undefined when the runtime sent no list, and then nothing may be taken for stale (CNI spec 1.1.0 GC: `cni.dev/valid-attachments`). Throws ValueError for a list that cannot be read. */
+export function validAttachments({ raw, at }: Call): Owner[] | undefined {
+  const given = raw['cni.dev/valid-attachments'] ?? raw['cni.dev/attachments']
+  if (given === undefined || given === null) {
+    log('plumb: GC without "cni.dev/valid-attachments" frees nothing', { network: at.network })
+    return undefined
+  }
+  if (!Array.isArray(given)) throw new CniError(CODE.config, 'Cannot read cni.dev/valid-attachments: want a list of {"containerID", "ifname"}')
+  return given.map((item: unknown, i) => {
+    const entry = Object.fromEntries(Object.entries(item ?? {}).map(([key, value]) => [key.toLowerCase(), value]))
+    try {
+      return { network: at.network, containerId: parse.containerId(entry['containerid']), ifname: parse.ifname(entry['ifname']) }
+    } catch (cause) {
+      throw new CniError(CODE.config, `Cannot read cni.dev/valid-attachments[${i}] ${(cause as Error).message}`, '', { cause })
+    }
+  })
+}

@@ -1,0 +1,26 @@
+import type { Call, Verbs } from '../cni.ts'
+import type { CustomPlugin, NetConf } from '../plugin.ts'
+import { readLoose } from '../shape.ts'
+import { encode } from '../versions.ts'
+import { forDel, readConf, requirePod } from './call.ts'
+
+/** The verbs of a plugin that writes them by hand: what is left is reading the configuration, the namespace's check, and the result's form. */
+export function custom<C extends NetConf>(plugin: CustomPlugin<C>): Verbs {
+  return {
+    async add(call: Call) {
+      const conf = readConf(plugin, call)
+      requirePod(call)
+      return { text: encode(await plugin.add(conf, call.at, call.io.run), call.version) }
+    },
+    async check(call) {
+      const conf = readConf(plugin, call)
+      requirePod(call)
+      await plugin.check(conf, call.at, call.io.run)
+    },
+    async del(call) {
+      await plugin.del(readLoose(plugin.conf, call.raw), forDel(call).at, call.io.run)
+    },
+    async gc() {},
+    async status() {},
+  }
+}

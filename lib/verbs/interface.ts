@@ -1,0 +1,122 @@
+import { ApplyError, apply } from '../apply.ts'
+import type { Call, Done, Verbs } from '../cni.ts'
+import { untilUnique } from '../dad.ts'
+import { CniError, CODE } from '../errors.ts'
+import { type Delegate, delegate } from '../ipam.ts'
+import { BLIND, SHOWING } from '../iproute.ts'
+import { log } from '../log.ts'
+import { aliased, differences, present } from '../observe.ts'
+import { alias, aliasPrefix } from '../owner.ts'
+import { begin, end, keepOnly } from '../pending.ts'
+import type { InterfacePlugin, NetConf } from '../plugin.ts'
+import { readLoose } from '../shape.ts'
+import { encode } from '../versions.ts'
+import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
+
+/** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
+export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {
+  return {
+    add: (call) => add(plugin, call),
+    check: (call) => check(plugin, call),
+    del: (call) => del(plugin, call),
+    gc: (call) => gc(plugin, call),
+    async status(call) {
+      const conf = readConf(plugin, call)
+      await (await poolOf(conf, call))?.status()
+      await plugin.status?.(conf, call.io.run)
+    },
+  }
+}
+
+async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<Done> {
+  const { at, io } = call
+  requirePod(call)
+  // The two that every ADD needs: they start up while the configuration is read and an address taken.
+  io.run.prepare?.(SHOWING)
+  io.run.prepare?.(BLIND, at.netns)
+  const conf = readConf(plugin, call)
+  const pool = await poolOf(conf, call)
+  if (begin(at)) await remove(plugin, call, pool)
+  const made = { addresses: false, links: false }
+  const undo = async () => {
+    if (made.links) await apply({ put: [], drop: plugin.unwire(at) }, io.run)
+    if (made.addresses) await pool?.del()
+    end(at)
+  }
+  try {
+    // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
+    made.addresses = pool?.foreign === true && (await present(plugin.unwire(at), io.run)).length === 0
+    const given = pool ? await pool.add() : {}
+    made.addresses = true
+    const wiring = plugin.wire(conf, at, given)
+    // A result that this version cannot show is refused before anything is made.
+    encode(wiring.result, call.version)
+    made.links = true
+    const { seen } = await apply({ put: [...wiring.shared, ...wiring.own], drop: [] }, io.run).catch((cause: Error) => {
+      // What stood there before may explain better than the kernel's words why a line was refused.
+      if (cause instanceof ApplyError && cause.seen.length > 0 && !cause.exists) wiring.settle?.(cause.seen)
+      throw cause
+    })
+    const settled = wiring.settle?.(seen)
+    if (settled?.plan) await apply(settled.plan, io.run)
+    await untilUnique(wiring.own, io.run)
+    return { text: encode(settled?.result ?? wiring.result, call.version), undo, delivered: () => end(at) }
+  } catch (cause) {
+    const taken = cause instanceof ApplyError && cause.exists
+    if (taken) made.links = false
+    await undo().catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
+    if (taken) throw new CniError(CODE.env, `Cannot create ${at.ifname} in ${at.netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', { cause })
+    throw cause
+  }
+}
+
+async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
+  const { at, io } = call
+  const conf = readConf(plugin, call)
+  requirePod(call)
+  const given = requirePrevious(call)
+  await (await poolOf(conf, call))?.check()
+  const { shared, own, later = [] } = plugin.wire(conf, at, given)
+  const wrong = await differences([...shared, ...own, ...later], io.run)
+  if (wrong.length > 0) throw new CniError(CODE.internal, `Cannot confirm ${at.ifname} of container ${at.containerId}: ${wrong[0]}`, wrong.join('; '))
+}
+
+// CNI spec 1.1.0 DEL: complete without error even if things are missing; the namespace may be gone.
+async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
+  const known = forDel(call)
+  call.io.run.prepare?.(BLIND)
+  const conf = readLoose(plugin.conf, call.raw)
+  const pool = await poolOf(conf, call).catch((cause: Error) => log(`plumb: Cannot free addresses: ${cause.message}`, { network: call.at.network }))
+  await remove(plugin, known, pool ?? undefined, () => plugin.unwireForeign?.(conf, known.at, call.io.run))
+}
+
+/** Links first, the address last: one that still answers is never given to another. */
+async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Delegate | undefined, otherwise?: () => Promise<void> | undefined): Promise<void> {
+  const own = plugin.unwire(call.at)
+  const { already } = await apply({ put: [], drop: own }, call.io.run)
+  if (own.every((resource) => already.includes(resource))) await otherwise?.()
+  await pool?.del()
+  end(call.at)
+}
+
+async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
+  const { at, io } = call
+  const conf = readConf(plugin, call)
+  const valid = validAttachments(call)
+  const failures: Error[] = []
+  const attempt = (work: Promise<void> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
+  if (valid) {
+    const keep = new Set(valid.map(alias))
+    await attempt(aliased(aliasPrefix(at.network), io.run).then(async (links) => void (await apply({ put: [], drop: links.filter((link) => !keep.has(link.alias as string)) }, io.run))))
+    if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
+    keepOnly(at.network, valid)
+  }
+  await attempt(poolOf(conf, call).then((pool) => pool?.gc()))
+  const [first, ...more] = failures
+  if (more.length > 0) throw new CniError(CODE.internal, `GC of network ${at.network} failed in ${failures.length} places`, failures.map(({ message }) => message).join('; '))
+  if (first) throw first
+}
+
+async function poolOf<C extends NetConf>(conf: Partial<C>, call: Call): Promise<Delegate | undefined> {
+  return conf.ipam?.type ? delegate(conf.ipam.type, call) : undefined
+}

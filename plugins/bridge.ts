@@ -1,0 +1,192 @@
+import * as v from 'valibot'
+import { bridgeReady, bridgeSeen, gatewayPlan, mustBeBridge, raised } from '../lib/bridging.ts'
+import { isSix } from '../lib/cidr.ts'
+import { definePlugin } from '../lib/cni.ts'
+import { chooseDns, dnsShape } from '../lib/dns.ts'
+import { CniError, CODE, ValueError } from '../lib/errors.ts'
+import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
+import { type Cidr, split } from '../lib/ip.ts'
+import { masquerade, unmasquerade } from '../lib/masquerade.ts'
+import { alias, bridgeMac, hostVeth, podMac } from '../lib/owner.ts'
+import type { Attachment, Wiring } from '../lib/plugin.ts'
+import { gatewayOf, podSide } from '../lib/pod.ts'
+import type { IpConfig, Result, RouteConfig } from '../lib/result.ts'
+import { common, field } from '../lib/shape.ts'
+import type { Addr, Link, Owner, Resource } from '../lib/state.ts'
+import { type IfName, type Mac, type NetnsPath, parse } from '../lib/values.ts'
+import { portVlans, trunkShape, vlanId } from '../lib/vlans.ts'
+
+const mac = v.exactOptional(field.by((text) => (text === '' ? undefined : parse.mac(text))))
+const off = v.optional(field.flag, false)
+
+const keys = v.object({
+  ...common,
+  bridge: v.optional(
+    field.by((text) => (text === '' ? ('cni0' as IfName) : parse.ifname(text))),
+    'cni0',
+  ),
+  isGateway: off,
+  isDefaultGateway: off,
+  forceAddress: off,
+  ipMasq: off,
+  // Served by nft whichever is named: the packets come out the same.
+  ipMasqBackend: v.exactOptional(field.word('', 'iptables', 'nftables')),
+  // 0: the kernel's default. The smallest that IPv4 lives with, the largest that a veth takes.
+  mtu: v.optional(field.int(0, 65535), 0),
+  hairpinMode: off,
+  promiscMode: off,
+  vlan: v.optional(vlanId, 0),
+  vlanTrunk: v.optional(trunkShape, []),
+  preserveDefaultVlan: off,
+  macspoofchk: off,
+  enabledad: off,
+  disableContainerInterface: off,
+  portIsolation: off,
+  ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
+  dns: dnsShape,
+  runtimeConfig: v.optional(v.looseObject({ mac }), {}),
+  args: v.optional(v.looseObject({ cni: v.optional(v.looseObject({ mac }), {}) }), {}),
+})
+type Conf = v.InferOutput<typeof keys>
+
+const conf = field.whole(keys, ({ hairpinMode, promiscMode, disableContainerInterface, ipam }) => {
+  if (hairpinMode && promiscMode) throw new ValueError('cannot set hairpin mode and promiscuous mode at the same time: want "hairpinMode" or "promiscMode", not both')
+  if (disableContainerInterface && ipam.type) throw new ValueError('cannot use IPAM when DisableContainerInterface flag is set: want "ipam" or "disableContainerInterface", not both')
+})
+
+/** The plugin `bridge` (upstream plugins/main/bridge). */
+export default definePlugin<Conf>({
+  role: 'interface',
+  about: 'CNI plugin bridge: a veth pair from the container to a bridge on the node',
+  conf,
+  // IP and GATEWAY are the pool's, which reads them from the same variable.
+  args: ['MAC', 'IP', 'GATEWAY'],
+  wire,
+  unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
+  async unwireForeign({ bridge, ipMasq }, at, run) {
+    await removeForeignVeth(at, ({ master }) => master !== undefined && master === (bridge ?? master), run)
+    if (ipMasq !== false) await removeForeignMasquerade(at, run)
+  },
+  status: ({ bridge, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, isGateway || isDefaultGateway ? ['ipv4/ip_forward'] : [], run),
+  unshare: ({ name }, run) => unmasquerade(name, run),
+})
+
+/** What one pod needs: on the node a bridge with its gateway addresses and one port, in the pod the other end of it. Pure. */
+function wire(conf: Conf, at: Attachment, given: Result): Wiring {
+  const gateway = conf.isGateway || conf.isDefaultGateway
+  const link = links(conf, at, given)
+  const { ips = [], routes = [] } = given
+  const addressed: IpConfig[] = ips.map((ip) => ({ ...ip, interface: 2, ...(gateway ? { gateway: gatewayOf(ip) } : {}) }))
+  const plan = { ips: addressed, routes: conf.isDefaultGateway ? [...routes, ...defaults(addressed, routes)] : routes }
+  const holder = conf.vlan && gateway ? gatewayLink(conf) : undefined
+  const gateways = gateway ? addressed.map((ip): Addr => ({ kind: 'addr', ns: 'host', dev: holder?.name ?? conf.bridge, cidr: `${gatewayOf(ip)}/${split(ip.address).length}` as Cidr })) : []
+  const pod: Link = { kind: 'link', ns: at.netns as NetnsPath, name: at.ifname, type: 'peer', mac: link.mac, ...link.podMtu, up: true }
+  const own: Resource[] = [link.port, { kind: 'sysctl', ns: 'host', name: `ipv6/conf/${link.port.name}/accept_ra`, value: '0', optional: true }, ...portVlans(link.port.name, conf)]
+  if (conf.macspoofchk) own.push({ kind: 'fdb', ns: 'host', dev: link.port.name, mac: link.mac })
+  if (ips.length > 0) own.push(...podSide(pod, plan, conf.enabledad))
+  else if (!conf.disableContainerInterface) own.push(pod)
+  const result = (mac: string | undefined, mtu: number | undefined): Result => ({
+    interfaces: [
+      { name: conf.bridge, ...(mac ? { mac } : {}), ...(mtu ? { mtu } : {}) },
+      { name: link.port.name, mac: link.port.mac as Mac, mtu: conf.mtu || VETH_MTU },
+      { name: at.ifname, mac: link.mac, mtu: conf.mtu || VETH_MTU, sandbox: pod.ns },
+      ...(holder ? [{ name: holder.name, mac: holder.mac }] : []),
+    ],
+    ips: addressed,
+    routes: plan.routes,
+    ...chooseDns(conf.dns, given.dns),
+  })
+  return {
+    shared: [
+      link.bridge,
+      ...forwarding(conf.bridge, addressed, gateway),
+      ...(holder?.resources ?? []),
+      ...(conf.ipMasq
+        ? masquerade(
+            at.network,
+            ips.map(({ address }) => address),
+          )
+        : []),
+    ],
+    own,
+    later: gateways,
+    result: result(undefined, undefined),
+    settle(seen) {
+      const row = bridgeSeen(conf.bridge, seen)
+      if (!row) throw new CniError(CODE.internal, `Cannot see bridge ${conf.bridge} after it was made`, 'another program removed it; try again')
+      mustBeBridge(row)
+      const holding = holder ? bridgeSeen(holder.name, seen) : row
+      const { put, drop } = holding ? gatewayPlan(holding, gateways, conf.forceAddress) : { put: gateways, drop: [] }
+      return { result: result(row.address, row.mtu), plan: { put: [...raised(row, link.bridge), ...put], drop } }
+    },
+  }
+}
+
+// What veth_setup gives a pair that is told no size.
+const VETH_MTU = 1500
+
+/** The bridge, the port, and the pod's address. CHECK names the links as ADD's result did: a reference plugin may have made them. */
+function links(conf: Conf, at: Attachment, { interfaces = [] }: Result): { bridge: Link; port: Link; mac: Mac; podMtu: { mtu?: number } } {
+  const made = { host: interfaces.find(({ name, sandbox }) => !sandbox && name !== conf.bridge), pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname) }
+  const own = hostVeth(at)
+  const asked = conf.runtimeConfig.mac ?? conf.args.cni.mac ?? (at.args.get('MAC') ? parse.mac(at.args.get('MAC')) : undefined)
+  const mac = made.pod?.mac ? parse.mac(made.pod.mac) : (asked ?? podMac(at))
+  const mtu = (seen?: { readonly mtu?: number }) => (conf.mtu ? { mtu: seen?.mtu || conf.mtu } : {})
+  return {
+    mac,
+    podMtu: mtu(made.pod),
+    bridge: {
+      kind: 'link',
+      ns: 'host',
+      name: conf.bridge,
+      type: 'bridge',
+      ...(interfaces.length === 0 ? { mac: bridgeMac(conf.bridge, at), ...mtu() } : {}),
+      up: true,
+      shared: true,
+      ...(conf.promiscMode ? { promisc: true } : {}),
+      ...(conf.vlan || conf.vlanTrunk.length > 0 ? { vlanFiltering: true } : {}),
+    },
+    port: {
+      kind: 'link',
+      ns: 'host',
+      name: (made.host?.name ?? own.name) as IfName,
+      type: 'veth',
+      mac: made.host?.mac ? parse.mac(made.host.mac) : own.mac,
+      ...mtu(made.host),
+      ...(made.host && made.host.name !== own.name ? {} : { alias: alias(at) }),
+      peer: { ns: at.netns as NetnsPath, name: at.ifname, mac },
+      port: { master: conf.bridge, hairpin: conf.hairpinMode, isolated: conf.portIsolation, locked: conf.macspoofchk },
+      up: true,
+    },
+  }
+}
+
+// A default route for each family that has a gateway and, from the pool, none of its own.
+function defaults(ips: readonly IpConfig[], routes: readonly RouteConfig[]): RouteConfig[] {
+  const served = (six: boolean) => routes.some(({ dst }) => isSix(dst) === six && split(dst).length === 0)
+  const firsts = [false, true].flatMap((six) => ips.find(({ address }) => isSix(address) === six) ?? [])
+  return firsts.filter(({ address }) => !served(isSix(address))).map((ip) => ({ dst: (isSix(ip.address) ? '::/0' : '0.0.0.0/0') as Cidr, gw: gatewayOf(ip) }))
+}
+
+function forwarding(bridge: IfName, ips: readonly IpConfig[], gateway: boolean): Resource[] {
+  const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns: 'host', name, value, optional: true })
+  const on = (six: boolean) => gateway && ips.some(({ address }) => isSix(address) === six)
+  return [set(`ipv6/conf/${bridge}/accept_ra`, '0'), ...(on(false) ? [set('ipv4/ip_forward', '1')] : []), ...(on(true) ? [set('ipv6/conf/all/forwarding', '1')] : [])]
+}
+
+/** With a VLAN the gateway's addresses stand on a link of their own, `<bridge>.<vlan>`, whose other end is a port in that VLAN. */
+function gatewayLink({ name: network, bridge, vlan, mtu }: Conf): { name: IfName; mac: Mac; resources: Resource[] } {
+  const name = parse.ifname(`${bridge}.${vlan}`)
+  const owner: Owner = { network, containerId: 'gateway', ifname: name }
+  const port = hostVeth(owner)
+  const mac = podMac(owner)
+  return {
+    name,
+    mac,
+    resources: [
+      { kind: 'link', ns: 'host', name: port.name, type: 'veth', mac: port.mac, ...(mtu ? { mtu } : {}), peer: { ns: 'host', name, mac }, port: { master: bridge }, up: true, shared: true },
+      ...portVlans(port.name, { vlan, vlanTrunk: [], preserveDefaultVlan: false }),
+      { kind: 'link', ns: 'host', name, type: 'peer', up: true },
+    ],
+  }
+}

@@ -1,0 +1,102 @@
+import * as v from 'valibot'
+import { addressStore } from '../lib/addresses.ts'
+import { definePlugin } from '../lib/cni.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { type Ip, parseIp } from '../lib/ip.ts'
+import type { Attachment } from '../lib/plugin.ts'
+import { type RangeConf, type RangeSet, readRangeSets, type SetConf } from '../lib/ranges.ts'
+import { readResolv } from '../lib/resolv.ts'
+import type { Result } from '../lib/result.ts'
+import { common, field } from '../lib/shape.ts'
+
+// Go's net.IP reads '' as no address; runtimes send it for what is not set.
+const ip = v.exactOptional(field.by((text) => (text === '' ? undefined : parseIp(text))))
+const ips = v.optional(v.array(field.by(wantedIp)), [])
+const path = v.exactOptional(
+  field.by((text) => {
+    if (typeof text !== 'string' || text.includes('\0') || Buffer.byteLength(text) > 4095) throw new ValueError(`${shown(text)}: want a path of at most 4095 bytes`)
+    return text
+  }),
+)
+const uint32 = v.exactOptional(field.int(0, 0xffffffff))
+const range = { rangeStart: ip, rangeEnd: ip, gateway: ip }
+const ranges = v.optional(v.array(v.array(v.object({ subnet: field.cidr, ...range }))), [])
+const route = v.object({ dst: field.cidr, gw: ip, mtu: uint32, advmss: uint32, priority: uint32, table: uint32, scope: v.exactOptional(field.int(0, 255)) })
+
+// Loose at the top: a pool gets the whole configuration of the plugin that delegates to it.
+const conf = v.looseObject({
+  ...common,
+  ipam: v.object({
+    type: v.optional(field.text, ''),
+    subnet: v.exactOptional(field.cidr),
+    ...range,
+    ranges,
+    routes: v.optional(v.array(route), []),
+    dataDir: path,
+    resolvConf: path,
+    // plumb's own: seconds for which a freed address is not given out again.
+    cooldown: v.optional(field.int(0, 31_536_000), 0),
+  }),
+  runtimeConfig: v.optional(v.looseObject({ ipRanges: ranges, ips }), {}),
+  args: v.optional(v.looseObject({ cni: v.optional(v.looseObject({ ips }), {}) }), {}),
+})
+type Conf = v.InferOutput<typeof conf>
+
+/** host-local: addresses from ranges, kept on this node's disk in the layout of the reference plugin of that name. */
+export default definePlugin<Conf>({
+  role: 'ipam',
+  about: 'plumb host-local: gives out addresses of configured ranges, kept on this node',
+  conf,
+  args: ['IP'],
+  pool(some, at) {
+    const { ipam } = some
+    const store = addressStore(ipam?.dataDir || '/var/lib/cni/networks', at.network, ipam?.cooldown ?? 0)
+    return {
+      take(owner) {
+        const wanted = wantedBy(some, at)
+        const sets = setsOf(some, wanted)
+        const dns = ipam?.resolvConf ? readResolv(ipam.resolvConf) : undefined
+        const routes = (ipam?.routes ?? []).map(({ gw, ...route }) => ({ ...route, ...(gw === undefined ? {} : { gw }) }))
+        const taken = store.take(owner, sets, wanted)
+        return { ips: taken, ...(routes.length > 0 ? { routes } : {}), ...(dns ? { dns } : {}) } satisfies Result
+      },
+      release: (owner) => store.release(owner),
+      holds: (owner) => store.holds(owner),
+      keepOnly: (owners) => store.keepOnly(owners),
+      ready: () => store.ready(setsOf(some, [])),
+    }
+  },
+})
+
+// Upstream takes all three sources, in this order; podman sends the same address in two of them.
+function wantedBy({ args, runtimeConfig }: Partial<Conf>, at: Attachment): Ip[] {
+  const all = [fromEnv(at.args.get('IP') ?? ''), ...(args?.cni?.ips ?? []), ...(runtimeConfig?.ips ?? [])]
+  return [...new Set(all)].filter((one) => one !== undefined)
+}
+
+function fromEnv(text: string): Ip | undefined {
+  try {
+    return wantedIp(text)
+  } catch (cause) {
+    throw new CniError(CODE.env, `Cannot read IP of CNI_ARGS ${(cause as Error).message}`, '', { cause })
+  }
+}
+
+// The prefix length may be there and means nothing: the range's is used.
+function wantedIp(text: unknown): Ip | undefined {
+  if (text === '') return undefined
+  const [, address, length] = (typeof text === 'string' && /^([^/]+)\/(\d{1,3})$/.exec(text)) || []
+  return parseIp(address !== undefined && Number(length) <= 128 ? address : text)
+}
+
+function setsOf({ cniVersion = '0.1.0', ipam, runtimeConfig }: Partial<Conf>, wanted: readonly Ip[]): readonly RangeSet[] {
+  const several = (key: string, given: readonly (readonly RangeConf[])[] = []) => given.map((one, i): SetConf => ({ at: `${key}[${i}]`, ranges: one }))
+  const flat: SetConf[] = ipam?.subnet ? [{ at: 'ipam', ranges: [{ ...ipam, subnet: ipam.subnet }], flat: true }] : []
+  const sets = readRangeSets([...several('runtimeConfig.ipRanges', runtimeConfig?.ipRanges), ...flat, ...several('ipam.ranges', ipam?.ranges)], wanted)
+  if (sets.length === 0) throw new ValueError('Cannot read ipam: no IP ranges specified; want "ranges": [[{"subnet": "10.1.0.0/24"}]]')
+  const families = sets.map(({ ranges }) => ranges[0]?.family)
+  // A result of CNI 0.2.0 has one place per family.
+  if (/^0\.[12]\./.test(cniVersion) && new Set(families).size < families.length)
+    throw new ValueError(`Cannot read ipam.ranges: CNI version ${cniVersion} does not support more than 1 address per family; want at most one IPv4 and one IPv6 range set, or cniVersion 0.3.0`)
+  return sets
+}

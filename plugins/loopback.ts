@@ -1,0 +1,63 @@
+import * as v from 'valibot'
+import { definePlugin } from '../lib/cni.ts'
+import { CniError, CODE } from '../lib/errors.ts'
+import type { Cidr } from '../lib/ip.ts'
+import { rows } from '../lib/iproute.ts'
+import type { LinkRow } from '../lib/kinds/link.ts'
+import type { Attachment, Run } from '../lib/plugin.ts'
+import type { Result } from '../lib/result.ts'
+import { common, type Shape } from '../lib/shape.ts'
+import type { NetnsPath } from '../lib/values.ts'
+import { decode } from '../lib/versions.ts'
+
+const keys = v.looseObject(common)
+type Conf = v.InferOutput<typeof keys>
+
+/** The plugin `loopback` (upstream plugins/main/loopback). */
+export default definePlugin<Conf>({
+  role: 'custom',
+  about: "CNI plugin loopback: brings the container's lo up, whatever CNI_IFNAME says (kubelet sends eth0)",
+  conf: keys as unknown as Shape<Conf>,
+  async add(conf, at, run) {
+    const given = conf.prevResult === undefined ? undefined : decode(conf.prevResult, conf.cniVersion)
+    const { before, link } = await bringUp(at, run)
+    const foreign = link.addr_info.find(({ local, family }) => (family === 'inet' ? !local.startsWith('127.') : local !== '::1'))
+    if (foreign) {
+      if (!before.flags.includes('UP')) await setDown(at.netns as NetnsPath, run)
+      throw new CniError(CODE.config, `loopback interface is already configured with non-loopback address ${foreign.local}/${foreign.prefixlen}`, 'remove it from lo first')
+    }
+    return given ?? result(at, link)
+  },
+  async check(_conf, at, run) {
+    const link = await show(at, run)
+    if (!link.flags.includes('UP')) throw new CniError(CODE.internal, `Cannot confirm lo in ${at.netns}: it is down`, 'want it up, as ADD left it')
+  },
+  async del(_conf, at, run) {
+    if (at.netns) await setDown(at.netns, run)
+  },
+})
+
+async function bringUp(at: Attachment, run: Run): Promise<{ before: LinkRow; link: LinkRow }> {
+  const { status, stdout, stderr } = await run(['ip', '-d', '-j', '-batch', '-'], 'addr show dev lo\nlink set dev lo up\naddr show dev lo\n', at.netns as NetnsPath)
+  const [before, link] = rows(stdout).flat()
+  if (status !== 0 || !link) throw new CniError(CODE.internal, `Cannot bring lo up in ${at.netns}`, stderr.trim())
+  return { before: before as LinkRow, link: link as LinkRow }
+}
+
+async function setDown(netns: NetnsPath, run: Run): Promise<void> {
+  await run(['ip', '-batch', '-'], 'link set dev lo down\n', netns)
+}
+
+async function show(at: Attachment, run: Run): Promise<LinkRow> {
+  const { stdout, stderr } = await run(['ip', '-d', '-j', 'addr', 'show', 'dev', 'lo'], '', at.netns as NetnsPath)
+  const link = rows(stdout)[0]?.[0]
+  if (!link) throw new CniError(CODE.internal, `Cannot see lo in ${at.netns}`, stderr.trim())
+  return link as LinkRow
+}
+
+function result(at: Attachment, link: LinkRow): Result {
+  return {
+    interfaces: [{ name: 'lo', mac: '00:00:00:00:00:00', mtu: link.mtu, sandbox: at.netns as string }],
+    ips: link.addr_info.filter(({ local }) => local.startsWith('127.') || local === '::1').map(({ local, prefixlen }) => ({ interface: 0, address: `${local}/${prefixlen}` as Cidr })),
+  }
+}

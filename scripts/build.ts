@@ -1,0 +1,70 @@
+import { chmodSync, existsSync, linkSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
+import { execa } from 'execa'
+
+const ROOT = join(import.meta.dir, '..')
+const DIST = join(ROOT, 'dist')
+const CACHE = join(ROOT, 'node_modules/.cache/plumb')
+/** Environment variables by which whoever starts a compiled program could turn it into something else. */
+const DOORS = ['BUN_OPTIONS', 'BUN_BE_BUN', 'BUN_BYTECODE_ORDER_OUT']
+const FLAGS = '--compile --bytecode --minify --format=esm --splitting --compile-jit-policy=30 --no-compile-autoload-dotenv --no-compile-autoload-bunfig'.split(' ')
+
+/** Makes dist/plumb and a hard link to it for every plugin, unless they are already made of these sources. Says so on stderr when it did. */
+async function build(): Promise<void> {
+  const started = performance.now()
+  const names = readdirSync(join(ROOT, 'plugins'))
+    .flatMap((file) => /^(?!index\.)(.+)\.ts$/.exec(file)?.[1] ?? [])
+    .sort()
+  const hash = sources().digest('hex')
+  const stamp = join(DIST, '.sources')
+  const fresh = existsSync(stamp) && readFileSync(stamp, 'utf8') === hash && ['plumb', ...names].every((name) => existsSync(join(DIST, name)))
+  if (fresh) return
+  // Drafts, then rename: a test that runs meanwhile finds the old program or the new one.
+  const draft = join(DIST, `.draft-${process.pid}`)
+  mkdirSync(draft, { recursive: true })
+  try {
+    const entries = ['index', ...names].map((name) => `plugins/${name}.ts`)
+    await execa(process.execPath, ['build', ...FLAGS, '--define', 'process.env.NODE_ENV="production"', '--compile-executable-path', closed(), ...entries, '--outfile', join(draft, 'plumb')], { cwd: ROOT })
+    for (const name of names) linkSync(join(draft, 'plumb'), join(draft, name))
+    for (const gone of readdirSync(DIST).filter((file) => !file.startsWith('.') && file !== 'plumb' && !names.includes(file))) rmSync(join(DIST, gone))
+    for (const name of ['plumb', ...names]) renameSync(join(draft, name), join(DIST, name))
+    writeFileSync(stamp, hash)
+  } finally {
+    rmSync(draft, { recursive: true, force: true })
+  }
+  process.stderr.write(`build: made dist/plumb for ${names.join(', ')} in ${Math.round(performance.now() - started)} ms\n`)
+}
+
+function sources(): Bun.CryptoHasher {
+  const hash = new Bun.CryptoHasher('sha256')
+  const files = ['lib', 'plugins', 'agent', 'cli', 'conf']
+    .filter((room) => existsSync(join(ROOT, room)))
+    .flatMap((room) => readdirSync(join(ROOT, room), { recursive: true, withFileTypes: true }).flatMap((one) => (one.isFile() ? join(one.parentPath, one.name) : [])))
+  for (const file of [...files.sort(), join(ROOT, 'package.json'), join(ROOT, 'package-lock.json'), import.meta.path]) hash.update(`${file}\0`).update(readFileSync(file)).update('\0')
+  return hash
+}
+
+// A copy of the Bun program in which these names cannot be set from outside: no environment variable starts with 0x01.
+function closed(): string {
+  const made = join(CACHE, `bun-${Bun.version}-closed`)
+  if (existsSync(made)) return made
+  const bytes = readFileSync(process.execPath)
+  for (const name of DOORS) {
+    let at = bytes.indexOf(name)
+    if (at < 0) throw new Error(`Cannot close ${name}: Bun ${Bun.version} does not hold the name`)
+    for (; at >= 0; at = bytes.indexOf(name, at + 1)) bytes[at] = 1
+  }
+  mkdirSync(CACHE, { recursive: true })
+  const draft = `${made}.${process.pid}`
+  writeFileSync(draft, bytes)
+  chmodSync(draft, 0o755)
+  renameSync(draft, made)
+  return made
+}
+
+try {
+  await build()
+} catch (cause) {
+  process.stderr.write(`build: ${basename(import.meta.path)} failed\n${(cause as { stderr?: string }).stderr || (cause as Error).stack}\n`)
+  process.exitCode = 1
+}

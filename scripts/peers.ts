@@ -1,0 +1,109 @@
+import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { basename, join } from 'node:path'
+import { execa } from 'execa'
+import { install } from './packages.ts'
+
+const CACHE = process.env['PLUMB_PEERS'] ?? '/var/cache/plumb/peers'
+const CNITOOL = '1.3.0'
+const PLUGINS = '1.9.1'
+/** The newest cnitool whose source builds with the Go of Debian 12; it knows neither `status` nor `gc`. */
+const DEBIAN_CNITOOL = '1.1.2'
+const MAINS = ['main/loopback', 'main/bridge', 'main/ptp', 'ipam/host-local', 'ipam/static', 'meta/portmap', 'meta/firewall', 'meta/bandwidth']
+
+/** A program, or a directory of them, to judge plumb by. */
+export interface Peer {
+  readonly path: string
+  readonly version: string
+}
+
+/** The newest cnitool that was built, undefined when none could be. */
+export function cnitool(): Peer | undefined {
+  return [CNITOOL, DEBIAN_CNITOOL].map((version) => ({ version, path: join(CACHE, `cnitool-${version}`, 'cnitool') })).find(({ path }) => existsSync(path))
+}
+
+/** Directories of reference plugins, newest first: the release that was built, and Debian's package. */
+export function references(): Peer[] {
+  const control = existsSync('/var/lib/dpkg/status') ? readFileSync('/var/lib/dpkg/status', 'utf8') : ''
+  const debian = /^Package: containernetworking-plugins\n(?:.+\n)*?Version: ([\d.]+)/m.exec(control)?.[1] ?? 'of unknown version'
+  return [
+    { version: PLUGINS, path: join(CACHE, `bin-${PLUGINS}`) },
+    { version: debian, path: '/usr/lib/cni' },
+  ].filter(({ path }) => existsSync(join(path, 'bridge')))
+}
+
+/** Builds the peers that are missing, outside the checkout. What cannot be built is said on stderr, and is no failure: the tests that want it say why they skip. */
+async function build(): Promise<void> {
+  const go = await modernGo()
+  if (go) {
+    await attempt(`cnitool ${CNITOOL}`, `cnitool-${CNITOOL}`, (dir) => goInstall(go, dir, [`github.com/containernetworking/cni/cnitool@v${CNITOOL}`]))
+    const mains = MAINS.map((main) => `github.com/containernetworking/plugins/plugins/${main}@v${PLUGINS}`)
+    await attempt(`the reference plugins ${PLUGINS}`, `bin-${PLUGINS}`, (dir) => goInstall(go, dir, mains))
+  }
+  if (!cnitool()) await attempt(`cnitool ${DEBIAN_CNITOOL} from Debian's source`, `cnitool-${DEBIAN_CNITOOL}`, fromDebian)
+}
+
+async function attempt(what: string, name: string, make: (dir: string) => Promise<void>): Promise<void> {
+  const made = join(CACHE, name)
+  if (existsSync(made)) return
+  const started = performance.now()
+  try {
+    mkdirSync(CACHE, { recursive: true })
+    const draft = mkdtempSync(join(CACHE, '.draft-'))
+    try {
+      await make(draft)
+      renameSync(draft, made)
+    } finally {
+      rmSync(draft, { recursive: true, force: true })
+    }
+    process.stderr.write(`peers: built ${what} in ${Math.round((performance.now() - started) / 1000)} s\n`)
+  } catch (cause) {
+    const { stderr, message } = cause as Error & { stderr?: string }
+    process.stderr.write(`peers: cannot build ${what}, its tests will be skipped: ${(stderr || message).trim().split('\n').slice(-3).join(' | ')}\n`)
+  }
+}
+
+// The reference plugins ask for Go 1.24; `go` would else try to download another version of itself.
+async function modernGo(): Promise<string | undefined> {
+  for (const go of ['go', '/usr/local/go/bin/go']) {
+    const { stdout } = await execa(go, ['env', 'GOVERSION'], { reject: false, env: { GOTOOLCHAIN: 'local' } })
+    const [, minor] = /^go1\.(\d+)/.exec(stdout ?? '') ?? []
+    if (Number(minor) >= 24) return go
+  }
+  return undefined
+}
+
+async function goInstall(go: string, dir: string, modules: readonly string[]): Promise<void> {
+  for (const module of modules) await execa(go, ['install', '-trimpath', module], { env: { GOBIN: dir, GOTOOLCHAIN: 'local', CGO_ENABLED: '0', GOFLAGS: '' }, cwd: dir })
+}
+
+// apt reads its sources and keeps its lists in a folder of our own: the machine's configuration stays as it is.
+async function fromDebian(dir: string): Promise<void> {
+  await install([
+    { name: 'golang-go', shows: 'go', why: 'to build cnitool' },
+    { name: 'dpkg-dev', shows: 'dpkg-source', why: 'to unpack its source package' },
+  ])
+  const work = mkdtempSync(join(tmpdir(), 'plumb-cnitool-'))
+  try {
+    const parts = join(work, 'sources.list.d')
+    for (const name of ['sources.list.d', 'lists/partial', 'gopath/src/github.com/containernetworking']) mkdirSync(join(work, name), { recursive: true })
+    for (const file of globSync(['/etc/apt/sources.list', '/etc/apt/sources.list.d/*.list', '/etc/apt/sources.list.d/*.sources'])) {
+      const text = readFileSync(file, 'utf8')
+        .replace(/^(Types: .*)\bdeb\b(?!-src)/gm, '$1deb-src')
+        .replace(/^deb\s/gm, 'deb-src ')
+      writeFileSync(join(parts, basename(file)), text)
+    }
+    const options = ['-qq', '-o', 'Dir::Etc::SourceList=/dev/null', '-o', `Dir::Etc::SourceParts=${parts}`, '-o', `Dir::State::Lists=${join(work, 'lists')}`, '-o', 'APT::Sandbox::User=root']
+    await execa('apt-get', [...options, 'update'])
+    await execa('apt-get', [...options, 'source', '--download-only', 'golang-github-appc-cni'], { cwd: work })
+    const [tarball] = globSync(join(work, 'golang-github-appc-cni_*.orig.tar.*'))
+    const source = join(work, 'gopath/src/github.com/containernetworking/cni')
+    mkdirSync(source)
+    await execa('tar', ['xf', tarball ?? '', '-C', source, '--strip-components=1'])
+    await execa('go', ['build', '-o', join(dir, 'cnitool'), './cnitool'], { cwd: source, env: { GO111MODULE: 'off', GOFLAGS: '', GOPATH: join(work, 'gopath') } })
+  } finally {
+    rmSync(work, { recursive: true, force: true })
+  }
+}
+
+if (import.meta.main) await build()

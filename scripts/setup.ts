@@ -1,0 +1,28 @@
+import { install, type Need } from './packages.ts'
+
+const node: readonly Need[] = [
+  { name: 'iproute2', shows: 'ip', why: 'plumb makes links, addresses and routes with it' },
+  { name: 'nftables', shows: 'nft', why: 'plumb keeps its firewall elements with it' },
+]
+const ping: Need = { name: 'iputils-ping', shows: 'ping', why: 'the demo and the tests send real packets' }
+const peers: readonly Need[] = [
+  { name: 'containernetworking-plugins', shows: '/usr/lib/cni/bridge', why: 'the reference plugins to be compared with' },
+  { name: 'iptables', shows: 'iptables', why: 'the reference plugins keep their rules with it' },
+]
+/** What each task needs on a machine that has nothing but npm. `node` is what a node of a cluster needs. */
+const SETS: Readonly<Record<string, readonly Need[]>> = {
+  node,
+  demo: [...node, ping],
+  bench: [...node, ...peers],
+  test: [...node, ping, ...peers],
+}
+
+const [wanted = 'test'] = process.argv.slice(2)
+const needs = SETS[wanted]
+try {
+  if (!needs) throw new Error(`Cannot set up for ${JSON.stringify(wanted)}: want one of ${Object.keys(SETS).join(', ')}`)
+  await install(needs)
+} catch (cause) {
+  process.stderr.write(`setup: ${(cause as Error).message}\n`)
+  process.exitCode = 1
+}

@@ -1,0 +1,70 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+/** What each npm script runs, in this order; its last command gets the arguments. Bun runs what ends in .ts. */
+const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]>> = {
+  setup: [['scripts/setup.ts']],
+  build: [['scripts/build.ts']],
+  demo: [['scripts/setup.ts', 'demo'], ['scripts/build.ts'], ['dist/plumb', 'demo']],
+  bench: [['scripts/setup.ts', 'bench'], ['scripts/peers.ts'], ['scripts/build.ts'], ['bench/index.ts']],
+  ok: [
+    ['scripts/setup.ts', 'test'],
+    ['test/run.ts', '--without', 'peers'],
+  ],
+  test: [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['test/run.ts']],
+}
+const ROOT = join(import.meta.dir, '..')
+const AGAIN = 'PLUMB_PACKAGES_INSTALLED'
+
+// The one line of shell that package.json has made sure that there is a Bun. This is the rest.
+const [task = '', ...rest] = process.argv.slice(2)
+process.exitCode = await start(task, rest)
+
+async function start(task: string, rest: readonly string[]): Promise<number> {
+  const steps = Object.hasOwn(TASKS, task) ? TASKS[task] : undefined
+  if (!steps) return fail(`Cannot run ${JSON.stringify(task)}: want one of ${Object.keys(TASKS).join(', ')}`)
+  if (!installed()) return install(task, rest)
+  for (const [i, [file, ...args]] of steps.entries()) {
+    const status = await run([...(file.endsWith('.ts') ? [process.execPath, file] : [join(ROOT, file)]), ...args, ...(i === steps.length - 1 ? rest : [])])
+    if (status !== 0) return status
+  }
+  return 0
+}
+
+// npm keeps a lock file of what it put into node_modules; optional packages for other machines are not in it.
+function installed(): boolean {
+  const [have, want] = [packages('node_modules/.package-lock.json'), packages('package-lock.json')]
+  return Object.entries(want).every(([path, { version, optional }]) => path === '' || optional || have[path]?.version === version)
+}
+
+function packages(name: string): Readonly<Record<string, { readonly version: string; readonly optional?: boolean }>> {
+  const path = join(ROOT, name)
+  return existsSync(path) ? JSON.parse(readFileSync(path, 'utf8')).packages : {}
+}
+
+// Then from the start, with the Bun that the lock file names.
+async function install(task: string, rest: readonly string[]): Promise<number> {
+  if (process.env[AGAIN]) return fail('Cannot install the packages of package-lock.json: npm ci left others in node_modules; remove it and try again')
+  process.stderr.write('setup: installing the packages of package-lock.json, which are not those in node_modules (npm ci)\n')
+  const status = await run(['npm', 'ci', '--no-audit', '--no-fund', '--no-progress', '--loglevel=error'])
+  return status === 0 ? run(['npm', 'run', '--silent', 'bun', '--', task, ...rest], { [AGAIN]: '1' }) : status
+}
+
+// Ctrl-C reaches the command as well, which ends in its own way; until then this waits.
+async function run(argv: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<number> {
+  const child = Bun.spawn([...argv], { cwd: ROOT, env: { ...process.env, ...env }, stdio: ['inherit', 'inherit', 'inherit'] })
+  const ignore = () => {}
+  const pass = () => child.kill('SIGTERM')
+  process.on('SIGINT', ignore).on('SIGTERM', pass)
+  try {
+    await child.exited
+    return child.exitCode ?? 1
+  } finally {
+    process.off('SIGINT', ignore).off('SIGTERM', pass)
+  }
+}
+
+function fail(message: string): 1 {
+  process.stderr.write(`${message}\n`)
+  return 1
+}

@@ -1,0 +1,140 @@
+import { readFileSync, rmSync } from 'node:fs'
+import { availableParallelism, tmpdir } from 'node:os'
+import { join, relative } from 'node:path'
+import { parseArgs } from 'node:util'
+import { Glob } from 'bun'
+import { execa } from 'execa'
+import type { Outcome } from './reporter.ts'
+
+const ROOT = join(import.meta.dir, '..')
+const BIN = join(ROOT, 'node_modules/.bin')
+/** A test file that takes longer is stuck; its processes are killed. Overridden by PLUMB_TEST_LIMIT_S. */
+const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? 300) * 1000
+const isRoot = process.getuid?.() === 0
+// Its own network, mounts and processes: whatever a test leaves, or dies from, goes with the namespaces. /etc and /var/lib are
+// seen as they are, and written to memory.
+const SCRIPT = `
+mount -t tmpfs -o mode=755 tmpfs /run
+mount -t tmpfs -o mode=755 tmpfs /mnt
+for dir in etc opt var/lib; do
+  mkdir -p /mnt/$dir/up /mnt/$dir/work
+  mount -t overlay -o lowerdir=/$dir,upperdir=/mnt/$dir/up,workdir=/mnt/$dir/work overlay /$dir
+done
+rm -rf /etc/cni /opt/cni /var/lib/cni
+ip link set lo up
+exec "$@"`
+const SANDBOX = [...'unshare --net --mount --pid --fork --mount-proc --kill-child=KILL --propagation private sh -ec'.split(' '), SCRIPT, 'sandbox']
+
+/** What runs in one process: a file of tests, or a check of the sources. */
+interface Job {
+  readonly name: string
+  readonly argv: readonly string[]
+  readonly report?: string
+}
+interface Report {
+  readonly job: Job
+  readonly outcomes: readonly Outcome[]
+  readonly ms: number
+  /** What the process printed, shown beside its failures. */
+  readonly said: string
+}
+
+const { values: flags, positionals: patterns } = parseArgs({ allowPositionals: true, options: { only: { type: 'string' }, without: { type: 'string' }, jobs: { type: 'string' } } })
+const jobs = [...checks(), ...files()].filter(({ name }) => patterns.length === 0 || patterns.some((pattern) => name.includes(pattern.replace(/^\.\//, ''))))
+if (jobs.length === 0) {
+  process.stderr.write(`No test matches ${patterns.join(' ')}\n`)
+  process.exit(1)
+}
+// First and alone: the other tests call what it makes.
+const made = await all([{ name: 'build', argv: [process.execPath, 'scripts/build.ts'] }], 1)
+const reports = [...made, ...(await all(jobs, Number(flags.jobs ?? Math.max(2, availableParallelism()))))]
+process.exitCode = summary(reports)
+
+// The gate's other half. Run by Bun, so that the age of the machine's Node does not matter.
+function checks(): Job[] {
+  if (flags.only) return []
+  const tools: Record<string, readonly string[]> = { types: ['tsc', '-p', '.'], lint: ['biome', 'check', '--colors=off', '--error-on-warnings', '.'], 'dead code': ['knip', '--no-progress'] }
+  return Object.entries(tools).map(([name, [tool = '', ...args]]) => ({ name, argv: [process.execPath, '--bun', join(BIN, tool), ...args] }))
+}
+
+function files(): Job[] {
+  const found = [...new Glob('test/**/*.test.ts').scanSync({ cwd: ROOT })].sort()
+  const room = (name: string, wanted = '') => wanted.split(',').includes(/^test\/(\w+)\//.exec(name)?.[1] ?? 'unit')
+  return found
+    .filter((name) => (!flags.only || room(name, flags.only)) && !room(name, flags.without))
+    .map((name, i) => {
+      const mocha = [process.execPath, '--bun', join(BIN, 'mocha'), '--timeout', '20000', '--reporter', join(ROOT, 'test/reporter.ts'), name]
+      return { name, argv: isRoot ? [...SANDBOX, ...mocha] : mocha, report: join(tmpdir(), `plumb-test-${process.pid}-${i}.jsonl`) }
+    })
+}
+
+async function all(queue: readonly Job[], width: number): Promise<Report[]> {
+  const left = [...queue]
+  const done: Report[] = []
+  async function work(): Promise<void> {
+    for (let job = left.shift(); job; job = left.shift()) {
+      const report = await run(job)
+      done.push(report)
+      show(report)
+    }
+  }
+  await Promise.all(Array.from({ length: width }, work))
+  return done
+}
+
+async function run(job: Job): Promise<Report> {
+  if (!isRoot && /^test\/(?!unit)\w+\//.test(job.name)) return { job, ms: 0, said: '', outcomes: [{ state: 'skipped', title: 'the file', ms: 0, text: 'it needs root, for namespaces' }] }
+  const started = performance.now()
+  const [file = '', ...args] = job.argv
+  const env = { NODE_ENV: 'test', ...(job.report && { PLUMB_REPORT: job.report }), ...(isRoot && { PLUMB_SANDBOX: '1' }) }
+  const child = await execa(file, args, { cwd: ROOT, env, all: true, reject: false, stdin: 'ignore', timeout: LIMIT_MS, killSignal: 'SIGKILL' })
+  const ms = performance.now() - started
+  const said = child.all.trimEnd()
+  if (!job.report) return { job, ms, said: '', outcomes: [{ state: child.failed ? 'failed' : 'passed', title: job.name, ms, text: child.failed ? said || String(child.shortMessage) : '' }] }
+  const lines = read(job.report)
+  const outcomes = lines.filter((line): line is Outcome => line.state !== 'begun' && line.state !== 'end')
+  const last = lines.at(-1)
+  const reason = `${child.timedOut ? `it was killed after ${LIMIT_MS / 1000} s` : `it ended with status ${child.exitCode ?? child.signal}`}${last?.state === 'begun' ? ` in: ${last.title}` : ''}`
+  if (last?.state !== 'end') outcomes.push({ state: 'failed', title: 'the process did not finish', ms, text: reason })
+  else if (outcomes.length === 0) outcomes.push({ state: 'failed', title: 'no tests', ms, text: 'the file has none' })
+  else if (child.failed && !outcomes.some(({ state }) => state === 'failed')) outcomes.push({ state: 'failed', title: 'the process failed', ms, text: `${reason}, though no test failed` })
+  return { job, ms, said, outcomes: outcomes.map((one) => (one.state === 'skipped' && one.text === '' ? { ...one, state: 'failed', text: 'skipped without a reason (see test/skip.ts)' } : one)) }
+}
+
+function read(report: string): (Outcome | { state: 'begun'; title: string } | { state: 'end' })[] {
+  try {
+    return readFileSync(report, 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+  } catch {
+    return []
+  } finally {
+    rmSync(report, { force: true })
+  }
+}
+
+function show({ job, outcomes, ms, said }: Report): void {
+  const failed = outcomes.filter(({ state }) => state === 'failed')
+  process.stdout.write(`${failed.length > 0 ? 'FAIL' : 'ok  '} ${relative('.', job.name)}  ${outcomes.length} in ${(ms / 1000).toFixed(1)} s\n`)
+  for (const { title, text } of failed) process.stdout.write(`\n  ${job.name}: ${title}\n${text.replace(/^/gm, '    ')}\n\n`)
+  if (failed.length > 0 && said) process.stdout.write(`  ${job.name} printed:\n${said.split('\n').slice(-100).join('\n').replace(/^/gm, '    ')}\n\n`)
+}
+
+function summary(done: readonly Report[]): number {
+  const every = done.flatMap(({ job, outcomes }) => outcomes.map((one) => ({ ...one, file: job.name })))
+  const count = (state: Outcome['state']) => every.filter((one) => one.state === state)
+  const [passed, failed, skipped] = [count('passed'), count('failed'), count('skipped')]
+  const lines = [
+    `\nslowest: ${[...done]
+      .sort((a, b) => b.ms - a.ms)
+      .slice(0, 5)
+      .map(({ job, ms }) => `${job.name} ${(ms / 1000).toFixed(1)} s`)
+      .join(', ')}`,
+    ...skipped.map(({ file, title, text }) => `skipped ${file}: ${title}: ${text}`),
+    ...failed.map(({ file, title }) => `failed ${file}: ${title}`),
+    `${passed.length} passed, ${failed.length} failed, ${skipped.length} skipped`,
+  ]
+  process.stdout.write(`${lines.join('\n')}\n`)
+  return failed.length > 0 ? 1 : 0
+}

@@ -1,0 +1,218 @@
+import assert from 'node:assert/strict'
+import { execa } from 'execa'
+import { type Call, inNamespaces, type Namespace, plugin, type Row, snapshot, until } from '../harness.ts'
+import { type Conf, containerId, type Network, network, settled, traces } from '../network.ts'
+
+/** A plugin under test. */
+export interface Subject {
+  readonly type: string
+  /** A configuration that ADD takes, of a network of its own. */
+  conf(): Conf
+  /** The same network's, with something in it that ADD refuses with code 7. */
+  refused(conf: Conf): Conf
+  /** What a second ADD for the same attachment meets: an error, or the same result (kubelet and CRI-O set lo up again and again). */
+  readonly again: 'refused' | 'same'
+  /** Throws unless an attachment works: real packets, or for a pool what is on disk. */
+  works(pod: Namespace, result: Row, node: Namespace, conf: Conf): Promise<void>
+}
+
+const VERSIONS = ['0.1.0', '0.2.0', '0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0']
+/** How DEL is told of the namespace. */
+const WAYS = {
+  'live namespace': (pod: Namespace) => ({ netns: pod }),
+  'empty CNI_NETNS': () => ({ netns: '' }),
+  'no CNI_NETNS': () => ({ netns: null }),
+  async 'namespace gone'(pod: Namespace) {
+    await execa('ip', ['netns', 'delete', containerId(pod)])
+    return { netns: pod.path }
+  },
+}
+
+/** Defines the tests that every plugin has to pass: the protocol's verbs in all versions, and that nothing of an attachment outlives it, while a second attachment (`other`) of the network goes on working. */
+export function testPlugin(subject: Subject): void {
+  describe(`${subject.type}, as any plugin`, () => {
+    testVersions(subject)
+    testAdd(subject)
+    testDel(subject)
+    testGc(subject)
+  })
+}
+
+function testVersions(subject: Subject): void {
+  for (const cniVersion of VERSIONS) {
+    it(
+      `speaks ${cniVersion}: ADD, CHECK, DEL, GC and STATUS as far as that version has them`,
+      inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+        const net = network(node, { ...subject.conf(), cniVersion })
+        const result = await net.add(pod)
+        assert.equal(result['cniVersion'], cniVersion)
+        assert.deepEqual(misformed(result, cniVersion), [])
+        await subject.works(pod, result, node, net.conf)
+        for (const [command, first] of [
+          ['CHECK', '0.4.0'],
+          ['STATUS', '1.1.0'],
+          ['GC', '1.1.0'],
+        ] as const) {
+          const conf = { ...net.conf, prevResult: result, 'cni.dev/valid-attachments': [{ containerID: containerId(pod), ifname: 'eth0' }] }
+          if (cniVersion >= first) assert.equal((await plugin(subject.type, { command, conf, containerId: containerId(pod), netns: pod }, node)).stdout, '', command)
+          else assert.equal((await net.fails(command, pod, { conf })).code, 1, command)
+        }
+        await subject.works(pod, result, node, net.conf)
+        await net.del(pod)
+        assert.deepEqual(traces(pod, net.conf), [])
+      }),
+    )
+  }
+
+  it(
+    'VERSION names all versions',
+    inNamespaces(['node'], async ({ node }) => {
+      const { status, result, stderr } = await plugin(subject.type, { command: 'VERSION', containerId: null, ifname: null, path: null, conf: '' }, node)
+      assert.deepEqual({ status, result, stderr }, { status: 0, result: { cniVersion: '1.1.0', supportedVersions: VERSIONS }, stderr: '' })
+    }),
+  )
+}
+
+function testAdd(subject: Subject): void {
+  it(
+    `ADD twice: the second is ${subject.again}, and the first goes on working untouched`,
+    inNamespaces(['node', 'pod', 'other'], async (all) => {
+      const { net, node, pod } = await start(subject, all)
+      const result = await net.add(pod)
+      await subject.works(pod, result, node, net.conf)
+      const before = await settled(() => state(node, pod, net.conf))
+      if (subject.again === 'same') assert.deepEqual(await net.add(pod), result)
+      else assert.match((await net.fails('ADD', pod)).msg, /already|duplicate/)
+      await until(async () => assert.deepEqual(await state(node, pod, net.conf), before) === undefined)
+      await subject.works(pod, result, node, net.conf)
+      await net.check(pod, result)
+    }),
+  )
+
+  it(
+    'ADD with a configuration that it refuses changes nothing',
+    inNamespaces(['node', 'pod', 'other'], async (all) => {
+      const { net, pod, unchanged } = await start(subject, all)
+      const error = await net.fails('ADD', pod, { conf: subject.refused(net.conf) })
+      assert.equal(error.code, 7)
+      assert.match(error.msg, /want/)
+      await unchanged()
+    }),
+  )
+
+  it(
+    'DEL, then ADD again: works as the first time',
+    inNamespaces(['node', 'pod', 'other'], async (all) => {
+      const { net, node, pod, unchanged } = await start(subject, all)
+      for (let round = 0; round < 3; round++) {
+        await subject.works(pod, await net.add(pod), node, net.conf)
+        await net.del(pod)
+      }
+      await unchanged()
+    }),
+  )
+}
+
+function testDel(subject: Subject): void {
+  for (const [way, netnsOf] of Object.entries(WAYS)) {
+    for (const previous of [true, false]) {
+      it(
+        `DEL with ${way}, ${previous ? 'with' : 'without'} prevResult, leaves nothing, and again succeeds`,
+        inNamespaces(['node', 'pod', 'other'], async (all) => {
+          const { net, pod, unchanged } = await start(subject, all)
+          const result = await net.add(pod)
+          const more: Partial<Call> = { ...(await netnsOf(pod)), ...(previous && { conf: { ...net.conf, prevResult: result } }) }
+          await net.del(pod, more)
+          await unchanged(way === 'namespace gone')
+          await net.del(pod, more)
+          await unchanged(way === 'namespace gone')
+        }),
+      )
+    }
+    it(
+      `DEL with ${way} and a configuration that ADD refuses leaves nothing`,
+      inNamespaces(['node', 'pod', 'other'], async (all) => {
+        const { net, pod, unchanged } = await start(subject, all)
+        await net.add(pod)
+        await net.del(pod, { ...(await netnsOf(pod)), conf: subject.refused(net.conf) })
+        await unchanged(way === 'namespace gone')
+      }),
+    )
+  }
+
+  it(
+    'DEL of what was never added succeeds',
+    inNamespaces(['node', 'pod', 'other'], async (all) => {
+      const { net, pod, unchanged } = await start(subject, all)
+      await net.del(pod)
+      await net.del(pod, { conf: subject.refused(net.conf) })
+      await unchanged()
+    }),
+  )
+}
+
+function testGc(subject: Subject): void {
+  it(
+    'GC with a list frees what is not on it, and nothing else',
+    inNamespaces(['node', 'pod', 'other'], async (all) => {
+      const { net, node, pod, other, result, unchanged } = await start(subject, all)
+      const stale = await net.add(pod)
+      await net.gc(pod, other)
+      await subject.works(pod, stale, node, net.conf)
+      await execa('ip', ['netns', 'delete', containerId(pod)])
+      await net.gc(other)
+      await unchanged(true)
+      await subject.works(other, result, node, net.conf)
+    }),
+  )
+
+  it(
+    'GC without a list frees nothing',
+    inNamespaces(['node', 'pod', 'other'], async (all) => {
+      const { net, node, pod } = await start(subject, all)
+      const result = await net.add(pod)
+      const before = await settled(() => state(node, pod, net.conf))
+      const { status } = await plugin(subject.type, { command: 'GC', conf: net.conf, containerId: null, ifname: null }, node)
+      assert.equal(status, 0)
+      await until(async () => assert.deepEqual(await state(node, pod, net.conf), before) === undefined)
+      await subject.works(pod, result, node, net.conf)
+    }),
+  )
+}
+
+interface Started extends Record<'node' | 'pod' | 'other', Namespace> {
+  readonly net: Network
+  /** Of `other`. */
+  readonly result: Row
+  /** Throws unless node, pod and disk are, or within a second become, as they were, and `other` works. */
+  unchanged(podGone?: boolean): Promise<void>
+}
+
+/** A network with one attachment, `other`, so that what the attachments of a network share is there before the test begins. */
+async function start(subject: Subject, { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>): Promise<Started> {
+  // The kernel's own link-local addresses, tentative for a second or two, would be one more thing to wait for.
+  await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
+  const net = network(node, subject.conf())
+  const result = await net.add(other)
+  await subject.works(other, result, node, net.conf)
+  const before = await settled(() => state(node, pod, net.conf))
+  async function unchanged(podGone = false): Promise<void> {
+    await until(async () => assert.deepEqual(await state(node, podGone ? undefined : pod, net.conf), podGone ? { ...before, pod: [] } : before) === undefined, 1000)
+    assert.deepEqual(traces(pod, net.conf), [])
+    await subject.works(other, result, node, net.conf)
+  }
+  return { net, node, pod, other, result, unchanged }
+}
+
+async function state(node: Namespace, pod: Namespace | undefined, conf: Conf): Promise<object> {
+  return { node: await snapshot(node), pod: pod ? (await pod.json('link')).map(({ ifname }) => ifname) : [], disk: pod ? traces(pod, conf) : [] }
+}
+
+// CNI spec, "Success" of each version: which keys a result has.
+function misformed(result: Row, version: string): string[] {
+  const allowed = version < '0.3.0' ? ['ip4', 'ip6', 'dns'] : ['interfaces', 'ips', 'routes', 'dns']
+  const { cniVersion: _, ...rest } = result
+  const address = (rest['ips'] ?? []).flatMap((ip: Row) => ('version' in ip === version < '1.0.0' ? [] : 'version of an address'))
+  const details = (rest['interfaces'] ?? []).flatMap((one: Row) => (version < '1.1.0' && 'mtu' in one ? 'mtu' : []))
+  return [...Object.keys(rest).filter((key) => !allowed.includes(key)), ...address, ...details]
+}

@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict'
+import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { execa } from 'execa'
+
+const DIST = join(import.meta.dir, '../../dist')
+
+describe('the executable', () => {
+  let dir = ''
+  let proof = ''
+  beforeEach(() => {
+    dir = mkdtempSync(join(tmpdir(), 'plumb-executable-'))
+    proof = join(dir, 'executed')
+    writeFileSync(join(dir, 'evil.js'), `require('node:fs').writeFileSync(${JSON.stringify(proof)}, 'by evil.js')`)
+  })
+  afterEach(() => rmSync(dir, { recursive: true }))
+
+  /** Runs `loopback` with CNI_COMMAND=VERSION in the folder, and demands the usual answer and that nothing else was run or written. */
+  async function answers(env: Record<string, string>, ...args: string[]): Promise<void> {
+    const before = readdirSync(dir)
+    const { stdout, stderr, exitCode } = await execa(join(DIST, 'loopback'), args, { cwd: dir, env: { CNI_COMMAND: 'VERSION', ...env }, extendEnv: false, input: '{"cniVersion":"1.1.0"}' })
+    assert.equal(exitCode, 0)
+    assert.equal(stderr, '')
+    assert.ok(JSON.parse(stdout).supportedVersions.includes('1.1.0'), stdout)
+    assert.deepEqual(readdirSync(dir), before)
+  }
+
+  it('is no bun for BUN_BE_BUN', () => answers({ BUN_BE_BUN: '1' }, '--version'))
+  it('takes no options from BUN_OPTIONS', () => answers({ BUN_OPTIONS: `--preload ${join(dir, 'evil.js')}` }))
+  it('writes no file for BUN_BYTECODE_ORDER_OUT', () => answers({ BUN_BYTECODE_ORDER_OUT: proof }))
+  it('takes no options from NODE_OPTIONS and NODE_PATH', () => answers({ NODE_OPTIONS: `--require ${join(dir, 'evil.js')}`, NODE_PATH: dir }))
+  it('opens no inspector for BUN_INSPECT', () => answers({ BUN_INSPECT: `unix://${proof}`, BUN_INSPECT_CONNECT_TO: `unix://${proof}` }))
+  it('reads no bunfig.toml in the working directory', () => {
+    writeFileSync(join(dir, 'bunfig.toml'), 'preload = ["./evil.js"]\n')
+    return answers({})
+  })
+  it('reads no .env in the working directory', async () => {
+    for (const name of ['.env', '.env.local', '.env.production']) writeFileSync(join(dir, name), 'CNI_COMMAND=ADD\nBUN_OPTIONS="--preload ./evil.js"\n')
+    await answers({})
+    // With no CNI_COMMAND of its own, the file's would be the one to answer.
+    const { stdout, exitCode } = await execa(join(DIST, 'loopback'), { cwd: dir, extendEnv: false, input: '' })
+    assert.deepEqual({ stdout, exitCode }, { stdout: '', exitCode: 0 })
+  })
+  it('takes no code from argv', () => answers({}, '-e', `require('node:fs').writeFileSync(${JSON.stringify(proof)}, '')`, '--preload', join(dir, 'evil.js')))
+
+  it('is one file on disk under all its names', () => {
+    const names = readdirSync(DIST).filter((name) => !name.startsWith('.'))
+    assert.ok(names.includes('plumb') && names.includes('loopback') && existsSync(DIST))
+    assert.equal(new Set(names.map((name) => statSync(join(DIST, name)).ino)).size, 1)
+  })
+})
