@@ -93,7 +93,7 @@ function files({ ns, steps }: Batch): Applied {
     for (const { resource } of steps) {
       if (resource.kind !== 'sysctl' || readSysctl(resource.name) === resource.value) continue
       const done = writeSysctl(resource.name, resource.value)
-      if (!done && !resource.optional) throw new ExecError(['sysctl', '-w', `net/${resource.name}=${resource.value}`], undefined, 'this kernel has no such setting')
+      if (!done && !resource.optional) throw new ExecError(['sysctl', '-w'], `net/${resource.name}=${resource.value}`, 'this kernel has no such setting')
     }
   })
   return { seen: [], already: [] }

@@ -53,6 +53,16 @@ export function readArgs(text: string, known: readonly string[]): ReadonlyMap<st
   return args
 }
 
+/** A value of CNI_ARGS through a parser; undefined when there is none, or an empty one. Throws CniError 4 naming the key and the value. */
+export function argument<T>({ args }: Pick<Attachment, 'args'>, key: string, parser: (text: string) => T): T | undefined {
+  const given = args.get(key)
+  try {
+    return given ? parser(given) : undefined
+  } catch (cause) {
+    throw cause instanceof ValueError ? new CniError(CODE.env, `Cannot read ${key} of CNI_ARGS ${cause.message}`, '', { cause }) : cause
+  }
+}
+
 /** The process's environment as far as it is read. */
 export type Env = Readonly<Record<string, string | undefined>>
 

@@ -1,4 +1,4 @@
-import { writeSync } from 'node:fs'
+import { fstatSync, readFileSync, writeSync } from 'node:fs'
 import { type Command, type Env, readArgs, readAttachment, readCommand } from './attachment.ts'
 import { CniError, CODE, ExecError, shown, ValueError } from './errors.ts'
 import { log } from './log.ts'
@@ -10,6 +10,9 @@ import { ipam } from './verbs/ipam.ts'
 import { gate, supported } from './versions.ts'
 
 const newest = supported.at(-1) as string
+const O_CLOEXEC = 0o2000000
+/** Longer than any honest message; what a hostile value makes of one is cut. */
+const LIMIT = 4096
 
 /** The world of one call: environment, standard input (read at most once), where the answer goes, and how programs and other plugins of this executable are started. */
 export interface Io {
@@ -62,11 +65,11 @@ export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
     return 0
   } catch (cause) {
     const { code, message, details } = translate(cause)
-    const answer = { cniVersion: seen.version, code, msg: message, ...(details ? { details } : {}) }
+    const answer = { cniVersion: seen.version, code, msg: brief(message), ...(details ? { details: brief(details) } : {}) }
     try {
       io.answer(JSON.stringify(answer, null, 4))
     } catch (lost) {
-      log(`Cannot write the error to stdout: ${(lost as Error).message}`, { code, msg: message, details })
+      log(`Cannot write the error to stdout: ${(lost as Error).message}`, { code, msg: brief(message), details: brief(details) })
     }
     return 1
   }
@@ -74,8 +77,16 @@ export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
 
 /** Writes a text to stdout to its end. Throws when nobody reads it or the disk is full: console.log would not. */
 export function toStdout(text: string): void {
+  if (isShut()) throw new Error('EBADF: stdout is closed')
   const bytes = new TextEncoder().encode(text)
   for (let done = 0; done < bytes.length; ) done += writeSync(1, bytes, done)
+}
+
+// In place of a stdout that is closed Bun opens /dev/null with O_CLOEXEC, which no file that was handed down can have.
+function isShut(): boolean {
+  if (!fstatSync(1).isCharacterDevice()) return false
+  const [, flags = '0'] = /^flags:\s*(\d+)/m.exec(readFileSync('/proc/self/fdinfo/1', 'utf8')) ?? []
+  return (Number.parseInt(flags, 8) & O_CLOEXEC) !== 0
 }
 
 async function perform(plugin: Plugin, command: Command, io: Io, seen: { version: string }): Promise<void> {
@@ -145,8 +156,16 @@ function anyCase(raw: Readonly<Record<string, unknown>>, key: string): unknown {
 function translate(cause: unknown): { code: number; message: string; details: string } {
   if (cause instanceof CniError) return cause
   if (cause instanceof ValueError) return { code: CODE.config, message: cause.message, details: '' }
-  if (cause instanceof ExecError) return { code: CODE.internal, message: `The kernel or a tool refused: ${cause.said}`, details: cause.message }
-  const { code, syscall, path, message } = cause as NodeJS.ErrnoException
-  if (syscall) return { code: CODE.io, message: `Cannot ${syscall} ${path ?? ''}: ${code}`, details: message }
+  if (cause instanceof ExecError) {
+    const { tool, line, said } = cause
+    if (line !== undefined) return { code: CODE.internal, message: `The kernel or a tool refused: ${said}`, details: cause.message }
+    return { code: CODE.internal, message: `Cannot use ${tool}: ${said}`, details: `${cause.message}; want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them` }
+  }
+  const { code, errno, syscall = 'use', path = '', message } = cause as NodeJS.ErrnoException
+  if (typeof errno === 'number') return { code: CODE.io, message: `Cannot ${syscall} ${path ? shown(path) : 'a file'}: ${code}`, details: message }
   return { code: CODE.internal, message: `Unexpected failure: ${message ?? String(cause)}`, details: 'this is a fault of plumb; please report it with the configuration' }
+}
+
+function brief(text: string): string {
+  return text.length > LIMIT ? `${text.slice(0, LIMIT - 1)}…` : text
 }

@@ -22,14 +22,23 @@ export class CniError extends Error {
 export class ExecError extends Error {
   override name = 'ExecError'
   readonly said: string
+  readonly tool: string
+  readonly line: string | undefined
   constructor(argv: readonly string[], line: string | undefined, said: string, options?: ErrorOptions) {
     super(`${argv.join(' ')}${line ? `: ${line}` : ''}: ${said}`, options)
     this.said = said
+    this.tool = argv[0] ?? ''
+    this.line = line
   }
 }
 
 /** A value as error messages show it: quoted, escaped, and cut at 80 characters so that a hostile one cannot flood a log. */
 export function shown(value: unknown): string {
-  const text = JSON.stringify(value) ?? String(value)
+  const text = isDeep(value) ? 'a value nested too deep to show' : (JSON.stringify(value) ?? String(value))
   return text.length > 80 ? `${text.slice(0, 77)}…${typeof value === 'string' ? '"' : ''}` : text
+}
+
+// JSON.parse reads a hundred thousand brackets in no time; JSON.stringify takes seconds to run out of stack.
+function isDeep(value: unknown, left = 50): boolean {
+  return typeof value === 'object' && value !== null && (left === 0 || Object.values(value).some((inner) => isDeep(inner, left - 1)))
 }

@@ -1,4 +1,4 @@
-import { closeSync, fsyncSync, linkSync, mkdirSync, openSync, renameSync, unlinkSync, writeSync } from 'node:fs'
+import { closeSync, existsSync, fsyncSync, linkSync, mkdirSync, openSync, renameSync, unlinkSync, writeSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { flock } from './libc.ts'
 
@@ -62,7 +62,8 @@ export function remove(path: string): void {
   try {
     unlinkSync(path)
   } catch (cause) {
-    if (!absentOr(cause, 'ENOENT')) throw cause
+    // A read-only file system refuses before it looks.
+    if (!absentOr(cause, 'ENOENT') && !(absentOr(cause, 'EROFS') && !existsSync(path))) throw cause
   }
 }
 

@@ -21,12 +21,21 @@ export interface Delegate {
 export async function delegate(type: string, call: Call): Promise<Delegate> {
   if (!/^[A-Za-z0-9][\w.-]{0,254}$/.test(type)) throw new ValueError(`Cannot read ipam.type ${shown(type)}: want the name of a plugin, such as host-local`)
   const { path } = call.at
-  const file = path.map((dir) => `${dir}/${type}`).find((one) => statSync(one, { throwIfNoEntry: false })?.isFile())
+  const file = path.map((dir) => `${dir}/${type}`).find(isFile)
   if (file !== undefined && !isOurs(file)) return program(file, call)
   const plugin = file !== undefined || path.length === 0 ? await call.io.plugin(type) : undefined
   if (plugin?.role !== 'ipam') throw new CniError(CODE.config, `Cannot find the IPAM plugin ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
   const verbs = ipam(plugin)
   return { foreign: false, add: async () => openPool(plugin, call).take(call.at), check: () => verbs.check(call), del: () => verbs.del(call), gc: () => verbs.gc(call), status: () => verbs.status(call) }
+}
+
+function isFile(path: string): boolean {
+  try {
+    return statSync(path).isFile()
+  } catch {
+    // Missing, or no path at all: too long, below a file.
+    return false
+  }
 }
 
 function isOurs(file: string): boolean {
@@ -48,9 +57,10 @@ function program(file: string, call: Call): Delegate {
     async add() {
       const stdout = await start('ADD')
       try {
-        return decode(JSON.parse(stdout), call.version, 'the IPAM result')
+        // CNI spec 1.1.0 section 4: a pool has no interfaces; one that names some must not name ours.
+        const { interfaces: _, ...result } = decode(JSON.parse(stdout), call.version, 'the IPAM result')
+        return result
       } catch (cause) {
-        await start('DEL')
         throw new CniError(CODE.internal, `Cannot read what the IPAM plugin ${file} answered`, `${(cause as Error).message}: ${shown(stdout)}`, { cause })
       }
     },

@@ -1,3 +1,5 @@
+import { ExecError, shown } from './errors.ts'
+
 /** The argv of a batch that only sets. */
 export const BLIND: readonly string[] = ['ip', '-batch', '-']
 /** The argv of a batch that also shows. */
@@ -24,10 +26,18 @@ export function failures(stderr: string): { byLine: Map<number, string>; rest: s
   return { byLine, rest: said.join(' ').trim() }
 }
 
-/** The JSON arrays that a batch tool printed, one per asking line; each stands on lines of its own. */
+/** The JSON arrays that a batch tool printed, one per asking line; each stands on lines of its own. Throws ExecError for what is no JSON. */
 export function rows(stdout: string): unknown[][] {
   return stdout
     .split('\n')
     .filter((text) => text.startsWith('['))
-    .map((text) => (JSON.parse(text) as unknown[]).filter((row) => Object.keys(row as object).length > 0))
+    .map((text) => parsed(text).filter((row) => typeof row === 'object' && row !== null && Object.keys(row).length > 0))
+}
+
+function parsed(text: string): unknown[] {
+  try {
+    return JSON.parse(text)
+  } catch (cause) {
+    throw new ExecError(['ip', '-j'], undefined, `its answer is no JSON: ${shown(text)}`, { cause })
+  }
 }

@@ -6,6 +6,9 @@ const [EINTR, EWOULDBLOCK] = [4, 11]
 const O_CLOEXEC = 0x80000
 const MFD_CLOEXEC = 1
 const POLLIN = 1
+// A carrier takes the kernel 0 to 0.2 ms when the node is idle.
+const STEP_US = 50
+const [AF_UNIX, SOCK_DGRAM, SIOCGIFFLAGS, IFF_RUNNING] = [1, 2, 0x8913n, 0x40]
 const SYS_PIDFD_OPEN = 434n
 
 /** Moves this thread, and what it starts, into the network namespace behind an open file (setns(2)). Throws Error with the errno. */
@@ -76,6 +79,23 @@ export function wait(pid: number, limitMs: number): number | undefined {
   return word & 0x7f ? 128 + (word & 0x7f) : (word >> 8) & 0xff
 }
 
+/** Waits until the kernel calls a link of this thread's namespace running: up, and its carrier noticed (IFF_RUNNING, netdevice(7)). False when `limitMs` went by first. */
+export function waitRunning(name: string, limitMs: number): boolean {
+  const c = libc()
+  const fd = c.socket(AF_UNIX, SOCK_DGRAM | O_CLOEXEC, 0)
+  // struct ifreq: 16 bytes of name, then what is asked for.
+  const request = new Uint8Array(40)
+  request.set(bytes(name))
+  try {
+    for (const until = performance.now() + limitMs; ; c.usleep(STEP_US)) {
+      if (c.ioctl(fd, SIOCGIFFLAGS, ptr(request)) === 0 && (request[16] as number) & IFF_RUNNING) return true
+      if (performance.now() > until) return false
+    }
+  } finally {
+    c.close(fd)
+  }
+}
+
 // sizeof(posix_spawn_file_actions_t) of glibc is 80 where pointers have 8 bytes.
 const ACTIONS_BYTES = 128
 const { i32, u64, i64 } = FFIType
@@ -85,6 +105,8 @@ const SIGNATURES = {
   flock: { args: [i32, i32], returns: i32 },
   pipe2: { args: [pointer, i32], returns: i32 },
   close: { args: [i32], returns: i32 },
+  socket: { args: [i32, i32, i32], returns: i32 },
+  ioctl: { args: [i32, u64, pointer], returns: i32 },
   memfd_create: { args: [pointer, i32], returns: i32 },
   posix_spawn: { args: [pointer, pointer, pointer, pointer, pointer, pointer], returns: i32 },
   posix_spawn_file_actions_init: { args: [pointer], returns: i32 },
@@ -92,6 +114,7 @@ const SIGNATURES = {
   posix_spawn_file_actions_destroy: { args: [pointer], returns: i32 },
   waitpid: { args: [i32, pointer, i32], returns: i32 },
   poll: { args: [pointer, u64, i32], returns: i32 },
+  usleep: { args: [i32], returns: i32 },
   syscall: { args: [i64, i64, i64], returns: i64 },
   __errno_location: { args: [], returns: pointer },
 } as const

@@ -1,6 +1,7 @@
 import { closeSync, openSync, statfsSync, statSync } from 'node:fs'
 import { CniError, CODE } from './errors.ts'
 import { setns } from './libc.ts'
+import { readText } from './reading.ts'
 import type { Netns } from './state.ts'
 import type { NetnsPath } from './values.ts'
 
@@ -32,6 +33,11 @@ export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
   if (statfsSync(path).type !== NSFS) return 'other'
   const own = statSync(OWN)
   return found.ino === own.ino && found.dev === own.dev ? 'own' : 'pod'
+}
+
+/** Whether plumb's own namespace has a link of this name, for when `ip` cannot be asked: procfs shows the namespace of who reads it. */
+export function isLink(name: string): boolean {
+  return (readText('/proc/net/dev') ?? '').split('\n').some((line) => line.trimStart().startsWith(`${name}:`))
 }
 
 function enter(path: NetnsPath): number {

@@ -74,7 +74,7 @@ async function shown(ns: Netns, tool: readonly string[], asks: readonly string[]
   const argv = [...tool, '-d', '-j', '-force', '-batch', '-']
   const { status, stdout, stderr } = await run(argv, `${asks.join('\n')}\n`, ns)
   const failed = failures(stderr)
-  if (status !== 0 && failed.byLine.size === 0) throw new ExecError(argv, undefined, failed.rest)
+  if (status !== 0 && failed.byLine.size === 0) throw new ExecError(argv, undefined, failed.rest || `ended with status ${status}`)
   const arrays = rows(stdout)
   return asks.map((_, i) => (failed.byLine.has(i + 1) ? [] : (arrays.shift() ?? [])))
 }

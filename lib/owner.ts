@@ -1,5 +1,5 @@
 import type { Owner } from './state.ts'
-import { brief, type IfName, type Mac, type NetworkName } from './values.ts'
+import type { IfName, Mac } from './values.ts'
 
 /** The host end of an attachment's veth pair. Named after its owner alone, so that DEL finds it with nothing else to go by, and no other attachment has it. */
 export function hostVeth(owner: Owner): { name: IfName; mac: Mac } {
@@ -15,16 +15,6 @@ export function podMac(owner: Owner): Mac {
 /** The address of a bridge that its first attachment makes, fixed from the start: one that takes its lowest port's would change it as pods come and go. */
 export function bridgeMac(name: IfName, first: Owner): Mac {
   return local(digest(`bridge ${name} ${first.containerId}`))
-}
-
-/** The alias (`ip link show`) that says whose a host link is: `plumb/network/container/ifname`; the kernel takes up to 255 bytes. */
-export function alias(owner: Owner): string {
-  return `${aliasPrefix(owner.network)}${brief(owner.containerId)}/${owner.ifname}`
-}
-
-/** What the aliases of all of a network's links begin with. */
-export function aliasPrefix(network: NetworkName): string {
-  return `plumb/${brief(network)}/`
 }
 
 // XXH64, whose answers its specification fixes: 0.1 ms less to start with than a hash of cryptography.

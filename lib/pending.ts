@@ -11,12 +11,21 @@ export function begin(owner: Owner): boolean {
   return !createMark(`${DIR}/${mark(owner)}`)
 }
 
+/** Notes that a removal is under way, so that an ADD which finds it unfinished finishes it first. Cannot fail: nothing must keep a DEL from removing. */
+export function beginRemoval(owner: Owner): void {
+  try {
+    begin(owner)
+  } catch {
+    // A full or read-only /run: then an ADD after a killed DEL is refused, and another DEL helps.
+  }
+}
+
 /** Notes that it ended: done, or undone to the last piece. */
 export function end(owner: Owner): void {
   remove(`${DIR}/${mark(owner)}`)
 }
 
-/** Forgets the unfinished ADDs of a network but for these attachments (GC, when what they made is gone). */
+/** Forgets what is unfinished of a network but for these attachments (GC, when what they made is gone). */
 export function keepOnly(network: NetworkName, owners: readonly Owner[]): void {
   const keep = new Set(owners.map(mark))
   for (const name of listFiles(DIR)) if (name.startsWith(`${brief(network)}:`) && !keep.has(name)) remove(`${DIR}/${name}`)

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
 import { CniError, CODE, shown } from './errors.ts'
 import type { Dns } from './result.ts'
 
@@ -27,6 +27,8 @@ export function readResolv(path: string): Dns {
 
 function text(path: string): string {
   try {
+    // A device or a pipe may never end.
+    if (!statSync(path).isFile()) throw new Error('it is no regular file')
     return readFileSync(path, 'utf8')
   } catch (cause) {
     throw new CniError(CODE.io, `Cannot read ipam.resolvConf ${shown(path)}: want a readable file`, (cause as Error).message, { cause })

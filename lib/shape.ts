@@ -55,6 +55,8 @@ export const common = {
 export function read<C>(shape: Shape<C>, raw: unknown): Reading<C> {
   const notes: string[] = []
   const plain = named(shape as unknown as Node, raw, '', notes)
+  const list = notes.find((note) => note.startsWith('Cannot read'))
+  if (list !== undefined) throw new ValueError(list)
   const found = v.safeParse(shape, plain, { abortEarly: true })
   if (!found.success) throw new ValueError(describe(found.issues[0] as v.BaseIssue<unknown>))
   const unknown = notes.filter((note) => note.startsWith('unknown key'))
@@ -108,6 +110,8 @@ function named(node: Node, raw: unknown, path: string, notes: string[]): unknown
   if (inner) return named(inner, raw, path, notes)
   if (node.item && Array.isArray(raw)) return raw.map((item, i) => named(node.item as Node, item, `${path}[${i}]`, notes))
   const entries = node.entries
+  // To valibot a list is an object without any of the keys.
+  if (entries && Array.isArray(raw)) notes.push(`Cannot read ${path || 'the configuration'} ${shown(raw)}: want an object`)
   if (!entries || typeof raw !== 'object' || raw === null || Array.isArray(raw)) return raw
   const byLower = new Map(Object.keys(entries).map((key) => [key.toLowerCase(), key]))
   const out = new Map<string, unknown>()

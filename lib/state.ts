@@ -12,6 +12,8 @@ export interface Link {
   /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it. */
   readonly type: 'bridge' | 'veth' | 'loopback' | 'peer'
   readonly mac?: Mac
+  /** The address is set on a bridge that is there already, too: then it no longer takes its lowest port's. */
+  readonly pinned?: true
   readonly mtu?: number
   readonly alias?: string
   readonly promisc?: true

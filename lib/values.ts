@@ -15,7 +15,11 @@ export type Port = number & { readonly __brand: 'Port' }
 
 /** One parser per branded type; each throws ValueError `<value>: want <what would be right>`. */
 export const parse = {
-  ifname: (value: unknown) => must<IfName>(value, isIfName, 'an interface name of 1 to 15 bytes without "/", ":" or blanks'),
+  ifname(value: unknown): IfName {
+    // dev_alloc_name: the kernel takes a "%d" for a number that it is to choose itself.
+    if (typeof value === 'string' && value.includes('%')) throw new ValueError(`${shown(value)}: want an interface name without "%"`)
+    return must<IfName>(value, isIfName, 'an interface name of 1 to 15 bytes without "/", ":" or blanks')
+  },
   netns: (value: unknown) => must<NetnsPath>(value, isPath, 'the path of a network namespace'),
   containerId: (value: unknown) => must<ContainerId>(value, isName, 'a letter or digit, then letters, digits, "_", "." or "-"'),
   network: (value: unknown) => must<NetworkName>(value, isName, 'a letter or digit, then letters, digits, "_", "." or "-"'),

@@ -1,4 +1,6 @@
 import * as v from 'valibot'
+import { alias } from '../lib/alias.ts'
+import { argument } from '../lib/attachment.ts'
 import { bridgeReady, bridgeSeen, gatewayPlan, mustBeBridge, raised } from '../lib/bridging.ts'
 import { isSix } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
@@ -7,7 +9,7 @@ import { CniError, CODE, ValueError } from '../lib/errors.ts'
 import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
 import { type Cidr, split } from '../lib/ip.ts'
 import { masquerade, unmasquerade } from '../lib/masquerade.ts'
-import { alias, bridgeMac, hostVeth, podMac } from '../lib/owner.ts'
+import { bridgeMac, hostVeth, podMac } from '../lib/owner.ts'
 import type { Attachment, Wiring } from '../lib/plugin.ts'
 import { gatewayOf, podSide } from '../lib/pod.ts'
 import type { IpConfig, Result, RouteConfig } from '../lib/result.ts'
@@ -129,8 +131,8 @@ const VETH_MTU = 1500
 function links(conf: Conf, at: Attachment, { interfaces = [] }: Result): { bridge: Link; port: Link; mac: Mac; podMtu: { mtu?: number } } {
   const made = { host: interfaces.find(({ name, sandbox }) => !sandbox && name !== conf.bridge), pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname) }
   const own = hostVeth(at)
-  const asked = conf.runtimeConfig.mac ?? conf.args.cni.mac ?? (at.args.get('MAC') ? parse.mac(at.args.get('MAC')) : undefined)
-  const mac = made.pod?.mac ? parse.mac(made.pod.mac) : (asked ?? podMac(at))
+  const asked = conf.runtimeConfig.mac ?? conf.args.cni.mac ?? argument(at, 'MAC', parse.mac)
+  const mac = made.pod?.mac ? previous(parse.mac, made.pod.mac) : (asked ?? podMac(at))
   const mtu = (seen?: { readonly mtu?: number }) => (conf.mtu ? { mtu: seen?.mtu || conf.mtu } : {})
   return {
     mac,
@@ -149,15 +151,24 @@ function links(conf: Conf, at: Attachment, { interfaces = [] }: Result): { bridg
     port: {
       kind: 'link',
       ns: 'host',
-      name: (made.host?.name ?? own.name) as IfName,
+      name: made.host ? previous(parse.ifname, made.host.name) : own.name,
       type: 'veth',
-      mac: made.host?.mac ? parse.mac(made.host.mac) : own.mac,
+      mac: made.host?.mac ? previous(parse.mac, made.host.mac) : own.mac,
       ...mtu(made.host),
       ...(made.host && made.host.name !== own.name ? {} : { alias: alias(at) }),
       peer: { ns: at.netns as NetnsPath, name: at.ifname, mac },
       port: { master: conf.bridge, hairpin: conf.hairpinMode, isolated: conf.portIsolation, locked: conf.macspoofchk },
       up: true,
     },
+  }
+}
+
+// A result's names are anybody's text; what they are compared with goes into batch lines.
+function previous<T>(parser: (value: unknown) => T, value: unknown): T {
+  try {
+    return parser(value)
+  } catch (cause) {
+    throw new ValueError(`Cannot read prevResult.interfaces: ${(cause as Error).message}`, { cause })
   }
 }
 

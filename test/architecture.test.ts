@@ -75,9 +75,9 @@ describe('architecture', () => {
     assert.deepEqual(long, [])
   })
 
-  it('a file exports at most 5 values', () => {
+  it('a file of the product exports at most 5 values', () => {
     assert.deepEqual(
-      files.map(({ name, text }) => ({ name, count: exported(text).filter(({ value }) => value).length })).filter(({ count }) => count > 5),
+      product.map(({ name, text }) => ({ name, count: exported(text).filter(({ value }) => value).length })).filter(({ count }) => count > 5),
       [],
     )
   })

@@ -58,7 +58,7 @@ export function validAttachments({ raw, at }: Call): Owner[] | undefined {
   return given.map((item: unknown, i) => {
     const entry = Object.fromEntries(Object.entries(item ?? {}).map(([key, value]) => [key.toLowerCase(), value]))
     try {
-      return { network: at.network, containerId: parse.containerId(entry['containerid']), ifname: parse.ifname(entry['ifname']) }
+      return { network: at.network, containerId: parse.containerId(entry['containerid'] ?? ''), ifname: parse.ifname(entry['ifname'] ?? '') }
     } catch (cause) {
       throw new CniError(CODE.config, `Cannot read cni.dev/valid-attachments[${i}] ${(cause as Error).message}`, '', { cause })
     }

@@ -1,15 +1,18 @@
+import { alias, aliasPrefix, ownerOf } from '../alias.ts'
 import { ApplyError, apply } from '../apply.ts'
+import { untilRunning } from '../carrier.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { untilUnique } from '../dad.ts'
 import { CniError, CODE } from '../errors.ts'
 import { type Delegate, delegate } from '../ipam.ts'
 import { BLIND, SHOWING } from '../iproute.ts'
 import { log } from '../log.ts'
+import { isLink } from '../netns.ts'
 import { aliased, differences, present } from '../observe.ts'
-import { alias, aliasPrefix } from '../owner.ts'
-import { begin, end, keepOnly } from '../pending.ts'
+import { begin, beginRemoval, end, keepOnly } from '../pending.ts'
 import type { InterfacePlugin, NetConf } from '../plugin.ts'
 import { readLoose } from '../shape.ts'
+import type { Owner, Resource } from '../state.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 
@@ -39,7 +42,7 @@ async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
   if (begin(at)) await remove(plugin, call, pool)
   const made = { addresses: false, links: false }
   const undo = async () => {
-    if (made.links) await apply({ put: [], drop: plugin.unwire(at) }, io.run)
+    if (made.links) await apply({ put: [], drop: plugin.unwire(at) }, io.run).catch(unlessGone(plugin.unwire(at)))
     if (made.addresses) await pool?.del()
     end(at)
   }
@@ -59,6 +62,7 @@ async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
     })
     const settled = wiring.settle?.(seen)
     if (settled?.plan) await apply(settled.plan, io.run)
+    untilRunning(wiring.own)
     await untilUnique(wiring.own, io.run)
     return { text: encode(settled?.result ?? wiring.result, call.version), undo, delivered: () => end(at) }
   } catch (cause) {
@@ -67,6 +71,13 @@ async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
     await undo().catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
     if (taken) throw new CniError(CODE.env, `Cannot create ${at.ifname} in ${at.netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', { cause })
     throw cause
+  }
+}
+
+// A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it.
+function unlessGone(own: readonly Resource[]): (cause: Error) => void {
+  return (cause) => {
+    if (own.some((one) => one.kind !== 'link' || isLink(one.name))) throw cause
   }
 }
 
@@ -85,6 +96,7 @@ async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call):
 async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
   const known = forDel(call)
   call.io.run.prepare?.(BLIND)
+  beginRemoval(known.at)
   const conf = readLoose(plugin.conf, call.raw)
   const pool = await poolOf(conf, call).catch((cause: Error) => log(`plumb: Cannot free addresses: ${cause.message}`, { network: call.at.network }))
   await remove(plugin, known, pool ?? undefined, () => plugin.unwireForeign?.(conf, known.at, call.io.run))
@@ -106,15 +118,22 @@ async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Pr
   const failures: Error[] = []
   const attempt = (work: Promise<void> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
   if (valid) {
-    const keep = new Set(valid.map(alias))
-    await attempt(aliased(aliasPrefix(at.network), io.run).then(async (links) => void (await apply({ put: [], drop: links.filter((link) => !keep.has(link.alias as string)) }, io.run))))
+    await attempt(removeBut(valid, call))
     if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
-    keepOnly(at.network, valid)
   }
   await attempt(poolOf(conf, call).then((pool) => pool?.gc()))
+  if (valid && failures.length === 0) keepOnly(at.network, valid)
   const [first, ...more] = failures
   if (more.length > 0) throw new CniError(CODE.internal, `GC of network ${at.network} failed in ${failures.length} places`, failures.map(({ message }) => message).join('; '))
   if (first) throw first
+}
+
+/** Removes the network's links that are none of these attachments'. */
+async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<void> {
+  const keep = new Set(valid.map(alias))
+  const stale = (await aliased(aliasPrefix(at.network), io.run)).filter((link) => !keep.has(link.alias as string))
+  for (const link of stale) beginRemoval(ownerOf(link.alias as string, at.network))
+  await apply({ put: [], drop: stale }, io.run)
 }
 
 async function poolOf<C extends NetConf>(conf: Partial<C>, call: Call): Promise<Delegate | undefined> {

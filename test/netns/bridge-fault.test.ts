@@ -81,12 +81,19 @@ describe('bridge: faults and numbers', () => {
   )
 
   it(
-    '[BR 73] 24 first ADDs at once, on a node with neither bridge nor ruleset: no failure',
+    '[BR 73] 24 first ADDs at once, on a node with neither bridge nor ruleset: no failure, and the first packet of each pod gets through the moment its ADD returns',
     inNamespaces(['node', ...MANY], async (all, test) => {
       test.timeout(60_000)
       const { node, ...rest } = all as Record<string, Namespace> as { node: Namespace }
       const net = network(node, bridgeConf({ isDefaultGateway: true, ipMasq: true }))
-      const results = await Promise.all((Object.values(rest) as Namespace[]).map((pod) => net.add(pod)))
+      const results = await Promise.all(
+        (Object.values(rest) as Namespace[]).map(async (pod) => {
+          const result = await net.add(pod)
+          // A packet that is lost is sent again after a second.
+          assert.ok(await ping(pod, '10.1.0.1'), pod.name)
+          return result
+        }),
+      )
       // One bridge, and one MAC of it in every result.
       assert.equal(new Set(results.map(({ interfaces }) => interfaces[0].mac)).size, 1)
       for (const { ips } of results) assert.ok(await ping(node, ips[0].address.split('/')[0]))

@@ -1,20 +1,9 @@
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
-import { type Call, inNamespaces, type Namespace, plugin, type Row, snapshot, until } from '../harness.ts'
-import { type Conf, containerId, type Network, network, settled, traces } from '../network.ts'
-
-/** A plugin under test. */
-export interface Subject {
-  readonly type: string
-  /** A configuration that ADD takes, of a network of its own. */
-  conf(): Conf
-  /** The same network's, with something in it that ADD refuses with code 7. */
-  refused(conf: Conf): Conf
-  /** What a second ADD for the same attachment meets: an error, or the same result (kubelet and CRI-O set lo up again and again). */
-  readonly again: 'refused' | 'same'
-  /** Throws unless an attachment works: real packets, or for a pool what is on disk. */
-  works(pod: Namespace, result: Row, node: Namespace, conf: Conf): Promise<void>
-}
+import { type Call, inNamespaces, type Namespace, plugin, type Row, until } from '../harness.ts'
+import { containerId, network, settled, traces } from '../network.ts'
+import { type Subject, start, state } from './subject.ts'
+import { testKill } from './testKill.ts'
 
 const VERSIONS = ['0.1.0', '0.2.0', '0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0']
 /** How DEL is told of the namespace. */
@@ -35,6 +24,7 @@ export function testPlugin(subject: Subject): void {
     testAdd(subject)
     testDel(subject)
     testGc(subject)
+    testKill(subject)
   })
 }
 
@@ -178,34 +168,6 @@ function testGc(subject: Subject): void {
       await subject.works(pod, result, node, net.conf)
     }),
   )
-}
-
-interface Started extends Record<'node' | 'pod' | 'other', Namespace> {
-  readonly net: Network
-  /** Of `other`. */
-  readonly result: Row
-  /** Throws unless node, pod and disk are, or within a second become, as they were, and `other` works. */
-  unchanged(podGone?: boolean): Promise<void>
-}
-
-/** A network with one attachment, `other`, so that what the attachments of a network share is there before the test begins. */
-async function start(subject: Subject, { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>): Promise<Started> {
-  // The kernel's own link-local addresses, tentative for a second or two, would be one more thing to wait for.
-  await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
-  const net = network(node, subject.conf())
-  const result = await net.add(other)
-  await subject.works(other, result, node, net.conf)
-  const before = await settled(() => state(node, pod, net.conf))
-  async function unchanged(podGone = false): Promise<void> {
-    await until(async () => assert.deepEqual(await state(node, podGone ? undefined : pod, net.conf), podGone ? { ...before, pod: [] } : before) === undefined, 1000)
-    assert.deepEqual(traces(pod, net.conf), [])
-    await subject.works(other, result, node, net.conf)
-  }
-  return { net, node, pod, other, result, unchanged }
-}
-
-async function state(node: Namespace, pod: Namespace | undefined, conf: Conf): Promise<object> {
-  return { node: await snapshot(node), pod: pod ? (await pod.json('link')).map(({ ifname }) => ifname) : [], disk: pod ? traces(pod, conf) : [] }
 }
 
 // CNI spec, "Success" of each version: which keys a result has.

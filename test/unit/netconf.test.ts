@@ -50,7 +50,7 @@ describe('loadNetwork()', () => {
   })
   const malformed: Record<string, [object | string, RegExp]> = {
     'text that is no JSON': ['{"name":', /: it is not JSON: /],
-    'a list of lists': ['[]', /: name: it is missing/],
+    'a list of lists': ['[]', /: the configuration \[\]: want an object/],
     'no name': [{ plugins: [bridge] }, /: name: it is missing$/],
     'a name that is none': [{ name: 'a b', plugins: [bridge] }, /: name "a b": want a letter or digit/],
     'a plugin without type': [{ name: 'a', plugins: [bridge, { x: 1 }] }, /: plugins\[1\]\.type: it is missing$/],

@@ -1,0 +1,18 @@
+import type { Owner } from './state.ts'
+import { brief, type IfName, type NetworkName } from './values.ts'
+
+/** The alias (`ip link show`) that says whose a host link is: `plumb/network/container/ifname`; the kernel takes up to 255 bytes. */
+export function alias(owner: Owner): string {
+  return `${aliasPrefix(owner.network)}${brief(owner.containerId)}/${owner.ifname}`
+}
+
+/** Whose link of a network an alias names; the container id is in its brief form. */
+export function ownerOf(text: string, network: NetworkName): Owner {
+  const [containerId = '', ifname = ''] = text.slice(aliasPrefix(network).length).split('/')
+  return { network, containerId, ifname: ifname as IfName }
+}
+
+/** What the aliases of all of a network's links begin with. */
+export function aliasPrefix(network: NetworkName): string {
+  return `plumb/${brief(network)}/`
+}

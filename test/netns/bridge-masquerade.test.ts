@@ -1,0 +1,179 @@
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { execa } from 'execa'
+import { references } from '../../scripts/peers.ts'
+import { inNamespaces, type Namespace, plugin, snapshot, until } from '../harness.ts'
+import { bridgeConf, type Conf, containerId, network, settled, traces } from '../network.ts'
+import { multicastSeen, sourceSeen, WORLD, wireWorld } from '../packets.ts'
+import { skip } from '../skip.ts'
+
+const SUBNETS = ['10.1.0.0/24', 'fd00:1::/64']
+const MASQUERADED = [WORLD.node4, WORLD.node6]
+const WAYS: Record<string, (pod: Namespace) => Promise<Namespace | string>> = {
+  live: async (pod) => pod,
+  empty: async () => '',
+  async gone(pod) {
+    await execa('ip', ['netns', 'delete', containerId(pod)])
+    return pod.path
+  },
+}
+
+describe('bridge: ipMasq', () => {
+  for (const ipMasqBackend of ['iptables', 'nftables', '', undefined]) {
+    it(
+      `[BR 58] ipMasqBackend ${ipMasqBackend}: the outside sees the node's addresses; the same subnet and the node see the pod's`,
+      inNamespaces(['node', 'pod', 'peer', 'world'], async ({ node, pod, peer, world }) => {
+        await wireWorld(node, world, ...SUBNETS)
+        const net = network(node, masqueraded({ ipMasqBackend }))
+        const [mine, theirs] = [await net.add(pod), await net.add(peer)].map((result) => result['ips'].map(({ address }: { address: string }) => bare(address)))
+        assert.deepEqual(await seenOutside(pod, world), MASQUERADED)
+        for (const i of [0, 1]) {
+          assert.equal(await sourceSeen(pod, peer, theirs[i]), mine[i])
+          assert.equal(await sourceSeen(pod, node, ['10.1.0.1', 'fd00:1::1'][i] as string), mine[i])
+        }
+      }),
+    )
+  }
+
+  it(
+    '[BR 58] without ipMasq the outside sees the pod',
+    inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }) => {
+      await wireWorld(node, world, ...SUBNETS)
+      await network(node, masqueraded({ ipMasq: false })).add(pod)
+      assert.deepEqual(await seenOutside(pod, world), ['10.1.0.2', 'fd00:1::2'])
+    }),
+  )
+
+  it(
+    '[BR 58] multicast from the subnet keeps its source, unicast from there does not',
+    inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }) => {
+      await wireWorld(node, world, ...SUBNETS)
+      await network(node, masqueraded()).add(pod)
+      assert.equal(await multicastSeen(node, world, { source: '10.1.0.1', out: WORLD.node4, heard: WORLD.world4 }), '10.1.0.1')
+    }),
+  )
+
+  for (const [way, netnsOf] of Object.entries(WAYS)) {
+    it(
+      `[BR 59] DEL with its namespace ${way} leaves nothing of the attachment; the network's masquerading goes with GC of the last`,
+      inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }) => {
+        await wireWorld(node, world, ...SUBNETS)
+        const bare = await ruleset(node)
+        const net = network(node, masqueraded())
+        await net.add(other)
+        const before = await ruleset(node)
+        await net.add(pod)
+        assert.deepEqual(await seenOutside(pod, world), MASQUERADED)
+        // The cost of an attachment does not grow with their number: it has no rule or element of its own.
+        assert.equal(await ruleset(node), before)
+        await net.del(pod, { netns: await netnsOf(pod) })
+        assert.equal(await ruleset(node), before)
+        assert.deepEqual(traces(pod, net.conf), [])
+        assert.deepEqual(await seenOutside(other, world), MASQUERADED)
+        await net.del(other, { netns: '' })
+        await net.gc()
+        assert.equal(bare, '')
+        assert.doesNotMatch(await ruleset(node), /10\.1\.0|fd00:1|comment/)
+      }),
+    )
+  }
+
+  it(
+    '[BR 59] after GC of its last attachment a network is masqueraded again by the next ADD',
+    inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }) => {
+      await wireWorld(node, world, ...SUBNETS)
+      const net = network(node, masqueraded())
+      await net.add(pod)
+      await net.del(pod)
+      await net.gc()
+      await net.add(pod)
+      assert.deepEqual(await seenOutside(pod, world), MASQUERADED)
+    }),
+  )
+
+  it(
+    '[BR 60] DEL of one of two interfaces of a container leaves the other one masqueraded, and GC of another network too',
+    inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }) => {
+      await wireWorld(node, world, ...SUBNETS)
+      const net = network(node, masqueraded())
+      await net.add(pod)
+      await net.add(pod, { ifname: 'eth1', conf: { ...net.conf, isDefaultGateway: false, isGateway: true } })
+      await net.del(pod, { ifname: 'eth1' })
+      assert.deepEqual(await seenOutside(pod, world), MASQUERADED)
+      await network(node, masqueraded()).gc()
+      assert.deepEqual(await seenOutside(pod, world), MASQUERADED)
+    }),
+  )
+
+  it(
+    'networks whose subnets overlap are all masqueraded, whichever comes first, and keep what is left when one goes',
+    inNamespaces(['node', 'pod', 'wide', 'world'], async ({ node, pod, wide, world }) => {
+      await wireWorld(node, world, '10.1.0.0/16')
+      const small = network(node, masqueraded({}, '10.1.0.0/24'))
+      const large = network(node, masqueraded({ bridge: 'br1' }, '10.1.128.0/17'))
+      const whole = network(node, masqueraded({ bridge: 'br2', isDefaultGateway: false }, '10.1.0.0/16'))
+      await small.add(pod)
+      await large.add(wide)
+      await whole.add(wide, { ifname: 'eth1' })
+      assert.equal(await sourceSeen(pod, world, WORLD.world4), WORLD.node4)
+      assert.equal(await sourceSeen(wide, world, WORLD.world4), WORLD.node4)
+      await whole.del(wide, { ifname: 'eth1' })
+      assert.equal(await sourceSeen(pod, world, WORLD.world4), WORLD.node4)
+    }),
+  )
+
+  for (const { version, path } of references()) {
+    // ipMasqBackend came with 1.5.
+    for (const backend of version < '1.5' ? ['iptables'] : ['iptables', 'nftables']) {
+      for (const [way, netnsOf] of Object.entries(WAYS)) {
+        it(
+          `[BR 61] DEL with its namespace ${way} cleans what the reference bridge ${version} made: veth, ${backend} rules and address`,
+          inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }) => {
+            const conf = { ...masqueraded({ ipMasqBackend: backend }), cniVersion: '1.0.0' }
+            const theirs = (command: string, of: Namespace) => plugin('bridge', { command, conf, containerId: containerId(of), netns: of, file: `${path}/bridge`, path }, node)
+            await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
+            await wireWorld(node, world, ...SUBNETS)
+            assert.equal((await theirs('ADD', other)).status, 0)
+            const before = await settled(() => left(node))
+            assert.equal((await theirs('ADD', pod)).status, 0)
+            assert.notEqual(await left(node), before)
+            assert.equal(await sourceSeen(pod, world, WORLD.world4), WORLD.node4)
+            await network(node, conf).del(pod, { netns: await netnsOf(pod) })
+            // Their veth has no name that tells whose it is: with an empty CNI_NETNS it goes as the namespace does.
+            if (way === 'empty') await execa('ip', ['netns', 'delete', containerId(pod)])
+            await until(async () => assert.equal(await left(node), before) === undefined)
+            assert.deepEqual(traces(pod, conf), [])
+            assert.equal(await sourceSeen(other, world, WORLD.world4), WORLD.node4)
+          }),
+        )
+      }
+    }
+  }
+
+  it('[BR 61] the reference bridge is installed', function () {
+    const all = references()
+    if (all.length === 0) skip(this, 'no reference plugins: neither the package containernetworking-plugins nor a built release')
+    for (const { path } of all) assert.ok(existsSync(`${path}/host-local`), path)
+  })
+})
+
+function masqueraded(keys: object = {}, ...subnets: readonly string[]): Conf {
+  return bridgeConf({ isDefaultGateway: true, ipMasq: true, ...keys }, ...(subnets.length > 0 ? subnets : SUBNETS))
+}
+
+async function seenOutside(from: Namespace, world: Namespace): Promise<string[]> {
+  return [await sourceSeen(from, world, WORLD.world4), await sourceSeen(from, world, WORLD.world6)]
+}
+
+async function ruleset(node: Namespace): Promise<string> {
+  return (await node.exec(['nft', 'list', 'ruleset'])).stdout
+}
+
+/** Links, and rules of both kinds, without what counts packets. */
+async function left(node: Namespace): Promise<string> {
+  return `${await snapshot(node)}\n${(await node.exec(['sh', '-c', 'iptables-save; ip6tables-save; iptables-legacy-save; ip6tables-legacy-save'])).stdout.replace(/^#.*$|\[\d+:\d+\]/gm, '')}`
+}
+
+function bare(cidr: string): string {
+  return cidr.slice(0, cidr.indexOf('/'))
+}

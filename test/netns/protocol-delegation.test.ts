@@ -1,0 +1,155 @@
+import assert from 'node:assert/strict'
+import { linkSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { inNamespaces, plugin, type Row, snapshot } from '../harness.ts'
+import { bridgeConf, type Conf, containerId, network, traces } from '../network.ts'
+
+const DIST = join(import.meta.dir, '../../dist')
+
+describe('protocol: delegation', () => {
+  it(
+    '[P 18] GC and STATUS run the pool with the same standard input; GC goes on after the pool failed, and reports it',
+    inNamespaces(['node', 'pod', 'kept'], async ({ node, pod, kept }) => {
+      const pool = foreignPool({ ADD: { ips: [{ address: '10.1.0.7/24' }] } })
+      const net = network(node, delegating(pool))
+      const path = pool.dir
+      await net.add(pod, { path })
+      await net.add(kept, { path })
+      const conf = JSON.stringify({ ...net.conf, 'cni.dev/valid-attachments': [{ containerID: containerId(kept), ifname: 'eth0' }], unknownToUs: [1, 'ü'] })
+      const status = await plugin('bridge', { command: 'STATUS', conf, path, containerId: null, ifname: null }, node)
+      assert.deepEqual([status.status, pool.stdin('STATUS')], [0, conf])
+      pool.fail('GC', 42, 'the pool is on fire')
+      const gc = await plugin('bridge', { command: 'GC', conf, path, containerId: null, ifname: null }, node)
+      assert.deepEqual([gc.status, gc.error.code, gc.error.msg, pool.stdin('GC')], [1, 42, 'the pool is on fire', conf])
+      assert.equal((await node.json('link', 'show', 'master', 'br0')).length, 1)
+      pool.fail('STATUS', 50, 'no address left')
+      const full = await plugin('bridge', { command: 'STATUS', conf, path, containerId: null, ifname: null }, node)
+      assert.deepEqual([full.status, full.error.code, full.error.msg], [1, 50, 'no address left'])
+    }),
+  )
+
+  it(
+    '[P 18] STATUS of host-local and of a bridge over it says when the pool is full, GC frees it, and STATUS is content again',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const net = network(node, bridgeConf({}, '10.1.0.0/30'))
+      await net.add(pod)
+      for (const type of ['bridge', 'host-local']) {
+        const { status, error } = await plugin(type, { command: 'STATUS', conf: net.conf, containerId: null, ifname: null }, node)
+        assert.deepEqual([status, error.code], [1, 50])
+        assert.match(error.msg, /10\.1\.0\.2/)
+      }
+      await net.gc()
+      assert.equal((await plugin('bridge', { command: 'STATUS', conf: net.conf, containerId: null, ifname: null }, node)).status, 0)
+    }),
+  )
+
+  it(
+    '[P 19] a pool that is not found is named with the directories; its stderr reaches ours, its code and words are kept',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const pool = foreignPool({})
+      const net = network(node, { ...delegating(pool), ipam: { type: 'nowhere' } })
+      for (const command of ['ADD', 'CHECK']) {
+        const { code, msg, details } = await net.fails(command, pod, { path: `${pool.dir}:/opt/none`, conf: { ...net.conf, prevResult: {} } })
+        assert.deepEqual([code, msg, details], [7, 'Cannot find the IPAM plugin "nowhere"', `looked in ${pool.dir}, /opt/none (CNI_PATH)`])
+      }
+      for (const type of ['../pool', '/bin/sh', 'a b', '']) {
+        const { status, stderr } = await plugin('bridge', { command: 'ADD', conf: { ...net.conf, ipam: { type } }, path: pool.dir, netns: pod }, node)
+        assert.equal(status, type === '' ? 0 : 1, stderr)
+      }
+      await network(node, net.conf).del(pod, { containerId: 'c1' })
+      pool.fail('ADD', 123, 'come back tomorrow')
+      const answer = await plugin('bridge', { command: 'ADD', conf: delegating(pool), path: pool.dir, containerId: containerId(pod), netns: pod }, node)
+      assert.deepEqual([answer.status, answer.error.code, answer.error.msg], [1, 123, 'come back tomorrow'])
+      assert.match(answer.stderr, /^pool: ADD$/m)
+    }),
+  )
+
+  it(
+    "[P 20] when the pool's ADD fails, or its answer cannot be read, it gets a DEL, and nothing is left",
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const pool = foreignPool({})
+      const net = network(node, delegating(pool))
+      const before = await snapshot(node)
+      const bad: Record<string, () => void> = {
+        'an error': () => pool.fail('ADD', 11, 'not now'),
+        'no JSON': () => pool.answer('ADD', 'what?'),
+        'no addresses that are any': () => pool.answer('ADD', '{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.2/240"}]}'),
+        'two objects': () => pool.answer('ADD', '{"ips":[]}{"code":8}'),
+      }
+      for (const [what, prepare] of Object.entries(bad)) {
+        prepare()
+        pool.forget()
+        await net.fails('ADD', pod, { path: pool.dir })
+        assert.deepEqual(pool.calls(), [`ADD ${containerId(pod)}`, `DEL ${containerId(pod)}`], what)
+        assert.equal(await snapshot(node), before)
+        assert.deepEqual(await pod.json('link', 'show', 'type', 'veth'), [])
+      }
+    }),
+  )
+
+  it(
+    'a pool by the name of one of ours, but another program, is run as a program',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const pool = foreignPool({ ADD: { cniVersion: '1.1.0', ips: [{ address: '10.7.0.7/24', gateway: '10.7.0.1' }] } }, 'host-local')
+      const net = network(node, bridgeConf({ isGateway: true }))
+      const result = await net.add(pod, { path: `${pool.dir}:${DIST}` })
+      assert.deepEqual(
+        result['ips'].map((ip: Row) => ip['address']),
+        ['10.7.0.7/24'],
+      )
+      assert.deepEqual(pool.calls(), [`ADD ${containerId(pod)}`])
+    }),
+  )
+
+  it(
+    'a hard link to our executable elsewhere is our pool, and works',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const dir = mkdtempSync(join(DIST, '.link-'))
+      linkSync(join(DIST, 'plumb'), join(dir, 'host-local'))
+      try {
+        const net = network(node, bridgeConf())
+        assert.equal((await net.add(pod, { path: dir }))['ips'][0].address, '10.1.0.2/24')
+        await net.del(pod, { path: dir })
+        assert.deepEqual(traces(pod, net.conf), [])
+      } finally {
+        rmSync(dir, { recursive: true })
+      }
+    }),
+  )
+})
+
+function delegating(pool: { readonly type: string }): Conf {
+  return { ...bridgeConf(), ipam: { type: pool.type } }
+}
+
+/** A pool that somebody else wrote, in a directory of its own: a shell script that keeps what it is called with, and answers as it is told. */
+function foreignPool(answers: Readonly<Record<string, object>>, type = 'pool') {
+  const dir = mkdtempSync('/run/pool-')
+  const script = `#!/bin/sh
+cd '${dir}'
+echo "$CNI_COMMAND $CNI_CONTAINERID" >>calls
+echo "pool: $CNI_COMMAND" >&2
+cat >"stdin.$CNI_COMMAND"
+[ -e "answer.$CNI_COMMAND" ] && cat "answer.$CNI_COMMAND"
+[ -e "status.$CNI_COMMAND" ] && exit 1
+exit 0
+`
+  writeFileSync(join(dir, type), script, { mode: 0o755 })
+  const answer = (command: string, text: string) => writeFileSync(join(dir, `answer.${command}`), text)
+  for (const [command, one] of Object.entries(answers)) answer(command, JSON.stringify(one))
+  return {
+    dir,
+    type,
+    answer(command: string, text: string) {
+      answer(command, text)
+      rmSync(join(dir, `status.${command}`), { force: true })
+    },
+    fail(command: string, code: number, msg: string) {
+      answer(command, JSON.stringify({ cniVersion: '1.1.0', code, msg }))
+      writeFileSync(join(dir, `status.${command}`), '')
+    },
+    stdin: (command: string) => readFileSync(join(dir, `stdin.${command}`), 'utf8'),
+    calls: () => readFileSync(join(dir, 'calls'), 'utf8').trim().split('\n'),
+    forget: () => writeFileSync(join(dir, 'calls'), ''),
+  }
+}

@@ -1,0 +1,58 @@
+import assert from 'node:assert/strict'
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { cnitool } from '../../scripts/peers.ts'
+import { type Finished, inNamespaces, type Namespace } from '../harness.ts'
+
+export const DIST = join(import.meta.dir, '../../dist')
+
+/** The runtime of a node. */
+export interface Tool {
+  /** cnitool with these words, or another program in its place. */
+  call(argv: readonly string[], program?: readonly string[]): Promise<Finished>
+  /** Its stdout, when it ends well and says nothing on stderr. */
+  works(argv: readonly string[], program?: readonly string[]): Promise<string>
+}
+
+/** cnitool on a node, with plugins from the directories of `path` and networks from `confDir`. */
+export function on(node: Namespace, confDir: string, path = DIST, env: Readonly<Record<string, string>> = {}): Tool {
+  const call: Tool['call'] = (argv, program = [cnitool()?.path ?? '']) => node.exec([...program, ...argv], { env: { NETCONFPATH: confDir, CNI_PATH: path, ...env } })
+  return {
+    call,
+    async works(argv, program) {
+      const { status, stdout, stderr } = await call(argv, program)
+      assert.deepEqual([status, stderr], [0, ''], `${argv.join(' ')}: ${stdout}`)
+      return stdout
+    },
+  }
+}
+
+/** As inNamespaces, with nothing remembered and nothing reserved from an earlier test. */
+export function onFreshNode<N extends string>(names: readonly N[], work: (ns: Record<N, Namespace>, test: Mocha.Context) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+  return inNamespaces(names, async (ns, test) => {
+    // cnitool knows one cache only. In the sandbox /var/lib is written to memory.
+    assert.equal(process.env['PLUMB_SANDBOX'], '1', 'This test empties /var/lib/cni: run it with `bun test/run.ts FILE`')
+    rmSync('/var/lib/cni', { recursive: true, force: true })
+    await work(ns, test)
+  })
+}
+
+/** A directory of networks that holds this one. */
+export function folder(conf: { readonly name: string; readonly [key: string]: unknown }): string {
+  const dir = mkdtempSync('/run/conf-')
+  writeFileSync(join(dir, `${conf.name}.conflist`), JSON.stringify(conf))
+  return dir
+}
+
+/** What attachments have on a node: files of the cache, addresses reserved in the default pool of a network, host ends of veth pairs. */
+export async function left(node: Namespace, network: string): Promise<{ cached: string[]; reserved: string[]; ports: string[] }> {
+  return {
+    cached: files('/var/lib/cni/results'),
+    reserved: files(`/var/lib/cni/networks/${network}`).filter((file) => /^[\da-f.:]+$/.test(file)),
+    ports: (await node.json('link')).map(({ ifname }) => ifname).filter((name) => name.startsWith('veth')),
+  }
+}
+
+function files(dir: string): string[] {
+  return existsSync(dir) ? readdirSync(dir).sort() : []
+}

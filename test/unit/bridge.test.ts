@@ -1,0 +1,187 @@
+import assert from 'node:assert/strict'
+import { batches } from '../../lib/apply.ts'
+import type { LinkRow } from '../../lib/kinds/link.ts'
+import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../../lib/plugin.ts'
+import type { Result } from '../../lib/result.ts'
+import { read } from '../../lib/shape.ts'
+import type { Plan } from '../../lib/state.ts'
+import bridge from '../../plugins/bridge.ts'
+
+const { conf, wire, unwire } = bridge as InterfacePlugin<NetConf>
+const AT = { network: 'net', containerId: 'c1', ifname: 'eth0', netns: '/run/netns/pod', args: new Map(), path: [] } as unknown as Attachment
+const DUAL = {
+  ips: [
+    { address: '10.1.0.2/24', gateway: '10.1.0.1' },
+    { address: 'fd00:1::2/64', gateway: 'fd00:1::1' },
+  ],
+} as unknown as Result
+// Fixed for good: what one version made, the next must find. XXH64 of 'host net c1 eth0', with seed 0 and then 1.
+const OWN = 'veth166e2436042'
+
+describe('bridge.wire()', () => {
+  it('wants for a dual-stack pod one batch on the node, one in the pod, and sysctls as files', () => {
+    assert.equal(
+      text(wired({ isDefaultGateway: true, mtu: 1400 }, DUAL)),
+      `
+# host ip
+addr show dev cni0
+link add name ${OWN} address 02:0b:0f:5d:a1:3f mtu 1400 up master cni0 type veth peer name eth0 address 02:61:7f:6f:a0:93 mtu 1400 netns /run/netns/pod
+link set dev ${OWN} alias plumb/net/c1/eth0
+# host file
+net/ipv6/conf/cni0/accept_ra = 0
+net/ipv4/ip_forward = 1
+net/ipv6/conf/all/forwarding = 1
+net/ipv6/conf/${OWN}/accept_ra = 0
+# /run/netns/pod file
+net/ipv6/conf/eth0/accept_dad = 0
+net/ipv4/conf/eth0/arp_notify = 1
+net/ipv6/conf/lo/disable_ipv6 = 0
+net/ipv6/conf/eth0/disable_ipv6 = 0
+net/ipv6/conf/eth0/keep_addr_on_down = 1
+# /run/netns/pod ip
+addr replace 10.1.0.2/24 brd + dev eth0
+addr replace fd00:1::2/64 nodad dev eth0
+link set dev eth0 up
+route add 0.0.0.0/0 via 10.1.0.1 dev eth0
+route add ::/0 via fd00:1::1 dev eth0`,
+    )
+  })
+
+  it('has, for masquerade, elements of the network that no pod adds to', () => {
+    const lines = text(wired({ ipMasq: true }, DUAL))
+    assert.equal(
+      lines.slice(lines.indexOf('# host nft')),
+      `# host nft
+add element inet plumb masq4 { 10.1.0.0/24 comment "net" }
+add element inet plumb local4 { 10.1.0.0/24 . 10.1.0.0/24 comment "net" }
+add element inet plumb masq6 { fd00:1::/64 comment "net" }
+add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
+    )
+    assert.equal(text(wired({ ipMasq: true }, DUAL, { ...AT, containerId: 'c2' as Attachment['containerId'] })).includes('comment "net"'), true)
+    assert.doesNotMatch(lines.slice(lines.indexOf('# host nft')), /c1|10\.1\.0\.2/)
+  })
+
+  it('[BR 48] gives vlan 100 as the native one of the port, without VLAN 1, on a bridge that filters', () => {
+    const lines = text(wired({ vlan: 100 }, {}))
+    assert.match(lines, section('host bridge', `vlan delete vid 1 dev ${OWN}`, `vlan add vid 100 pvid untagged dev ${OWN}`))
+    assert.match(created({ vlan: 100 }), /type bridge vlan_filtering 1$/)
+    assert.match(text(wired({ vlan: 100, preserveDefaultVlan: true }, {})), section('host bridge', `vlan add vid 100 pvid untagged dev ${OWN}`))
+  })
+
+  it('[BR 49] gives trunk 101,200-210 tagged, with VLAN 1 as the native one', () => {
+    const vlanTrunk = [{ id: 101 }, { minID: 200, maxID: 210 }]
+    assert.match(text(wired({ vlanTrunk }, {})), section('host bridge', `vlan add vid 101 dev ${OWN}`, `vlan add vid 200-210 dev ${OWN}`, `vlan add vid 1 pvid untagged dev ${OWN}`))
+  })
+
+  it('[BR 50] gives both together, ranges that touch as one', () => {
+    const vlanTrunk = [{ minID: 205, maxID: 210 }, { id: 101 }, { minID: 200, maxID: 204 }]
+    assert.match(text(wired({ vlan: 100, vlanTrunk }, {})), section('host bridge', `vlan delete vid 1 dev ${OWN}`, `vlan add vid 101 dev ${OWN}`, `vlan add vid 200-210 dev ${OWN}`, `vlan add vid 100 pvid untagged dev ${OWN}`))
+  })
+
+  it('[BR 51] puts the gateway of a vlan on a link of its own, fourth in the result', () => {
+    const { result, later } = wired({ vlan: 100, isGateway: true }, DUAL)
+    assert.deepEqual(
+      result.interfaces?.map(({ name }) => name),
+      ['cni0', OWN, 'eth0', 'cni0.100'],
+    )
+    assert.deepEqual(
+      later?.map((one) => one.kind === 'addr' && `${one.cidr} ${one.dev}`),
+      ['10.1.0.1/24 cni0.100', 'fd00:1::1/64 cni0.100'],
+    )
+    assert.throws(() => wired({ bridge: 'abcdefghijklm', vlan: 100, isGateway: true }, DUAL), { name: 'ValueError', message: /"abcdefghijklm\.100": want an interface name of 1 to 15 bytes/ })
+  })
+
+  const trunks: Record<string, readonly object[]> = {
+    'incorrect trunk minID parameter': [
+      { minID: 0, maxID: 10 },
+      { minID: 4095, maxID: 4095 },
+    ],
+    'incorrect trunk maxID parameter': [
+      { minID: 1, maxID: 4095 },
+      { minID: 10, maxID: 0 },
+    ],
+    'incorrect trunk id parameter': [{ id: 0 }, { id: 4095 }, { id: -1 }, {}],
+    'minID and maxID should be configured simultaneously, minID is missing': [{ maxID: 10 }],
+    'minID and maxID should be configured simultaneously, maxID is missing': [{ minID: 10 }],
+    'minID is greater than maxID in trunk parameter': [{ minID: 11, maxID: 10 }],
+  }
+  for (const [why, ranges] of Object.entries(trunks)) {
+    it(`[BR 52] refuses a trunk: ${why}`, () => {
+      for (const one of ranges) assert.throws(() => wired({ vlanTrunk: [{ id: 5 }, one] }, {}), { name: 'ValueError', message: `Cannot read vlanTrunk[1] ${JSON.stringify(one)}: ${why}, want {"id"} or {"minID", "maxID"} with numbers from 1 to 4094` })
+    })
+  }
+
+  it('[BR 62] locks the port to the address of the pod for macspoofchk', () => {
+    const lines = text(wired({ macspoofchk: true, runtimeConfig: { mac: '02:00:00:00:00:07' } }, DUAL))
+    assert.match(lines, new RegExp(`link set dev ${OWN} alias plumb/net/c1/eth0 type bridge_slave locked on`))
+    assert.match(lines, section('host bridge', `fdb replace 02:00:00:00:00:07 dev ${OWN} master static sticky`))
+  })
+
+  it('unwire() knows the link by the owner alone, and it is the one that wire() makes', () => {
+    assert.equal(text({ put: [], drop: unwire({ network: AT.network, containerId: AT.containerId, ifname: AT.ifname }) }), `\n# host ip\nlink delete dev ${OWN}`)
+  })
+
+  it('names differ for every part of the owner, and fit into the 15 bytes of a link name', () => {
+    const owners = [AT, { ...AT, network: 'net1' }, { ...AT, containerId: 'c2' }, { ...AT, ifname: 'eth1' }, { ...AT, network: 'n'.repeat(5000), containerId: 'c'.repeat(5000) }] as Attachment[]
+    const names = owners.flatMap((owner) => unwire(owner).map((one) => one.kind === 'link' && one.name))
+    assert.equal(new Set(names).size, owners.length)
+    for (const name of names) assert.match(String(name), /^veth[0-9a-f]{11}$/)
+  })
+
+  it('puts an alias of at most 255 bytes on the link, however long the names are', () => {
+    const long = { ...AT, network: 'n'.repeat(5000), containerId: 'c'.repeat(5000) } as Attachment
+    const alias = /alias (\S+)/.exec(text(wired({ name: long.network }, DUAL, long)))?.[1] ?? ''
+    assert.match(alias, /^plumb\/\+[0-9a-f]{40}\/\+[0-9a-f]{40}\/eth0$/)
+  })
+})
+
+describe('bridge.wire().settle()', () => {
+  const row = (more: object): LinkRow => ({ ifindex: 2, ifname: 'cni0', flags: ['UP'], mtu: 1450, address: '02:00:00:00:00:99', link_type: 'ether', promiscuity: 0, linkinfo: { info_kind: 'bridge' }, addr_info: [], ...more })
+  const settle = (keys: object, seen: LinkRow) => {
+    const wiring = wired({ isGateway: true, ...keys }, DUAL)
+    return wiring.settle?.([{ resource: wiring.shared[0] as Plan['put'][number], row: seen }])
+  }
+  const held = (...cidrs: string[]) => ({ addr_info: cidrs.map((one) => ({ family: 'inet', local: one.split('/')[0], prefixlen: Number(one.split('/')[1]), scope: 'global' })) })
+
+  it('answers with the bridge as it is, and wants nothing of one that has its gateway addresses', () => {
+    const done = settle({}, row(held('10.1.0.1/24', 'fd00:1::1/64')))
+    assert.deepEqual(done?.result.interfaces?.[0], { name: 'cni0', mac: '02:00:00:00:00:99', mtu: 1450 })
+    assert.deepEqual(done?.plan, { put: [], drop: [] })
+  })
+  it('wants the gateway addresses that are missing, without duplicate address detection', () => {
+    assert.equal(text(settle({}, row(held('10.1.0.1/24')))?.plan), '\n# host ip\naddr replace fd00:1::1/64 nodad dev cni0')
+  })
+  it('brings a bridge up that is down, and makes it promiscuous where that is asked', () => {
+    assert.equal(text(settle({ promiscMode: true }, row({ flags: [], ...held('10.1.0.1/24', 'fd00:1::1/64') }))?.plan), '\n# host ip\nlink set dev cni0 up promisc on')
+  })
+  it('[BR 53] forceAddress takes what is in the way first', () => {
+    assert.equal(
+      text(settle({ forceAddress: true }, row(held('10.9.0.1/16', 'fd00::1/16', 'fd00:2::1/64')))?.plan),
+      '\n# host ip\naddr delete 10.9.0.1/16 dev cni0\naddr delete fd00::1/16 dev cni0\naddr replace 10.1.0.1/24 brd + dev cni0\naddr replace fd00:1::1/64 nodad dev cni0',
+    )
+  })
+  it('[BR 44] refuses a link that is no bridge', () => {
+    assert.throws(() => settle({}, row({ linkinfo: { info_kind: 'dummy' } })), { name: 'CniError', code: 7, details: 'it is of type dummy; set "bridge" to another name' })
+  })
+})
+
+function wired(keys: object, given: Result, at: Attachment = AT): Wiring {
+  return wire(read(conf, { cniVersion: '1.1.0', name: 'net', type: 'bridge', ...keys }).value, at, given)
+}
+
+/** The line that makes the bridge, when the one that asks for it finds none. */
+function created(keys: object): string {
+  const [shared] = batches({ put: wired(keys, {}).shared, drop: [] })
+  return shared?.steps[0]?.line.otherwise?.[0]?.text ?? ''
+}
+
+function text(plan: Wiring | Plan | undefined): string {
+  const { put, drop } = plan && 'own' in plan ? { put: [...plan.shared, ...plan.own], drop: [] } : (plan ?? { put: [], drop: [] })
+  return batches({ put, drop })
+    .map(({ ns, tool, steps }) => `\n# ${ns} ${tool}\n${steps.map(({ line }) => line.text).join('\n')}`)
+    .join('')
+}
+
+function section(title: string, ...lines: readonly string[]): RegExp {
+  return new RegExp(`# ${title}\n${lines.join('\n')}(\n#|$)`)
+}
