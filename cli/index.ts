@@ -10,6 +10,7 @@ interface Command {
 }
 const commands: Readonly<Record<string, Command>> = {
   cni: { about: 'attach a network namespace to a network and detach it, as a container runtime does', load: () => import('./cni.ts') },
+  demo: { about: 'wire three pods on a node of its own, try them out and remove them', load: () => import('./demo.ts') },
 }
 
 /** Runs `plumb ARGV` and gives the exit status: 0 done, 1 something failed, 2 the command line or a configuration is wrong. Never throws. */

@@ -1,0 +1,39 @@
+import { CniError, CODE } from '../../lib/errors.ts'
+import { inside } from '../../lib/netns.ts'
+import type { Netns } from '../../lib/state.ts'
+import { parse } from '../../lib/values.ts'
+
+const PATH = '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin'
+
+/** How a program ended, and all that it said. */
+export interface Finished {
+  readonly status: number
+  readonly stdout: string
+  readonly stderr: string
+}
+/** Where a program runs (`host`, or the name of a namespace), what it reads, and variables beside PATH. */
+interface Way {
+  readonly ns?: string
+  readonly stdin?: string
+  readonly env?: Readonly<Record<string, string>>
+}
+
+/** Runs a program and waits for it. Throws nothing for a status. */
+export async function exec(argv: readonly string[], way: Way = {}): Promise<Finished> {
+  const child = start(argv, way)
+  const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  return { status: child.exitCode ?? -1, stdout, stderr }
+}
+
+/** The stdout of a program that has to end with 0. Throws CniError with what it said. */
+export async function must(argv: readonly string[], way: Way = {}): Promise<string> {
+  const { status, stdout, stderr } = await exec(argv, way)
+  if (status !== 0) throw new CniError(CODE.internal, `${argv.join(' ')} (in ${way.ns ?? 'host'}) ended with ${status}`, `${way.stdin ?? ''}${stdout}${stderr}`)
+  return stdout
+}
+
+/** Starts a program; it ends with the demo, if not before. */
+export function start([name = '', ...args]: readonly string[], { ns = 'host', stdin = '', env = {} }: Way = {}): Bun.Subprocess<Buffer, 'pipe', 'pipe'> {
+  const place: Netns = ns === 'host' ? ns : parse.netns(`/run/netns/${ns}`)
+  return inside(place, () => Bun.spawn([Bun.which(name, { PATH }) ?? name, ...args], { env: { PATH, LC_ALL: 'C', ...env }, cwd: '/', stdin: Buffer.from(stdin), stdout: 'pipe', stderr: 'pipe' }))
+}

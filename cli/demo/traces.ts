@@ -1,0 +1,55 @@
+import { readdirSync } from 'node:fs'
+import { must } from './exec.ts'
+import { PLACES } from './node.ts'
+
+/** What attachments can leave on a node, by what it is: the names of each that there are. */
+export type Traces = ReadonlyMap<string, readonly string[]>
+interface Row {
+  readonly ifname: string
+  readonly addr_info: readonly { readonly local: string; readonly prefixlen: number; readonly scope: string }[]
+}
+interface NftSet {
+  readonly name: string
+  readonly elem?: readonly { readonly elem?: { readonly val: unknown; readonly comment?: string } }[]
+}
+
+/** Looks at the node, at those of the pods that there are, and at the disk. */
+export async function traces(network: string, pods: readonly string[]): Promise<Traces> {
+  const rows: readonly Row[] = JSON.parse(await must(['ip', '-j', 'addr']))
+  const there = names('/run/netns').filter((name) => pods.includes(name))
+  const inPods = await Promise.all(there.map(async (pod) => (JSON.parse(await must(['ip', '-j', 'addr'], { ns: pod })) as Row[]).map(({ ifname }) => `${pod}: ${ifname}`)))
+  return new Map([
+    ['links of the node', rows.map(({ ifname }) => ifname)],
+    // Link-local addresses come and go with the carrier, and with their links.
+    ['addresses of the node', rows.flatMap(({ ifname, addr_info }) => addr_info.filter(({ scope }) => scope !== 'link').map(({ local, prefixlen }) => `${local}/${prefixlen} on ${ifname}`))],
+    ['links in pods, but for lo', inPods.flat().filter((name) => !name.endsWith(': lo'))],
+    ['reservations in the pool', names(`${PLACES.pool}/${network}`).filter((name) => /^[\da-f.:]+$/.test(name))],
+    ['  and their index by owner', names(`${PLACES.pool}/.plumb/${network}`).filter((name) => name !== 'stamp')],
+    ['elements of nft sets', await elements(network)],
+    ['attachments remembered', names(`${PLACES.cache}/results`)],
+    ['marks of unfinished ADDs', names('/run/cni/plumb/pending')],
+  ])
+}
+
+/** What the second has and the first has not, or the other way round, as `- x` and `+ x`. */
+export function difference(before: Traces, after: Traces): string[] {
+  return [...before].flatMap(([what, had]) => {
+    const has = after.get(what) ?? []
+    return [...has.filter((name) => !had.includes(name)).map((name) => `+ ${name}`), ...had.filter((name) => !has.includes(name)).map((name) => `- ${name}`)]
+  })
+}
+
+// Each element has its network as comment. An nft that cannot list must not pass for one that has nothing.
+async function elements(network: string): Promise<string[]> {
+  const rows: readonly { readonly set?: NftSet }[] = JSON.parse(await must(['nft', '-j', 'list', 'ruleset'])).nftables
+  return rows.flatMap(({ set }) => (set?.elem ?? []).flatMap(({ elem }) => (elem?.comment === network ? `${set?.name} ${JSON.stringify(elem.val)}` : [])))
+}
+
+function names(dir: string): string[] {
+  try {
+    return readdirSync(dir).sort()
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return []
+    throw cause
+  }
+}
