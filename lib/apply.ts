@@ -4,6 +4,7 @@ import { handler } from './kinds/index.ts'
 import { amongOthers } from './masquerade.ts'
 import { inside } from './netns.ts'
 import type { Run, Seen } from './plugin.ts'
+import { lostRules, SHOW_RULES } from './rules.ts'
 import ruleset from './ruleset.nft' with { type: 'text' }
 import type { Element, Handler, Line, Netns, Plan, Resource } from './state.ts'
 import { readSysctl, writeSysctl } from './sysctls.ts'
@@ -39,7 +40,7 @@ export class ApplyError extends ExecError {
   }
 }
 
-const NFT = ['nft', '-f', '-']
+const NFT = ['nft', '-t', '-f', '-']
 
 /** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. Throws ApplyError for the first line that failed. */
 export async function apply(plan: Plan, run: Run): Promise<Applied> {
@@ -53,6 +54,12 @@ export async function apply(plan: Plan, run: Run): Promise<Applied> {
     already.push(...done.already)
   }
   return { seen, already }
+}
+
+/** Hands the first process of a plan its input, for work that needs nothing else: `apply` of the same plan then only waits for it. */
+export function ahead(plan: Plan, run: Run): void {
+  const [first] = batches(plan)
+  if (first?.tool === 'ip') run.feed?.(argvOf(first.tool, first.steps), inputOf(first.steps), first.ns)
 }
 
 /** A plan as processes, in order: the host's links before what is in pods, in a pod sysctls before addresses, what is removed before what is made, nft last. Pure. */
@@ -71,12 +78,12 @@ async function lines(batch: Batch, run: Run): Promise<Applied> {
   const seen: Seen[] = []
   const already: Resource[] = []
   for (let rest = batch.steps; rest.length > 0; ) {
-    const argv = [tool, ...(rest.some(({ line }) => line.asks) ? SHOWING : BLIND).slice(1)]
-    const { status, stdout, stderr } = await run(argv, `${rest.map(({ line }) => line.text).join('\n')}\n`, ns)
+    const argv = argvOf(tool, rest)
+    const { status, stdout, stderr } = await run(argv, inputOf(rest), ns)
     const [failed] = failures(stderr).byLine
     const [number, said] = failed ?? [rest.length + 1, '']
     const asked = rest.slice(0, number - 1).filter(({ line }) => line.asks)
-    for (const [i, answer] of rows(stdout).entries()) seen.push(...answer.map((row) => ({ resource: asked[i]?.resource as Resource, row })))
+    for (const [i, answer] of rows(stdout, tool).entries()) seen.push(...answer.map((row) => ({ resource: asked[i]?.resource as Resource, row })))
     if (status === 0) break
     const step = rest[number - 1]
     // A value that the tool cannot parse ends it without naming the line.
@@ -88,10 +95,19 @@ async function lines(batch: Batch, run: Run): Promise<Applied> {
   return { seen, already }
 }
 
+function argvOf(tool: string, steps: readonly Step[]): string[] {
+  return [tool, ...(steps.some(({ line }) => line.asks) ? SHOWING : BLIND).slice(1)]
+}
+
+function inputOf(steps: readonly Step[]): string {
+  return steps.map(({ line }) => `${line.text}\n`).join('')
+}
+
 function files({ ns, steps }: Batch): Applied {
   inside(ns, () => {
     for (const { resource } of steps) {
-      if (resource.kind !== 'sysctl' || readSysctl(resource.name) === resource.value) continue
+      // A node's setting is most often as it should be, and may be read-only; a new link's is most often not.
+      if (resource.kind !== 'sysctl' || (ns === 'host' && readSysctl(resource.name) === resource.value)) continue
       const done = writeSysctl(resource.name, resource.value)
       if (!done && !resource.optional) throw new ExecError(['sysctl', '-w'], `net/${resource.name}=${resource.value}`, 'this kernel has no such setting')
     }
@@ -104,17 +120,18 @@ const MARK = `ruleset_${Bun.hash(ruleset).toString(16)}`
 async function nft({ ns, steps }: Batch, run: Run): Promise<Applied> {
   // The mark's set is part of the loaded rules and named after their text: another version's rules fail here too, and are replaced.
   const mark = `add element inet plumb ${MARK} { 1 }`
-  const load = (lines: readonly string[], before: readonly string[] = []) => run(NFT, `${[...before, mark, ...lines].join('\n')}\n`, ns)
+  const load = (lines: readonly string[], more: { readonly before?: readonly string[]; readonly after?: readonly string[] }) => run(NFT, `${[...(more.before ?? []), mark, ...lines, ...(more.after ?? [])].join('\n')}\n`, ns)
+  const rules = { before: [ruleset, `add set inet plumb ${MARK} { type mark; }`] }
+  const show = { after: [SHOW_RULES] }
   const wanted = steps.map(({ line }) => line.text)
-  let { status, stderr } = await load(wanted)
-  if (status !== 0 && /No such file or directory/.test(stderr)) ({ status, stderr } = await load(wanted, [ruleset, `add set inet plumb ${MARK} { type mark; }`]))
-  if (status !== 0 && /overlaps|File exists/.test(stderr))
-    ({ status, stderr } = await load(
-      await amongOthers(
-        steps.map(({ resource }) => resource as Element),
-        run,
-      ),
-    ))
+  let { status, stdout, stderr } = await load(wanted, show)
+  if (status !== 0 && /No such file or directory/.test(stderr)) ({ status, stdout, stderr } = await load(wanted, rules))
+  if (status !== 0 && /overlaps|File exists/.test(stderr)) {
+    const elements = steps.map(({ resource }) => resource as Element)
+    ;({ status, stdout, stderr } = await load(await amongOthers(elements, run), show))
+  }
+  // `nft flush table` takes the rules and leaves the sets, the mark among them.
+  if (status === 0 && stdout !== '' && lostRules(stdout).length > 0) ({ status, stderr } = await load([], rules))
   if (status !== 0) throw new ExecError(NFT, wanted.join('; '), stderr.split('\n', 1)[0] || `ended with status ${status}`)
   return { seen: [], already: [] }
 }

@@ -1,14 +1,14 @@
 import { CniError, CODE } from './errors.ts'
-import { waitRunning } from './libc.ts'
+import type { Run } from './plugin.ts'
 import type { Resource } from './state.ts'
 
 const LIMIT_MS = 5000
 
 /** Waits until a pod's link carries packets. The kernel notices a veth's carrier, and lets a bridge port forward, a moment after both ends are up, on a busy node many milliseconds; what is sent before is lost, and tried again a second later (upstream waits too). Throws CniError 11 after 5 s. */
-export function untilRunning(own: readonly Resource[]): void {
+export function untilRunning(own: readonly Resource[], run: Run): void {
   const links = own.filter((one) => one.kind === 'link')
   if (!links.some(({ type, ns, up }) => type === 'peer' && ns !== 'host' && up)) return
   for (const { name } of links.filter(({ type, ns }) => type === 'veth' && ns === 'host')) {
-    if (!waitRunning(name, LIMIT_MS)) throw new CniError(CODE.tryLater, `Cannot bring ${name} up: its carrier is not there after ${LIMIT_MS / 1000} s`, 'the link of the pod, or this one, was set down meanwhile')
+    if (run.running?.(name, LIMIT_MS) === false) throw new CniError(CODE.tryLater, `Cannot bring ${name} up: its carrier is not there after ${LIMIT_MS / 1000} s`, 'the link of the pod, or this one, was set down meanwhile')
   }
 }

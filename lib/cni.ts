@@ -11,6 +11,8 @@ import { gate, supported } from './versions.ts'
 
 const newest = supported.at(-1) as string
 const O_CLOEXEC = 0o2000000
+/** The oldest that know every word plumb says to them. */
+const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them'
 /** Longer than any honest message; what a hostile value makes of one is cut. */
 const LIMIT = 4096
 
@@ -77,7 +79,7 @@ export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
 
 /** Writes a text to stdout to its end. Throws when nobody reads it or the disk is full: console.log would not. */
 export function toStdout(text: string): void {
-  if (isShut()) throw new Error('EBADF: stdout is closed')
+  if (isShut()) throw new CniError(CODE.io, 'EBADF: stdout is closed')
   const bytes = new TextEncoder().encode(text)
   for (let done = 0; done < bytes.length; ) done += writeSync(1, bytes, done)
 }
@@ -158,8 +160,9 @@ function translate(cause: unknown): { code: number; message: string; details: st
   if (cause instanceof ValueError) return { code: CODE.config, message: cause.message, details: '' }
   if (cause instanceof ExecError) {
     const { tool, line, said } = cause
-    if (line !== undefined) return { code: CODE.internal, message: `The kernel or a tool refused: ${said}`, details: cause.message }
-    return { code: CODE.internal, message: `Cannot use ${tool}: ${said}`, details: `${cause.message}; want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them` }
+    if (line === undefined) return { code: CODE.internal, message: `Cannot use ${tool}: ${said}`, details: `${cause.message}; ${WANTED}` }
+    const isOld = /unknown|garbage|syntax error|usage:/i.test(said)
+    return { code: CODE.internal, message: `The kernel or a tool refused: ${said}`, details: isOld ? `${cause.message}; ${WANTED}` : cause.message }
   }
   const { code, errno, syscall = 'use', path = '', message } = cause as NodeJS.ErrnoException
   if (typeof errno === 'number') return { code: CODE.io, message: `Cannot ${syscall} ${path ? shown(path) : 'a file'}: ${code}`, details: message }

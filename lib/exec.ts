@@ -1,6 +1,6 @@
 import { closeSync, existsSync, fstatSync, readSync, writeSync } from 'node:fs'
 import { CniError, CODE, ExecError } from './errors.ts'
-import { type Child, spawn, wait } from './libc.ts'
+import { type Child, spawn, wait, waitRunning } from './libc.ts'
 import { inside } from './netns.ts'
 import type { Output, Run } from './plugin.ts'
 import type { Netns } from './state.ts'
@@ -12,29 +12,34 @@ const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'ipr
 /** No tool that works needs this long; one that hangs must not hang the runtime. */
 const LIMIT_MS = 30_000
 
-// Tools that were started ahead and wait for their standard input: they do nothing without it.
+// Tools that were started ahead: some wait for their standard input, and do nothing without it; some have it and work.
 const ready = new Map<string, Child>()
+const working = new Map<string, Child>()
 
-/** Starts a tool in a namespace and waits for it: argv never through a shell, C locale, nothing inherited but a fixed PATH. `prepare` starts it ahead, so that its start-up goes on beside other work until `run` hands it its input. Throws CniError 5 when it is not installed, 11 when it took longer than 30 s. */
+/** Starts a tool in a namespace and waits for it: argv never through a shell, C locale, nothing inherited but a fixed PATH. `prepare` starts it ahead, `feed` gives it its input too, so that both go on beside other work. Throws CniError 5 when it is not installed, 11 when it took longer than 30 s. */
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string, ns: Netns = 'host'): Promise<Output> => {
     const key = `${ns} ${argv.join(' ')}`
-    const child = ready.get(key) ?? begin(argv, ns)
-    ready.delete(key)
-    return finish(child, argv, stdin)
+    const child = taken(working, `${key} ${stdin}`) ?? fed(taken(ready, key) ?? begin(argv, ns), stdin)
+    return collect(child, argv)
   },
   {
     prepare(argv: readonly string[], ns: Netns = 'host') {
       const key = `${ns} ${argv.join(' ')}`
       if (!ready.has(key)) ready.set(key, begin(argv, ns))
     },
+    feed(argv: readonly string[], stdin: string, ns: Netns = 'host') {
+      const key = `${ns} ${argv.join(' ')}`
+      working.set(`${key} ${stdin}`, fed(taken(ready, key) ?? begin(argv, ns), stdin))
+    },
+    running: waitRunning,
   },
 )
 
 /** Starts another CNI plugin, its stderr going to ours (CNI spec "Section 4: Plugin Delegation"). */
 export async function runPlugin(file: string, env: Readonly<Record<string, string>>, stdin: string): Promise<Output> {
   const vars = Object.entries(env).map(([key, value]) => `${key}=${value}`)
-  return finish(start(file, [file], vars, true), [file], stdin)
+  return collect(fed(start(file, [file], vars, true), stdin), [file])
 }
 
 /** Whether a tool is installed, for work that is needless without it. */
@@ -57,9 +62,14 @@ function start(file: string, argv: readonly string[], env: readonly string[], ow
   }
 }
 
-function finish({ pid, stdin, stdout, stderr }: Child, argv: readonly string[], input: string): Output {
+function taken(from: Map<string, Child>, key: string): Child | undefined {
+  const child = from.get(key)
+  from.delete(key)
+  return child
+}
+
+function collect({ pid, stdout, stderr }: Child, argv: readonly string[]): Output {
   try {
-    feed(stdin, input)
     const status = wait(pid, LIMIT_MS)
     if (status !== undefined) return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
     process.kill(pid, 'SIGKILL')
@@ -71,16 +81,17 @@ function finish({ pid, stdin, stdout, stderr }: Child, argv: readonly string[], 
   }
 }
 
-function feed(fd: number, input: string): void {
+function fed(child: Child, input: string): Child {
   try {
     const bytes = new TextEncoder().encode(input)
-    for (let done = 0; done < bytes.length; ) done += writeSync(fd, bytes, done)
+    for (let done = 0; done < bytes.length; ) done += writeSync(child.stdin, bytes, done)
   } catch (cause) {
     // A tool that ends without reading to the end says why by its status.
     if ((cause as NodeJS.ErrnoException).code !== 'EPIPE') throw cause
   } finally {
-    closeSync(fd)
+    closeSync(child.stdin)
   }
+  return child
 }
 
 function textOf(fd: number): string {

@@ -2,6 +2,7 @@ import { statSync } from 'node:fs'
 import type { Call } from './cni.ts'
 import { CniError, CODE, shown, ValueError } from './errors.ts'
 import { runPlugin } from './exec.ts'
+import type { Pool } from './plugin.ts'
 import type { Result } from './result.ts'
 import { ipam, openPool } from './verbs/ipam.ts'
 import { decode } from './versions.ts'
@@ -10,6 +11,8 @@ import { decode } from './versions.ts'
 export interface Delegate {
   /** Whether a failed `add` may have left something behind that only `del` frees. */
   readonly foreign: boolean
+  /** Throws for what no state of the pool could satisfy, before anything is made; another program says that only when it is asked for an address. */
+  valid(): void
   add(): Promise<Result>
   check(): Promise<void>
   del(): Promise<void>
@@ -26,7 +29,9 @@ export async function delegate(type: string, call: Call): Promise<Delegate> {
   const plugin = file !== undefined || path.length === 0 ? await call.io.plugin(type) : undefined
   if (plugin?.role !== 'ipam') throw new CniError(CODE.config, `Cannot find the IPAM plugin ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
   const verbs = ipam(plugin)
-  return { foreign: false, add: async () => openPool(plugin, call).take(call.at), check: () => verbs.check(call), del: () => verbs.del(call), gc: () => verbs.gc(call), status: () => verbs.status(call) }
+  let opened: Pool | undefined
+  const pool = () => (opened ??= openPool(plugin, call))
+  return { foreign: false, valid: () => pool().valid(), add: async () => pool().take(call.at), check: () => verbs.check(call), del: () => verbs.del(call), gc: () => verbs.gc(call), status: () => verbs.status(call) }
 }
 
 function isFile(path: string): boolean {
@@ -54,6 +59,7 @@ function program(file: string, call: Call): Delegate {
   const verb = (command: string) => async () => void (await start(command))
   return {
     foreign: true,
+    valid() {},
     async add() {
       const stdout = await start('ADD')
       try {

@@ -27,17 +27,17 @@ export function failures(stderr: string): { byLine: Map<number, string>; rest: s
 }
 
 /** The JSON arrays that a batch tool printed, one per asking line; each stands on lines of its own. Throws ExecError for what is no JSON. */
-export function rows(stdout: string): unknown[][] {
+export function rows(stdout: string, tool = 'ip'): unknown[][] {
   return stdout
     .split('\n')
     .filter((text) => text.startsWith('['))
-    .map((text) => parsed(text).filter((row) => typeof row === 'object' && row !== null && Object.keys(row).length > 0))
+    .map((text) => parsed(text, tool).filter((row) => typeof row === 'object' && row !== null && Object.keys(row).length > 0))
 }
 
-function parsed(text: string): unknown[] {
+function parsed(text: string, tool: string): unknown[] {
   try {
     return JSON.parse(text)
   } catch (cause) {
-    throw new ExecError(['ip', '-j'], undefined, `its answer is no JSON: ${shown(text)}`, { cause })
+    throw new ExecError([tool, '-j'], undefined, `its answer is no JSON: ${shown(text)}`, { cause })
   }
 }

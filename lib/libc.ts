@@ -38,25 +38,33 @@ export interface Child {
 /** Starts a program in this thread's namespaces (posix_spawn(3)); it inherits no other file. Throws Error with the errno. */
 export function spawn(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean): Child {
   const c = libc()
-  const pipe = new Int32Array(2)
-  must('pipe2', c.pipe2(ptr(pipe), O_CLOEXEC))
-  const [input = -1, stdin = -1] = pipe
-  const stdout = memory()
-  const stderr = ownStderr ? -1 : memory()
-  const actions = new Uint8Array(ACTIONS_BYTES)
-  c.posix_spawn_file_actions_init(ptr(actions))
-  c.posix_spawn_file_actions_adddup2(ptr(actions), input, 0)
-  c.posix_spawn_file_actions_adddup2(ptr(actions), stdout, 1)
-  if (!ownStderr) c.posix_spawn_file_actions_adddup2(ptr(actions), stderr, 2)
-  const pid = new Int32Array(1)
-  const [path, args, vars] = [bytes(file), list(argv), list(env)]
-  const code = c.posix_spawn(ptr(pid), ptr(path), ptr(actions), null, ptr(args.pointers), ptr(vars.pointers))
-  c.posix_spawn_file_actions_destroy(ptr(actions))
-  c.close(input)
-  const child = { pid: pid[0] as number, stdin, stdout, stderr }
-  if (code === 0) return child
-  for (const fd of [stdin, stdout, stderr]) if (fd >= 0) c.close(fd)
-  throw new Error(`posix_spawn: errno ${code}`)
+  const opened: number[] = []
+  const noted = (fd: number): number => {
+    opened.push(fd)
+    return fd
+  }
+  try {
+    const stdout = noted(memory())
+    const stderr = ownStderr ? -1 : noted(memory())
+    const pipe = new Int32Array(2)
+    must('pipe2', c.pipe2(ptr(pipe), O_CLOEXEC))
+    const [input, stdin] = [noted(pipe[0] as number), noted(pipe[1] as number)]
+    const actions = new Uint8Array(ACTIONS_BYTES)
+    c.posix_spawn_file_actions_init(ptr(actions))
+    c.posix_spawn_file_actions_adddup2(ptr(actions), input, 0)
+    c.posix_spawn_file_actions_adddup2(ptr(actions), stdout, 1)
+    if (!ownStderr) c.posix_spawn_file_actions_adddup2(ptr(actions), stderr, 2)
+    const pid = new Int32Array(1)
+    const [path, args, vars] = [bytes(file), list(argv), list(env)]
+    const code = c.posix_spawn(ptr(pid), ptr(path), ptr(actions), null, ptr(args.pointers), ptr(vars.pointers))
+    c.posix_spawn_file_actions_destroy(ptr(actions))
+    if (code !== 0) throw new Error(`posix_spawn: ${named(code)}`)
+    c.close(input)
+    return { pid: pid[0] as number, stdin, stdout, stderr }
+  } catch (cause) {
+    for (const fd of opened) c.close(fd)
+    throw cause
+  }
 }
 
 /** Waits for a child's end: its exit status, 128 and the signal's number when one ended it, undefined when `limitMs` went by first. */
@@ -134,13 +142,20 @@ function errno(): number {
   return read.i32(libc().__errno_location() as Pointer, 0)
 }
 
+// errno.h of Linux, as far as starting a program and entering a namespace fail with it.
+const ERRNO: Readonly<Record<number, string>> = { 1: 'EPERM', 2: 'ENOENT', 7: 'E2BIG', 8: 'ENOEXEC', 9: 'EBADF', 11: 'EAGAIN', 12: 'ENOMEM', 13: 'EACCES', 22: 'EINVAL', 23: 'ENFILE', 24: 'EMFILE' }
+
+function named(code: number): string {
+  return ERRNO[code] ?? `errno ${code}`
+}
+
 function must(call: string, status: number): void {
-  if (status !== 0) throw new Error(`${call}: errno ${errno()}`)
+  if (status !== 0) throw new Error(`${call}: ${named(errno())}`)
 }
 
 function memory(): number {
   const fd = libc().memfd_create(ptr(bytes('plumb')), MFD_CLOEXEC)
-  if (fd < 0) throw new Error(`memfd_create: errno ${errno()}`)
+  if (fd < 0) throw new Error(`memfd_create: ${named(errno())}`)
   return fd
 }
 

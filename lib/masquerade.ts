@@ -1,4 +1,5 @@
 import { isSix, networkOf } from './cidr.ts'
+import { ExecError } from './errors.ts'
 import { type Cidr, parseCidr, split } from './ip.ts'
 import { addition, removal } from './kinds/element.ts'
 import type { Run } from './plugin.ts'
@@ -17,7 +18,9 @@ export function masquerade(network: NetworkName, addresses: readonly Cidr[]): El
 export async function unmasquerade(network: NetworkName, run: Run): Promise<void> {
   const lines: string[] = []
   for (const set of SETS) for (const other of await held(set, run)) if (other.owner === brief(network)) lines.push(removal(element(set, other.subnet, other.owner)))
-  if (lines.length > 0) await run(NFT, `${lines.join('\n')}\n`)
+  if (lines.length === 0) return
+  const { status, stderr } = await run(NFT, `${lines.join('\n')}\n`)
+  if (status !== 0) throw new ExecError(NFT, lines.join('; '), stderr.split('\n', 1)[0] || `ended with status ${status}`)
 }
 
 /** The nft lines that add these elements among those of other networks, which an interval set does not let overlap: what a larger subnet covers is left to it, and a larger one takes the place of what it covers. */

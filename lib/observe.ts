@@ -4,7 +4,7 @@ import { handler } from './kinds/index.ts'
 import { link } from './kinds/link.ts'
 import { inside } from './netns.ts'
 import type { Run } from './plugin.ts'
-import ruleset from './ruleset.nft' with { type: 'text' }
+import { lostRules, SHOW_RULES } from './rules.ts'
 import type { Handler, Link, Netns, Resource } from './state.ts'
 import { readSysctl } from './sysctls.ts'
 import type { IfName } from './values.ts'
@@ -12,7 +12,8 @@ import type { IfName } from './values.ts'
 /** What differs between resources as they should be and as they are, one phrase each; none when all is as it should be. Only what `want` names is compared. Changes nothing. */
 export async function differences(want: readonly Resource[], run: Run): Promise<string[]> {
   const have = await observe(want, run)
-  return [...want.flatMap((resource, i) => compare(resource, have[i])), ...(want.some(({ kind }) => kind === 'element') ? await lostRules(run) : [])]
+  const rules = want.some(({ kind }) => kind === 'element') ? lostRules((await run(['nft', '-t', ...SHOW_RULES.split(' ')], '')).stdout) : []
+  return [...want.flatMap((resource, i) => compare(resource, have[i])), ...rules]
 }
 
 /** Those of the resources that exist, however they look. */
@@ -75,7 +76,7 @@ async function shown(ns: Netns, tool: readonly string[], asks: readonly string[]
   const { status, stdout, stderr } = await run(argv, `${asks.join('\n')}\n`, ns)
   const failed = failures(stderr)
   if (status !== 0 && failed.byLine.size === 0) throw new ExecError(argv, undefined, failed.rest || `ended with status ${status}`)
-  const arrays = rows(stdout)
+  const arrays = rows(stdout, tool[0])
   return asks.map((_, i) => (failed.byLine.has(i + 1) ? [] : (arrays.shift() ?? [])))
 }
 
@@ -83,21 +84,6 @@ async function elements(ns: Netns, asks: readonly string[], run: Run): Promise<r
   const { stderr } = await run(['nft', '-f', '-'], `${asks.join('\n')}\n`, ns)
   const missing = new Set([...stderr.matchAll(/^\/dev\/stdin:(\d+):/gm)].map(([, number]) => Number(number)))
   return asks.map((_, i) => (missing.has(i + 1) ? [] : [{}]))
-}
-
-// An element does nothing without the rules that look it up: a chain that somebody flushed has fewer than lib/ruleset.nft.
-async function lostRules(run: Run): Promise<string[]> {
-  const should = chains(ruleset)
-  // Terse: without the elements of sets, of which there may be many.
-  const { stdout } = await run(['nft', '-t', 'list', 'table', 'inet', 'plumb'], '')
-  const is = chains(stdout)
-  return [...should].filter(([name, count]) => is.get(name) !== count).map(([name, count]) => `nft chain ${name} has ${is.get(name) ?? 0} rules, want ${count}`)
-}
-
-// Each chain's number of rules, in our file and in what nft prints alike.
-function chains(text: string): Map<string, number> {
-  const found = [...text.matchAll(/^\tchain (\w+) \{\n([^}]*)\}/gm)]
-  return new Map(found.map(([, name = '', body = '']) => [name, body.split('\n').filter((line) => line.trim() !== '' && !/^\s*(type|#)/.test(line)).length]))
 }
 
 function sysctls(ns: Netns, asks: readonly string[]): readonly (readonly unknown[])[] {

@@ -1,6 +1,6 @@
 import type { Result } from './result.ts'
 import type { Shape } from './shape.ts'
-import type { Owner, Plan, Resource } from './state.ts'
+import type { Link, Owner, Plan, Resource } from './state.ts'
 import type { ContainerId, NetnsPath, NetworkName } from './values.ts'
 
 /** The configuration keys every plugin has. */
@@ -32,6 +32,10 @@ export interface Run {
   (argv: readonly string[], stdin: string, ns?: 'host' | NetnsPath): Promise<Output>
   /** Starts a program whose input will come: what it does before it reads goes on beside other work. One that is never run does nothing. */
   prepare?(argv: readonly string[], ns?: 'host' | NetnsPath): void
+  /** Hands a program its input and goes on; the call with the same program, input and namespace then waits for its end. */
+  feed?(argv: readonly string[], stdin: string, ns?: 'host' | NetnsPath): void
+  /** Waits until the kernel calls a link of the node running; false when `limitMs` went by first. Absent where there is no kernel. */
+  running?(name: string, limitMs: number): boolean
 }
 
 /** What one attachment needs: `shared` outlives the container, `own` is removed with it. */
@@ -55,6 +59,8 @@ export type Wire<C> = (conf: C, at: Attachment, given: Result) => Wiring
 
 /** Addresses by owner. Every method holds the pool's lock while it works. */
 export interface Pool {
+  /** Throws for a configuration or a request that no state of the pool could satisfy; called before anything is made. */
+  valid(): void
   /** Takes one address per range set for the owner. Throws CniError: 11 none free, 7 a wanted address cannot be had. */
   take(owner: Owner): Result
   /** Frees what the owner holds; nothing held is success. */
@@ -81,6 +87,8 @@ interface Described<C> {
 export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly role: 'interface'
   readonly wire: Wire<C>
+  /** The links of the wiring that stand on the node and need no address: they are made while the pool works. */
+  readonly links?: (conf: C, at: Attachment) => readonly Link[]
   /** What `own` comes down to when nothing but the owner is known: dropping it drops everything that ADD made for the attachment. */
   readonly unwire: (owner: Owner) => readonly Resource[]
   /** Removes what a reference plugin made for the same attachment. Called when nothing of ours was there; must succeed when there is nothing. */

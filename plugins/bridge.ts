@@ -64,6 +64,10 @@ export default definePlugin<Conf>({
   // IP and GATEWAY are the pool's, which reads them from the same variable.
   args: ['MAC', 'IP', 'GATEWAY'],
   wire,
+  links(conf, at) {
+    const { bridge, port } = links(conf, at, {})
+    return [bridge, port]
+  },
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
   async unwireForeign({ bridge, ipMasq }, at, run) {
     await removeForeignVeth(at, ({ master }) => master !== undefined && master === (bridge ?? master), run)

@@ -6,7 +6,7 @@ import { type Ip, parseIp } from '../lib/ip.ts'
 import type { Attachment } from '../lib/plugin.ts'
 import { type RangeConf, type RangeSet, readRangeSets, type SetConf } from '../lib/ranges.ts'
 import { readResolv } from '../lib/resolv.ts'
-import type { Result } from '../lib/result.ts'
+import type { Dns, Result, RouteConfig } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
 
 // Go's net.IP reads '' as no address; runtimes send it for what is not set.
@@ -51,12 +51,12 @@ export default definePlugin<Conf>({
   pool(some, at) {
     const { ipam } = some
     const store = addressStore(ipam?.dataDir || '/var/lib/cni/networks', at.network, ipam?.cooldown ?? 0)
+    let read: Asked | undefined
+    const asked = () => (read ??= readAsked(some, at))
     return {
+      valid: () => void asked(),
       take(owner) {
-        const wanted = wantedBy(some, at)
-        const sets = setsOf(some, wanted)
-        const dns = ipam?.resolvConf ? readResolv(ipam.resolvConf) : undefined
-        const routes = (ipam?.routes ?? []).map(({ gw, ...route }) => ({ ...route, ...(gw === undefined ? {} : { gw }) }))
+        const { wanted, sets, routes, dns } = asked()
         const taken = store.take(owner, sets, wanted)
         return { ips: taken, ...(routes.length > 0 ? { routes } : {}), ...(dns ? { dns } : {}) } satisfies Result
       },
@@ -67,6 +67,21 @@ export default definePlugin<Conf>({
     }
   },
 })
+
+/** What a call asks of the pool, all of it judged before an address is taken. */
+interface Asked {
+  readonly wanted: readonly Ip[]
+  readonly sets: readonly RangeSet[]
+  readonly routes: readonly RouteConfig[]
+  readonly dns: Dns | undefined
+}
+
+function readAsked(some: Partial<Conf>, at: Attachment): Asked {
+  const wanted = wantedBy(some, at)
+  const sets = setsOf(some, wanted)
+  const routes = (some.ipam?.routes ?? []).map(({ gw, ...route }) => ({ ...route, ...(gw === undefined ? {} : { gw }) }))
+  return { wanted, sets, routes, dns: some.ipam?.resolvConf ? readResolv(some.ipam.resolvConf) : undefined }
+}
 
 // Upstream takes all three sources, in this order; podman sends the same address in two of them.
 function wantedBy({ args, runtimeConfig }: Partial<Conf>, at: Attachment): Ip[] {

@@ -1,18 +1,19 @@
 import { alias, aliasPrefix, ownerOf } from '../alias.ts'
-import { ApplyError, apply } from '../apply.ts'
+import { type Applied, ApplyError, ahead, apply } from '../apply.ts'
 import { untilRunning } from '../carrier.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { untilUnique } from '../dad.ts'
 import { CniError, CODE } from '../errors.ts'
 import { type Delegate, delegate } from '../ipam.ts'
 import { BLIND, SHOWING } from '../iproute.ts'
+import { handler } from '../kinds/index.ts'
 import { log } from '../log.ts'
 import { isLink } from '../netns.ts'
 import { aliased, differences, present } from '../observe.ts'
 import { begin, beginRemoval, end, keepOnly } from '../pending.ts'
-import type { InterfacePlugin, NetConf } from '../plugin.ts'
+import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
 import { readLoose } from '../shape.ts'
-import type { Owner, Resource } from '../state.ts'
+import type { Link, Owner, Resource } from '../state.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 
@@ -34,44 +35,99 @@ export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs
 async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<Done> {
   const { at, io } = call
   requirePod(call)
-  // The two that every ADD needs: they start up while the configuration is read and an address taken.
+  // The tool that every ADD needs starts up while the configuration is read.
   io.run.prepare?.(SHOWING)
-  io.run.prepare?.(BLIND, at.netns)
   const conf = readConf(plugin, call)
   const pool = await poolOf(conf, call)
+  pool?.valid()
+  // Without a pool it is known already whether this version can show the result.
+  if (!pool) encode(plugin.wire(conf, at, {}).result, call.version)
+  const links = plugin.links?.(conf, at) ?? []
   if (begin(at)) await remove(plugin, call, pool)
-  const made = { addresses: false, links: false }
-  const undo = async () => {
-    if (made.links) await apply({ put: [], drop: plugin.unwire(at) }, io.run).catch(unlessGone(plugin.unwire(at)))
-    if (made.addresses) await pool?.del()
-    end(at)
-  }
+  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
   try {
-    // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
-    made.addresses = pool?.foreign === true && (await present(plugin.unwire(at), io.run)).length === 0
-    const given = pool ? await pool.add() : {}
-    made.addresses = true
-    const wiring = plugin.wire(conf, at, given)
-    // A result that this version cannot show is refused before anything is made.
-    encode(wiring.result, call.version)
-    made.links = true
-    const { seen } = await apply({ put: [...wiring.shared, ...wiring.own], drop: [] }, io.run).catch((cause: Error) => {
-      // What stood there before may explain better than the kernel's words why a line was refused.
-      if (cause instanceof ApplyError && cause.seen.length > 0 && !cause.exists) wiring.settle?.(cause.seen)
-      throw cause
-    })
-    const settled = wiring.settle?.(seen)
-    if (settled?.plan) await apply(settled.plan, io.run)
-    untilRunning(wiring.own)
-    await untilUnique(wiring.own, io.run)
-    return { text: encode(settled?.result ?? wiring.result, call.version), undo, delivered: () => end(at) }
+    const text = await make(plugin, call, attempt)
+    return { text, undo: () => undo(plugin, call, attempt), delivered: () => end(at) }
   } catch (cause) {
-    const taken = cause instanceof ApplyError && cause.exists
-    if (taken) made.links = false
-    await undo().catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
-    if (taken) throw new CniError(CODE.env, `Cannot create ${at.ifname} in ${at.netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', { cause })
-    throw cause
+    if (isTaken(cause)) attempt.made.links = false
+    await undo(plugin, call, attempt).catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
+    throw explained(cause, at, attempt.wiring)
   }
+}
+
+/** One ADD on its way: what it works with, and what it has made. */
+interface Attempt<C> {
+  readonly conf: C
+  readonly pool: Delegate | undefined
+  readonly links: readonly Link[]
+  readonly made: { addresses: boolean; links: boolean }
+  /** Makes `links`; called again, it tells how that went. */
+  readonly onNode: () => Promise<Applied>
+  wiring?: Wiring
+}
+
+async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, attempt: Attempt<C>): Promise<string> {
+  const { at, io } = call
+  const { conf, pool, links, made, onNode } = attempt
+  // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
+  made.addresses = pool?.foreign === true && (await present(plugin.unwire(at), io.run)).length === 0
+  if (pool?.foreign === false) {
+    // The node's side needs no address: it is made while the pool looks for one.
+    made.links = true
+    ahead({ put: links, drop: [] }, io.run)
+  }
+  io.run.prepare?.(BLIND, at.netns)
+  const given = pool ? await pool.add() : {}
+  made.addresses = true
+  const wiring = plugin.wire(conf, at, given)
+  attempt.wiring = wiring
+  encode(wiring.result, call.version)
+  made.links = true
+  const { seen } = await onNode()
+  const rest = await apply({ put: [...wiring.shared, ...wiring.own].filter(notAmong(links)), drop: [] }, io.run)
+  const settled = wiring.settle?.([...seen, ...rest.seen])
+  if (settled?.plan) await apply(settled.plan, io.run)
+  untilRunning(wiring.own, io.run)
+  await untilUnique(wiring.own, io.run)
+  return encode(settled?.result ?? wiring.result, call.version)
+}
+
+async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io }: Call, { pool, made, onNode }: Attempt<C>): Promise<void> {
+  const ours =
+    made.links &&
+    (await onNode().then(
+      () => true,
+      (cause) => !isTaken(cause),
+    ))
+  if (ours) await apply({ put: [], drop: plugin.unwire(at) }, io.run).catch(unlessGone(plugin.unwire(at)))
+  if (made.addresses) await pool?.del()
+  end(at)
+}
+
+function once<T>(work: () => Promise<T>): () => Promise<T> {
+  let started: Promise<T> | undefined
+  return () => (started ??= work())
+}
+
+// The creation of a link of our own met one that is there: somebody else's, or this attachment's from an ADD that went well.
+function isTaken(cause: unknown): boolean {
+  return cause instanceof ApplyError && cause.exists
+}
+
+/** A refused line in words: what stood there before may say better than the kernel why. */
+function explained(cause: unknown, { ifname, netns }: Attachment, wiring: Wiring | undefined): unknown {
+  if (isTaken(cause)) return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', { cause })
+  try {
+    if (cause instanceof ApplyError && cause.seen.length > 0) wiring?.settle?.(cause.seen)
+  } catch (better) {
+    return better
+  }
+  return cause
+}
+
+function notAmong(made: readonly Resource[]): (one: Resource) => boolean {
+  const keys = new Set(made.map((one) => handler(one.kind).key(one)))
+  return (one) => !keys.has(handler(one.kind).key(one))
 }
 
 // A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it.

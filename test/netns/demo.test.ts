@@ -44,7 +44,7 @@ describe('plumb demo', () => {
 
   /** A program in the place of a real one, and the step that has to find it out. */
   const broken: readonly { readonly what: string; readonly file: string; readonly script: string; readonly step: string; readonly said: RegExp }[] = [
-    { what: 'nft fails', file: '/usr/sbin/nft', script: '[ "$1" = -f ] || exec REAL "$@"; echo no >&2; exit 1', step: 'plumb cni add pods web', said: /plugin type="bridge" failed \(add\)/ },
+    { what: 'nft fails', file: '/usr/sbin/nft', script: '[[ "$*" = *-f* ]] || exec REAL "$@"; echo no >&2; exit 1', step: 'plumb cni add pods web', said: /plugin type="bridge" failed \(add\)/ },
     { what: 'nothing answers a ping', file: '/usr/bin/ping', script: 'exit 1', step: 'ping from each pod to the others', said: /no answer from 10\.244\.0\.3 to web/ },
     {
       what: 'ADD only says that it did',

@@ -1,0 +1,128 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Given } from './grammar.ts'
+import { type Node, type Place, places, text, tree } from './json.ts'
+import { type Dice, dice, HUGE, mutate, mutateBytes, STRINGS } from './mutate.ts'
+import { FAULTS, type Fault } from './recorder.ts'
+
+export const TYPES = ['bridge', 'host-local', 'loopback'] as const
+/** One call: what the runtime sets, and what it writes. */
+export interface Input {
+  readonly env: Readonly<Record<string, string>>
+  readonly stdin: string
+}
+/** One test: a call that may have something wrong in it, after another that is right. */
+export interface Case {
+  readonly type: (typeof TYPES)[number]
+  /** An ADD of the same attachment, well formed. */
+  readonly before?: Input
+  readonly call: Input
+  /** What the tools do during `call`. */
+  readonly fault?: Fault
+  /** A link of the bridge's name that is no bridge. */
+  readonly squatter?: string
+}
+/** Where cases find a namespace for the pod, and a folder for addresses. */
+export interface Site {
+  readonly netns: string
+  readonly dir: string
+}
+
+const COMMANDS = ['ADD', 'ADD', 'ADD', 'CHECK', 'DEL', 'GC', 'STATUS'] as const
+const VERSIONS = ['0.1.0', '0.2.0', '0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0']
+const ARGS = ['', 'IgnoreUnknown=1;K8S_POD_NAME=x', 'MAC=02:00:00:00:00:03', 'IP=10.1.0.40;IgnoreUnknown=true']
+const CORPUS = Object.fromEntries(TYPES.map((type) => [type, readFileSync(join(import.meta.dir, `corpus/${type}.json`), 'utf8')]))
+
+/** The case of a number: first every string of every known configuration and variable with every hostile text, then whatever the dice say. */
+export function makeCase(seed: number, number: number, site: Site): Case {
+  const roll = dice(seed, number)
+  let left = number
+  for (const type of TYPES) {
+    let first = true
+    for (const conf of confs(type, site)) {
+      const slots: Slot[] = [...places(conf).filter((place) => typeof place.get() === 'string'), ...(first ? VARIABLES : [])]
+      first = false
+      if (left < slots.length * EACH) return planted(type, conf, slots[Math.floor(left / EACH)] as Slot, left, roll, site)
+      left -= slots.length * EACH
+    }
+  }
+  return random(roll.pick(TYPES), roll, site)
+}
+
+/** Every string that is in a call, at any depth. */
+export function givenBy({ env, stdin }: Input): Given {
+  const given = new Set(Object.values(env))
+  let left: unknown[] = []
+  try {
+    left = [JSON.parse(stdin)]
+  } catch {
+    // No JSON: then nothing of it can be used.
+  }
+  for (let one = left.pop(); one !== undefined; one = left.pop()) {
+    if (typeof one === 'string') given.add(one)
+    if (typeof one === 'object' && one !== null) for (const inner of Object.values(one)) if (inner !== undefined) left.push(inner)
+  }
+  return given
+}
+
+type Slot = Place | (typeof VARIABLES)[number]
+const VARIABLES = ['CNI_COMMAND', 'CNI_CONTAINERID', 'CNI_NETNS', 'CNI_IFNAME', 'CNI_ARGS', 'CNI_PATH', 'CNI_NETNS_OVERRIDE'] as const
+// Of the huge texts each slot has one.
+const EACH = STRINGS.length + 1
+
+function planted(type: Case['type'], conf: Node, slot: Slot, number: number, roll: Dice, site: Site): Case {
+  const value = STRINGS[number % EACH] ?? (HUGE[Math.floor(number / EACH) % HUGE.length] as string)
+  const before = text(conf)
+  const variable = typeof slot === 'string' ? { [slot]: value } : {}
+  if (typeof slot !== 'string') slot.set(value)
+  const path = typeof slot === 'string' ? '' : slot.path
+  // Most of what is in a previous result only CHECK looks at, and GC is the one to read the lists.
+  const command = roll.below(5) === 0 ? roll.pick(COMMANDS) : path.startsWith('prevResult') ? 'CHECK' : path.startsWith('cni.dev') ? 'GC' : roll.pick(COMMANDS)
+  return { type, ...preceded(roll, before, site), call: { env: { ...environment(command, roll, site), ...variable }, stdin: text(conf) } }
+}
+
+function random(type: Case['type'], roll: Dice, site: Site): Case {
+  const all = confs(type, site)
+  const conf = roll.pick(all)
+  const good = text(conf)
+  const env = environment(roll.pick([...COMMANDS, 'VERSION', '']), roll, site)
+  const bytes = roll.below(5) === 0
+  const others = roll.below(10) === 0 ? TYPES.flatMap((one) => confs(one, site)) : all
+  if (!bytes && roll.below(8) > 0) mutate(conf, others, roll)
+  if (roll.below(4) === 0) for (const place of places(conf)) if (place.path === 'cniVersion') place.set(roll.pick(VERSIONS))
+  if (roll.below(4) === 0) disturb(env, roll)
+  const stdin = bytes ? mutateBytes(Buffer.from(text(conf)), roll).toString() : text(conf)
+  const squatter = roll.below(30) === 0 && { squatter: 'br0' }
+  const fault = roll.below(6) === 0 && { fault: { at: roll.below(8), on: roll.below(3) === 0, kind: roll.pick(FAULTS) } }
+  // A second ADD that fails cannot tell, without a pool, whether the link was its own.
+  const before = !squatter && !(fault && env['CNI_COMMAND'] === 'ADD') && preceded(roll, good, site)
+  return { type, ...squatter, ...before, call: { env, stdin }, ...fault }
+}
+
+function confs(type: string, { netns, dir }: Site): Node[] {
+  const filled = (CORPUS[type] as string).replaceAll('$DIR', dir).replaceAll('$NETNS', netns)
+  return (JSON.parse(filled) as unknown[]).map(tree)
+}
+
+function environment(command: string, roll: Dice, { netns }: Site): Record<string, string> {
+  return { CNI_COMMAND: command, CNI_CONTAINERID: 'c1', CNI_NETNS: netns, CNI_IFNAME: 'eth0', CNI_PATH: '', ...(roll.below(4) === 0 && { CNI_ARGS: roll.pick(ARGS) }) }
+}
+
+function preceded(roll: Dice, stdin: string, { netns }: Site): { before?: Input } {
+  return roll.below(3) === 0 ? { before: { env: { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_NETNS: netns, CNI_IFNAME: 'eth0', CNI_PATH: '' }, stdin } } : {}
+}
+
+function disturb(env: Record<string, string>, { below, pick }: Dice): void {
+  for (let left = 1 + below(2); left > 0; left--) {
+    const name = pick(VARIABLES)
+    const value = env[name]
+    const kind = below(5)
+    if (kind === 0) delete env[name]
+    else if (kind === 1 && value !== undefined) {
+      delete env[name]
+      env[name.toLowerCase()] = value
+    } else if (kind === 2 && value !== undefined) env[name] = mutateBytes(Buffer.from(value), { below, pick }).toString()
+    else if (kind === 3) env[name] = env[pick(VARIABLES)] ?? ''
+    else env[name] = pick(STRINGS)
+  }
+}

@@ -1,0 +1,123 @@
+import { readFileSync } from 'node:fs'
+import { isIP } from 'node:net'
+import { join } from 'node:path'
+
+/** The strings that a case put into environment and configuration: a name or path in a command has to be one of them, or one that plumb makes. */
+export type Given = ReadonlySet<string>
+
+/** lib/ruleset.nft, which is how nft prints the rules, too. */
+export const RULES = readFileSync(join(import.meta.dir, '../../lib/ruleset.nft'), 'utf8')
+// `[…]` may be missing, `{…}` comes once or more, `<…>` is a value: checked below, apart from lib/'s own parsers.
+const LINES: Readonly<Record<'ip' | 'bridge' | 'nft', readonly string[]>> = {
+  ip: [
+    'addr show dev <name>',
+    'addr replace <cidr>[ nodad][ brd +] dev <name>',
+    'addr delete <cidr> dev <name>',
+    'link add name <name>[ address <mac>][ mtu <number>][ up][ promisc on] type bridge[ vlan_filtering 1]',
+    'link add name <name>[ address <mac>][ mtu <number>][ up][ master <name>] type veth peer name <name>[ address <mac>][ mtu <number>][ netns <path>]',
+    'link set dev <name> up[ promisc on]',
+    'link set dev <name>[ alias <alias>][ type bridge_slave[ hairpin on][ isolated on][ locked on]]',
+    'link set dev lo down',
+    'link delete dev <name>',
+    'route add <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>][ via <ip>] dev <name>',
+    'route add <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>]{ nexthop via <ip> dev <name>}',
+    'route show exact <cidr> table <number>',
+  ],
+  bridge: ['fdb replace <mac> dev <name> master static sticky', 'fdb show dev <name>', 'vlan add vid <range>[ pvid untagged] dev <name>', 'vlan delete vid <range> dev <name>', 'vlan show dev <name>'],
+  nft: [
+    'list table inet plumb',
+    'add set inet plumb <mark> { type mark; }',
+    'add element inet plumb <mark> { 1 }',
+    'add element inet plumb <set> { <cidr>[ . <cidr>] comment "<owner>" }',
+    'delete element inet plumb <set> { <cidr>[ . <cidr>] }',
+    'get element inet plumb <set> { <cidr>[ . <cidr>] }',
+  ],
+}
+// Programs and their arguments; `-` says that lines follow on standard input.
+const ARGV = [
+  'ip -batch -',
+  'ip -d -j -batch -',
+  'ip[ -6] -d -j -force -batch -',
+  'bridge -batch -',
+  'bridge -d -j -force -batch -',
+  'nft[ -t] -f -',
+  'ip -d -j addr show[ dev <name>]',
+  'ip -j addr show dev <name>',
+  'ip link delete dev <name>',
+  'nft list tables',
+  'nft -t list table inet plumb',
+  'nft list set inet plumb <set>',
+]
+const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> = {
+  name: (text, given) => wellNamed(text) && (/^(veth[0-9a-f]{11}|lo|cni0(\.\d{1,4})?)$/.test(text) || given.has(text) || given.has(text.replace(/\.\d{1,4}$/, ''))),
+  mac: (text) => /^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(text) && (Number.parseInt(text, 16) & 1) === 0,
+  cidr: (text) => /^[^/]+\/\d{1,3}$/.test(text) && wide(text),
+  ip: (text) => isIP(text) !== 0,
+  number: (text) => /^(0|[1-9]\d{0,9})$/.test(text) && Number(text) < 2 ** 32,
+  range: (text) => /^\d{1,4}(-\d{1,4})?$/.test(text) && text.split('-').every((one) => Number(one) >= 1 && Number(one) <= 4094),
+  path: (text, given) => given.has(text) && Buffer.byteLength(text) <= 4095,
+  alias: (text) => /^plumb\/[\w.+-]{1,100}\/[\w.+-]{1,100}\/[^/]+$/.test(text) && Buffer.byteLength(text) <= 255,
+  owner: (text) => /^[\w.+-]{1,100}$/.test(text),
+  set: (text) => /^(masq|local)[46]$/.test(text),
+  mark: (text) => /^ruleset_[0-9a-f]{1,16}$/.test(text),
+}
+const forms = { ip: LINES.ip.map(compile), bridge: LINES.bridge.map(compile), nft: LINES.nft.map(compile), argv: ARGV.map(compile) }
+
+/** What in a call of a tool is not in the grammar of what plumb says to tools: one sentence each, none when all is. */
+export function strangeIn(argv: readonly string[], stdin: string, ns: string, given: Given): string[] {
+  const strange: string[] = []
+  if (ns !== 'host' && !given.has(ns)) strange.push(`namespace ${JSON.stringify(ns)} was given by nobody`)
+  if (argv.some((word) => /\s/.test(word)) || !forms.argv.some((form) => fits(form, argv.join(' '), given))) strange.push(`argv ${JSON.stringify(argv)}`)
+  const tool = argv[0] as keyof typeof LINES
+  if (argv.at(-1) !== '-') return stdin === '' ? strange : [...strange, `${argv.join(' ')} reads no standard input, but got ${JSON.stringify(stdin)}`]
+  if (stdin !== '' && !stdin.endsWith('\n')) strange.push(`the last line has no end: ${JSON.stringify(stdin.slice(-80))}`)
+  // The rules are loaded as they stand in the file, before anything else.
+  const text = tool === 'nft' && stdin.startsWith(RULES) ? stdin.slice(RULES.length) : stdin
+  for (const line of text.split('\n')) if (line !== '' && !forms[tool].some((form) => fits(form, line, given))) strange.push(`line ${JSON.stringify(line.slice(0, 300))}`)
+  return strange
+}
+
+interface Form {
+  readonly pattern: RegExp
+  readonly kinds: readonly string[]
+}
+
+function compile(text: string): Form {
+  const kinds: string[] = []
+  // In nft's lines braces and brackets are what nft itself wants, but for the one option they have.
+  const nft = text.includes('inet plumb')
+  const pattern = text.replace(/<(\w+)>|[[\]{}.+*?$^()|\\]/g, (token, kind: string | undefined) => {
+    if (kind !== undefined) {
+      kinds.push(kind)
+      return '(\\S+?)'
+    }
+    if (token === '[') return '(?:'
+    if (token === ']') return ')?'
+    if (!nft && token === '{') return '((?:'
+    if (!nft && token === '}') return ')+)'
+    return `\\${token}`
+  })
+  return { pattern: new RegExp(`^${pattern}$`, 'u'), kinds }
+}
+
+function fits({ pattern, kinds }: Form, text: string, given: Given): boolean {
+  const found = pattern.exec(text)
+  if (!found) return false
+  const repeated = found.findIndex((group, i) => i > 0 && group?.startsWith(' nexthop '))
+  if (repeated > 0)
+    return (found[repeated] as string)
+      .split(' nexthop ')
+      .slice(1)
+      .every((hop) => /^via \S+ dev \S+$/.test(hop) && isIP(hop.split(' ')[1] as string) !== 0 && wellNamed(hop.split(' ')[3] as string))
+  return kinds.every((kind, i) => found[i + 1] === undefined || VALUES[kind]?.(found[i + 1] as string, given) === true)
+}
+
+// dev_valid_name, and nothing that a batch line would take apart. `%` makes the kernel choose a name of its own.
+function wellNamed(text: string): boolean {
+  return Buffer.byteLength(text) <= 15 && !/[/:\s%#"'\\\p{Cc}\p{Z}]/u.test(text) && !['', '.', '..'].includes(text)
+}
+
+function wide(cidr: string): boolean {
+  const [ip = '', length = ''] = cidr.split('/')
+  return (isIP(ip) === 4 && Number(length) <= 32) || (isIP(ip) === 6 && Number(length) <= 128)
+}

@@ -1,0 +1,165 @@
+import { ExecError } from '../../lib/errors.ts'
+import type { Output, Run } from '../../lib/plugin.ts'
+import { type Given, RULES, strangeIn } from './grammar.ts'
+
+/** What goes wrong with the tool that is called as number `at`, counted from 0; `on`: with every one after it, too. */
+export interface Fault {
+  readonly at: number
+  readonly on: boolean
+  readonly kind: (typeof FAULTS)[number]
+}
+/** The last line refused by the kernel; the tool does not know an argument; it prints nonsense; it cannot be started; it dies. */
+export const FAULTS = ['line', 'usage', 'garbage', 'start', 'killed'] as const
+
+interface Row {
+  readonly ifname: string
+  readonly kind: string
+  readonly peer?: readonly [ns: string, name: string]
+  readonly addr_info: object[]
+  alias?: string
+}
+
+/** A kernel of text: takes what plumb says to tools, starts nothing, answers as the tools would, and keeps links, addresses and elements. */
+export class Recorder {
+  /** What was said that is not in plumb's grammar. */
+  readonly strange: string[] = []
+  /** How many tools were called since `arm`. */
+  calls = 0
+  readonly #spaces = new Map<string, Map<string, Row>>()
+  #elements = new Set<string>()
+  #loaded = false
+  #given: () => Given = () => new Set()
+  #fault: Fault | undefined
+
+  /** `squatter` is a link on the host that is no bridge. */
+  constructor(squatter?: string) {
+    if (squatter !== undefined) this.#space('host').set(squatter, { ifname: squatter, kind: 'vxlan', addr_info: [] })
+  }
+
+  /** Before a call of plumb: what it was given, and what is to go wrong. */
+  arm(given: () => Given, fault?: Fault): void {
+    this.calls = 0
+    let known: Given | undefined
+    this.#given = () => {
+      known ??= given()
+      return known
+    }
+    this.#fault = fault
+  }
+
+  /** `namespace/name` of every link that belongs to an attachment: the pair that holds a bridge's gateway in a VLAN has both its ends on the host. */
+  links(): string[] {
+    return [...this.#spaces].flatMap(([ns, all]) => [...all.values()].flatMap(({ ifname, peer }) => (peer && peer[0] !== ns ? `${ns}/${ifname}` : []))).sort()
+  }
+
+  readonly run: Run = async (argv, stdin, ns = 'host') => {
+    this.strange.push(...strangeIn(argv, stdin, ns, this.#given()))
+    const number = this.calls++
+    const fault = this.#fault && (this.#fault.on ? number >= this.#fault.at : number === this.#fault.at) ? this.#fault.kind : undefined
+    if (fault === 'start') throw new ExecError(argv, undefined, 'cannot be started: EACCES: permission denied')
+    if (fault === 'killed') return { status: -1, stdout: '', stderr: '' }
+    if (fault === 'usage') return failure('Usage: ip [ OPTIONS ] OBJECT { COMMAND | help }\n')
+    const done = this.#answer(argv, stdin, ns, fault === 'line' ? stdin.trimEnd().split('\n').length - 1 : undefined)
+    return fault === 'garbage' ? { ...done, stdout: '[\0\uFFFD}{ garbage\n[1, 2' } : done
+  }
+
+  #space(ns: string): Map<string, Row> {
+    const found = this.#spaces.get(ns) ?? new Map<string, Row>([['lo', { ifname: 'lo', kind: 'loopback', addr_info: [...LOCAL] }]])
+    this.#spaces.set(ns, found)
+    return found
+  }
+
+  #answer(argv: readonly string[], stdin: string, ns: string, failing?: number): Output {
+    const [tool] = argv
+    if (argv.at(-1) === '-') return tool === 'nft' ? this.#nft(stdin, failing !== undefined) : this.#batch(stdin, ns, argv.includes('-force'), failing)
+    if (tool === 'nft') return success(argv.includes('-t') ? RULES : '')
+    if (!argv.includes('dev')) return success(`${show([...this.#space(ns).values()])}\n`)
+    return this.#batch(`${argv.includes('link') ? 'link delete' : 'addr show'} dev ${argv.at(-1)}`, ns, false)
+  }
+
+  #batch(stdin: string, ns: string, force: boolean, failing?: number): Output {
+    let [stdout, stderr] = ['', '']
+    for (const [i, text] of stdin.trimEnd().split('\n').entries()) {
+      const { said, failed } = i === failing ? { failed: 'RTNETLINK answers: Operation not permitted' } : this.#line(text, ns)
+      if (said) stdout += `${said}\n`
+      if (failed) stderr += `${failed}\nCommand failed -:${i + 1}\n`
+      if (failed && !force) break
+    }
+    return { status: stderr ? 1 : 0, stdout, stderr }
+  }
+
+  /** One line of a batch: what is printed, and why it failed. */
+  #line(text: string, ns: string): { said?: string; failed: string } {
+    const words = text.split(' ')
+    if (words[0] === 'link') return { failed: words[1] === 'add' ? this.#add(words, ns) : this.#change(words, ns) }
+    const dev = words[words.lastIndexOf('dev') + 1] ?? ''
+    const row = this.#space(ns).get(dev)
+    if (words[1] === 'show' && words[0] !== 'addr') return { said: '[ ]', failed: '' }
+    if (!row) return { failed: words[1] === 'show' ? `Device "${dev}" does not exist.` : `Cannot find device "${dev}"` }
+    if (words[1] === 'show') return { said: show([row]), failed: '' }
+    const [local = '', length] = (words[2] ?? '').split('/')
+    if (words[0] === 'addr' && words[1] === 'replace') row.addr_info.push({ family: local.includes(':') ? 'inet6' : 'inet', local, prefixlen: Number(length), scope: 'global' })
+    return { failed: '' }
+  }
+
+  #add(words: readonly string[], ns: string): string {
+    const here = this.#space(ns)
+    const name = words[3] as string
+    const type = words.lastIndexOf('type')
+    const after = (word: string, from = 0) => (words.indexOf(word, from) < 0 ? undefined : (words[words.indexOf(word, from) + 1] as string))
+    const kind = words[type + 1] as string
+    const master = after('master')
+    const peer = kind === 'veth' ? ([after('netns') ?? ns, after('name', type) as string] as const) : undefined
+    if (here.has(name) || (peer && this.#space(peer[0]).has(peer[1]))) return 'RTNETLINK answers: File exists'
+    if (master !== undefined && here.get(master)?.kind !== 'bridge') return here.has(master) ? 'RTNETLINK answers: Operation not supported' : 'Error: argument "x" is wrong: Device does not exist'
+    here.set(name, { ifname: name, kind, addr_info: [], ...(peer && { peer }) })
+    if (peer) this.#space(peer[0]).set(peer[1], { ifname: peer[1], kind, addr_info: [], peer: [ns, name] })
+    return ''
+  }
+
+  #change([, verb, , name = '', , alias]: readonly string[], ns: string): string {
+    const here = this.#space(ns)
+    const row = here.get(name)
+    if (!row) return `Cannot find device "${name}"`
+    if (verb === 'set' && alias?.startsWith('plumb/')) row.alias = alias
+    if (verb !== 'delete') return ''
+    here.delete(name)
+    if (row.peer) this.#space(row.peer[0]).delete(row.peer[1])
+    return ''
+  }
+
+  #nft(stdin: string, failing: boolean): Output {
+    if (failing) return failure('/dev/stdin:1:1-3: Error: Could not process rule: Operation not permitted\n')
+    if (/^table inet plumb/m.test(stdin)) this.#loaded = true
+    if (!this.#loaded) return failure('/dev/stdin:1:18-22: Error: No such file or directory\n')
+    const now = new Set(this.#elements)
+    for (const [i, text] of stdin.split('\n').entries()) {
+      const [, verb, set, key] = /^(add|delete|get) element inet plumb (\S+) \{ (.*?)(?: comment .*)? \}$/.exec(text) ?? []
+      if (verb === 'add') now.add(`${set} ${key}`)
+      else if (verb && !now.has(`${set} ${key}`)) return failure(`/dev/stdin:${i + 1}:1-9: Error: Could not process rule: No such file or directory\n`)
+      else if (verb === 'delete') now.delete(`${set} ${key}`)
+    }
+    this.#elements = now
+    return success(/^list table/m.test(stdin) ? RULES : '')
+  }
+}
+
+const LOCAL = [
+  { family: 'inet', local: '127.0.0.1', prefixlen: 8, scope: 'host' },
+  { family: 'inet6', local: '::1', prefixlen: 128, scope: 'host' },
+]
+
+// As `ip -d -j addr show` prints it, on one line.
+function show(rows: readonly Row[]): string {
+  const more = (kind: string) => (kind === 'loopback' ? { link_type: kind } : { link_type: 'ether', linkinfo: { info_kind: kind } })
+  const seen = rows.map(({ ifname, kind, alias, addr_info }, i) => ({ ifindex: i + 1, ifname, ...(alias && { ifalias: alias }), flags: ['UP'], mtu: 1500, address: '02:00:00:00:00:07', promiscuity: 0, ...more(kind), addr_info }))
+  return JSON.stringify(seen)
+}
+
+function success(stdout: string): Output {
+  return { status: 0, stdout, stderr: '' }
+}
+
+function failure(stderr: string): Output {
+  return { status: 1, stdout: '', stderr }
+}

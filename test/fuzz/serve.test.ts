@@ -1,0 +1,177 @@
+import assert from 'node:assert/strict'
+import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { isIP } from 'node:net'
+import { execa } from 'execa'
+import { serve } from '../../lib/cni.ts'
+import { CODE } from '../../lib/errors.ts'
+import type { Plugin } from '../../lib/plugin.ts'
+import bridge from '../../plugins/bridge.ts'
+import hostLocal from '../../plugins/host-local.ts'
+import loopback from '../../plugins/loopback.ts'
+import { type Case, givenBy, type Input, makeCase } from './cases.ts'
+import { type Fault, Recorder } from './recorder.ts'
+
+const CASES = Number(process.env['PLUMB_FUZZ_CASES'] ?? 20_000)
+const SEED = Number(process.env['PLUMB_FUZZ_SEED'] ?? 1)
+/** One case alone, as a failure names it. */
+const ONLY = process.env['PLUMB_FUZZ_CASE']
+const LIMIT_MS = 5000
+const BASE = '/run/fuzz'
+const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, 'host-local': hostLocal, loopback }
+const CODES: readonly number[] = Object.values(CODE)
+
+describe('serve(), with input that is wrong', () => {
+  before(async () => {
+    await confine()
+    silence()
+  })
+  after(() => process.chdir('/'))
+
+  it(`answers each of ${CASES} cases of seed ${SEED} as CNI has it, says to tools nothing but its own grammar, and leaves nothing (PLUMB_FUZZ_CASES, PLUMB_FUZZ_SEED, PLUMB_FUZZ_CASE)`, async function () {
+    this.timeout(0)
+    const failures: string[] = []
+    const seen = { ok: 0, refused: 0, slowest: 0 }
+    for (let number = ONLY ? Number(ONLY) : 0; number < (ONLY ? Number(ONLY) + 1 : CASES) && failures.length < 20; number++) {
+      // A case that hangs or kills the process is among the fifty after the last line.
+      if (number % 50 === 0) console.log(`fuzz: seed ${SEED}, case ${number}`)
+      const made = makeCase(SEED, number, SITE)
+      const wrong = await judge(made, seen)
+      if (wrong.length > 0) failures.push(`PLUMB_FUZZ_SEED=${SEED} PLUMB_FUZZ_CASE=${number}: ${wrong.join('\n  ').slice(0, 2000)}\n  ${shown(made)}`)
+    }
+    console.log(`fuzz: ${seen.ok} answered, ${seen.refused} refused, slowest ${Math.round(seen.slowest)} ms`)
+    if (failures.length > 0) assert.fail(failures.join('\n'))
+    // Mostly refused, or mostly answered, would mean that the cases test little.
+    if (!ONLY && CASES >= 5000) assert.ok(seen.ok > CASES / 10 && seen.refused > CASES / 10, JSON.stringify(seen))
+  })
+})
+
+function shown({ type, call, fault, before, squatter }: Case): string {
+  const rest = JSON.stringify({ fault, squatter, preceded: before !== undefined, env: call.env }, (_, value) => (typeof value === 'string' ? value.slice(0, 200) : value))
+  return `${type} ${rest} ${call.stdin.slice(0, 1500)}`
+}
+
+interface Seen {
+  ok: number
+  refused: number
+  slowest: number
+}
+
+/** Runs a case; what was wrong with it, one sentence each. */
+async function judge({ type, before, call, fault, squatter }: Case, seen: Seen): Promise<string[]> {
+  fresh()
+  const kernel = new Recorder(squatter)
+  const wrong: string[] = []
+  const tell = (what: string, problems: readonly string[]) => wrong.push(...problems.map((problem) => `${what}: ${problem}`))
+  const again = (input: Input, command: string): Input => ({ ...input, env: { ...input.env, CNI_COMMAND: command } })
+  const nothing = world(kernel)
+  if (before) tell('the good ADD', await good(type, before, kernel))
+  const start = world(kernel)
+  const command = call.env['CNI_COMMAND'] ?? ''
+  const answer = await perform(type, call, kernel, fault)
+  tell(`the ${command}`, problems(answer, command))
+  seen[answer.status === 0 ? 'ok' : 'refused']++
+  seen.slowest = Math.max(seen.slowest, answer.ms)
+  const reached = kernel.calls > 0
+  // A fault of the last tool that was called is one of undoing: that is left to the next call.
+  const lasting = fault !== undefined && (fault.on || kernel.calls === fault.at + 1)
+  // A data directory that cannot be used fails its DEL, too: nothing can clean up what such a fault left.
+  const hopeless = lasting && answer.answers.some((text) => text.includes('Cannot use the address pool'))
+  if (hopeless) return [...wrong, ...said(kernel)]
+  if (command !== 'DEL' && command !== 'GC' && !(command === 'ADD' && (answer.status === 0 || lasting))) tell(`the ${command}`, differ(start, world(kernel)))
+  if (command === 'ADD' && (answer.status === 0 || (lasting && reached))) tell('the DEL of what was added', await good(type, again(call, 'DEL'), kernel))
+  if (command === 'DEL' && answer.status === 1 && fault && reached) tell('the DEL once more', await good(type, call, kernel))
+  if (before) tell('the good DEL', await good(type, again(before, 'DEL'), kernel))
+  tell('in the end', differ(nothing, world(kernel)))
+  return [...wrong, ...said(kernel)]
+}
+
+function said({ strange }: Recorder): string[] {
+  return strange.map((one) => `said to a tool: ${one}`)
+}
+
+interface Answer {
+  readonly status: number
+  readonly answers: readonly string[]
+  readonly said: string
+  readonly ms: number
+}
+
+async function perform(type: string, { env, stdin }: Input, kernel: Recorder, fault?: Fault): Promise<Answer> {
+  kernel.arm(() => givenBy({ env, stdin }), fault)
+  ftruncateSync(2)
+  const answers: string[] = []
+  const started = process.cpuUsage()
+  const status = await serve(PLUGINS[type] as Plugin, { env, stdin: () => stdin, answer: (text) => void answers.push(text), run: kernel.run, plugin: async (name) => (Object.hasOwn(PLUGINS, name) ? PLUGINS[name] : undefined) })
+  return { status, answers, ms: spent(started), said: readFileSync('/run/fuzz.stderr', 'utf8') }
+}
+
+// Processor time, because the machine may have other things to do.
+function spent(since: NodeJS.CpuUsage): number {
+  const { user, system } = process.cpuUsage(since)
+  return (user + system) / 1000
+}
+
+async function good(type: string, input: Input, kernel: Recorder): Promise<string[]> {
+  const answer = await perform(type, input, kernel)
+  return answer.status === 0 ? problems(answer, input.env['CNI_COMMAND'] ?? '') : [`it failed: ${answer.answers.join('').slice(0, 500)}`]
+}
+
+/** What in an answer is not as CNI, or common sense, has it. */
+function problems({ status, answers, said, ms }: Answer, command: string): string[] {
+  const all: string[] = []
+  if (ms > LIMIT_MS) all.push(`it took ${Math.round(ms)} ms`)
+  if (/^\s+at .+:\d+/m.test(said)) all.push(`a stack on stderr: ${said.slice(0, 500)}`)
+  if (said.length > 65_536) all.push(`${said.length} characters on stderr, which begin ${said.slice(0, 200)}`)
+  const wanted = status === 1 || command === 'ADD' || command === 'VERSION' ? 1 : 0
+  if (answers.length !== wanted) return [...all, `it answered ${answers.length} times with status ${status}: ${answers.join('|').slice(0, 500)}`]
+  if (wanted === 0) return all
+  const text = answers[0] as string
+  let parsed: Readonly<Record<string, unknown>>
+  try {
+    parsed = JSON.parse(text)
+  } catch (cause) {
+    return [...all, `its answer is no JSON: ${(cause as Error).message}: ${text.slice(0, 300)}`]
+  }
+  if (typeof parsed['cniVersion'] !== 'string') all.push(`its answer has no cniVersion: ${text.slice(0, 300)}`)
+  if (status === 0) return all
+  const { code, msg, details = '' } = parsed
+  if (!CODES.includes(code as number) || typeof msg !== 'string' || msg === '' || typeof details !== 'string') all.push(`no error of CNI: ${text.slice(0, 300)}`)
+  if (/Unexpected failure|\bundefined\b|\[object |call stack|^\s*at .+:\d+/m.test(`${msg}\n${details}`)) all.push(`a fault of plumb: ${text.slice(0, 500)}`)
+  if (text.length > 16_384) all.push(`an error of ${text.length} characters: ${text.slice(0, 300)}`)
+  return all
+}
+
+/** What attachments have: links in the recorder, addresses and unfinished ADDs on disk. */
+function world(kernel: Recorder): string[] {
+  const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
+  const held = files.filter((one) => one.isFile() && (isIP(one.name) !== 0 || one.parentPath.endsWith('/pending')))
+  return [...kernel.links(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
+}
+
+function differ(before: readonly string[], after: readonly string[]): string[] {
+  const [left, gone] = [after.filter((one) => !before.includes(one)), before.filter((one) => !after.includes(one))]
+  return [...left.map((one) => `${one} is left`), ...gone.map((one) => `${one} is gone`)]
+}
+
+function fresh(): void {
+  for (const dir of [BASE, '/run/cni', '/var/lib/cni']) rmSync(dir, { recursive: true, force: true })
+  mkdirSync(SITE.dir, { recursive: true })
+  mkdirSync(`${BASE}/cwd`)
+  process.chdir(`${BASE}/cwd`)
+  writeFileSync(`${SITE.dir}/resolv.conf`, 'nameserver 10.1.0.1\nsearch example.org\noptions ndots:5\n')
+}
+
+// A configuration may name any path as its data directory: what is not the test's own cannot be written.
+async function confine(): Promise<void> {
+  assert.equal(process.env['PLUMB_SANDBOX'], '1', 'run it with `bun test/run.ts FILE`: it needs namespaces of its own')
+  await execa('ip', ['netns', 'add', 'fuzz'])
+  await execa('mount', ['--bind', '/tmp', '/tmp'])
+  await execa('mount', ['-o', 'remount,bind,ro', '/'])
+}
+
+// What plumb logs goes to a file, to be looked at; stderr may be a socket, which cannot be opened again, so it stays there.
+function silence(): void {
+  closeSync(2)
+  assert.equal(openSync('/run/fuzz.stderr', 'a'), 2)
+}

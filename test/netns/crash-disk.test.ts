@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict'
+import { chmodSync, existsSync, mkdtempSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { inNamespaces, type Namespace, ping, plugin, until } from '../harness.ts'
+import { leftOf } from '../leftovers.ts'
+import { bridgeConf, containerId, type Network, network } from '../network.ts'
+import { skip } from '../skip.ts'
+
+const BRIDGE = join(import.meta.dir, '../../dist/bridge')
+const STRACE = '/usr/bin/strace'
+/** By which a process changes files, and hands a tool its input. */
+const CALLS = ['mkdir', 'link', 'symlink', 'unlink', 'rename', 'utimensat', 'fsync', 'write', 'pwrite64']
+
+type Follow = (net: Network, pod: Namespace) => Promise<void>
+const SEQUELS: Readonly<Record<string, Follow>> = {
+  DEL: (net, pod) => net.del(pod),
+  GC: (net) => net.gc(),
+  async 'ADD and DEL'(net, pod) {
+    await net.add(pod)
+    for (const address of ['10.1.0.1', 'fd00:1::1']) await until(() => ping(pod, address))
+    await net.del(pod)
+  },
+}
+
+describe('SIGKILL of plumb at every change that it makes to files', () => {
+  before(function () {
+    if (!existsSync(STRACE)) skip(this, `${STRACE} is not installed, which stops a program at a system call`)
+  })
+
+  for (const command of ['ADD', 'DEL'] as const) {
+    for (const [sequel, follow] of Object.entries(SEQUELS)) {
+      it(`in ${command}: ${sequel} leaves nothing`, async function () {
+        this.timeout(120_000)
+        let killed = 0
+        for (const call of CALLS) {
+          for (let [at, ended] = [1, false]; !ended; at++) {
+            await inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+              const net = network(node, bridgeConf({ isDefaultGateway: true, macspoofchk: true }, '10.1.0.0/24', 'fd00:1::/64'))
+              if (command === 'DEL') await net.add(pod)
+              const { status, stdout } = await plugin('bridge', { command, conf: net.conf, containerId: containerId(pod), netns: pod, file: killedAt(call, at) }, node)
+              assert.ok(status === 0 || status === 137 || status === -1, `${status}: ${stdout}`)
+              ended = status === 0
+              if (!ended) killed++
+              const about = (cause: Error) => assert.fail(`killed at ${call} ${at}: ${cause.message}`)
+              // An ADD that came to its end would be refused if it came again.
+              await (ended && command === 'ADD' ? net.del(pod) : follow(net, pod)).catch(about)
+              // One draft per network stays until the next ADD takes its place; it reserves nothing.
+              await until(
+                async () =>
+                  assert.deepEqual(
+                    (await leftOf(net.conf, node, pod)).filter((path) => !path.endsWith('/draft')),
+                    [],
+                  ) === undefined,
+                1000,
+              ).catch(about)
+            }).call(this)
+          }
+        }
+        assert.ok(killed > 6, `${command} made ${killed} changes`)
+      })
+    }
+  }
+})
+
+/** A program that is the plugin until its system call of this name and number, counted from 1. */
+function killedAt(call: string, at: number): string {
+  const file = join(mkdtempSync('/run/strace-'), 'bridge')
+  writeFileSync(file, `#!/bin/sh\nexec ${STRACE} -qq -o /dev/null -e trace=${call} -e inject=${call}:signal=KILL:when=${at} ${BRIDGE}\n`)
+  chmodSync(file, 0o755)
+  return file
+}

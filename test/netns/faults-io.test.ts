@@ -1,0 +1,115 @@
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { type Answer, type Call, inNamespaces, type Namespace, ping, plugin, until } from '../harness.ts'
+import { leftOf } from '../leftovers.ts'
+import { bridgeConf, type Conf, containerId, network, traces } from '../network.ts'
+import { shimmed } from '../shim.ts'
+
+/** Shell words that spoil standard output, and what plumb says of it on stderr. */
+const BROKEN: Readonly<Record<string, readonly [words: string, said: RegExp]>> = {
+  'is closed': ['exec >&-', /EBADF: stdout is closed/],
+  'is full': ['exec >/dev/full', /ENOSPC/],
+  'is a pipe that nobody reads': ['mkfifo /run/pipe-$$; exec 3<>/run/pipe-$$; exec >/run/pipe-$$; exec 3>&-', /EPIPE/],
+  'is read-only': ['exec 1</dev/null', /EBADF/],
+}
+
+describe('standard output', () => {
+  for (const [what, [words, said]] of Object.entries(BROKEN)) {
+    it(
+      `ADD of bridge when it ${what}: exit 1, the reason on stderr, nothing left; the next ADD works`,
+      inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+        const net = network(node, bridgeConf({ isDefaultGateway: true, ipMasq: true, macspoofchk: true }, '10.1.0.0/24', 'fd00:1::/64'))
+        const { status, stdout, stderr } = await call('bridge', 'ADD', net.conf, pod, node, words)
+        assert.deepEqual({ status, stdout }, { status: 1, stdout: '' })
+        assert.match(stderr, said)
+        assert.match(stderr, /code=5 msg="Cannot write the result to stdout" details="what was made is removed again/)
+        assert.deepEqual(await leftOf(net.conf, node, pod), [])
+        await net.add(pod)
+        await until(() => ping(pod, '10.1.0.1'))
+      }),
+    )
+
+    it(
+      `ADD of host-local when it ${what}: exit 1, the reason on stderr, no address taken`,
+      inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+        const conf = bridgeConf()
+        const { status, stderr } = await call('host-local', 'ADD', conf, pod, node, words)
+        assert.equal(status, 1)
+        assert.match(stderr, said)
+        assert.deepEqual(traces(pod, conf), [])
+      }),
+    )
+
+    it(
+      `ADD of loopback, VERSION and an error when it ${what}: exit 1 and the reason on stderr; CHECK and DEL, which say nothing, work`,
+      inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+        const lo: Conf = { cniVersion: '1.1.0', name: 'lo', type: 'loopback' }
+        for (const command of ['ADD', 'VERSION', 'FOO']) {
+          const { status, stderr } = await call('loopback', command, lo, pod, node, words)
+          assert.equal(status, 1, command)
+          assert.match(stderr, said, command)
+          assert.match(stderr, command === 'FOO' ? /unknown CNI_COMMAND/ : /code=5/)
+        }
+        const result = await network(node, lo).add(pod)
+        for (const command of ['CHECK', 'DEL']) assert.deepEqual(await done(call('loopback', command, { ...lo, prevResult: result }, pod, node, words)), { status: 0, stdout: '', stderr: '' }, command)
+      }),
+    )
+  }
+
+  it(
+    'ADD to /dev/null, which somebody who tries it by hand may choose, works',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const net = network(node, bridgeConf({ isGateway: true }))
+      assert.equal((await call('bridge', 'ADD', net.conf, pod, node, 'exec >/dev/null')).status, 0)
+      await until(() => ping(pod, '10.1.0.1'))
+      await net.del(pod)
+    }),
+  )
+
+  it(
+    'a closed stderr, or all three closed, changes nothing about what ADD and DEL do',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const net = network(node, { ...bridgeConf({ isGateway: true }), unknownKey: 1 })
+      assert.equal((await call('bridge', 'ADD', net.conf, pod, node, 'exec 2>&-')).status, 0)
+      assert.equal((await call('bridge', 'DEL', net.conf, pod, node, 'exec 2>&-')).status, 0)
+      assert.equal((await call('bridge', 'ADD', net.conf, pod, node, 'exec <&- >&- 2>&-')).status, 1)
+      assert.deepEqual(await leftOf(net.conf, node, pod), [])
+    }),
+  )
+})
+
+describe('standard input', () => {
+  const inputs: Readonly<Record<string, readonly [words: string, code: number, msg: RegExp]>> = {
+    'is closed': ['exec <&-', 6, /^Cannot read the configuration: it is not JSON$/],
+    'is a folder': ['exec </', 5, /^Cannot read the configuration from stdin$/],
+    'is write-only': ['exec 0>/run/write-only', 5, /^Cannot read the configuration from stdin$/],
+    'is empty': ['exec </dev/null', 6, /^Cannot read the configuration: it is not JSON$/],
+  }
+  for (const [what, [words, code, msg]] of Object.entries(inputs)) {
+    it(
+      `when it ${what}: an error of code ${code}, and nothing is changed`,
+      inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+        const before = await node.ip('addr')
+        for (const type of ['bridge', 'host-local', 'loopback']) {
+          for (const command of ['ADD', 'DEL', 'CHECK', 'GC', 'STATUS']) {
+            const { status, error } = await call(type, command, { name: 'x' }, pod, node, words)
+            assert.deepEqual([status, error.code], [1, code], `${command} of ${type}`)
+            assert.match(error.msg, msg)
+          }
+        }
+        assert.equal(await node.ip('addr'), before)
+        assert.ok(!existsSync('/var/lib/cni/networks'))
+      }),
+    )
+  }
+})
+
+function call(type: string, command: string, conf: Conf, pod: Namespace, node: Namespace, words: string): Promise<Answer> {
+  const more: Call = { command, conf, containerId: containerId(pod), netns: pod, file: shimmed(type, {}, words).file }
+  return plugin(type, more, node)
+}
+
+async function done(answer: Promise<Answer>): Promise<object> {
+  const { status, stdout, stderr } = await answer
+  return { status, stdout, stderr }
+}
