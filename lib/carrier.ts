@@ -2,9 +2,10 @@ import { CniError, CODE } from './errors.ts'
 import type { Run } from './plugin.ts'
 import type { Resource } from './state.ts'
 
-const LIMIT_MS = 5000
+// A kernel that takes many namespaces down at once was seen to need 4.5 s.
+const LIMIT_MS = 15_000
 
-/** Waits until a pod's link carries packets. The kernel notices a veth's carrier, and lets a bridge port forward, a moment after both ends are up, on a busy node many milliseconds; what is sent before is lost, and tried again a second later (upstream waits too). Throws CniError 11 after 5 s. */
+/** Waits until a pod's link carries packets. The kernel notices a veth's carrier, and lets a bridge port forward, a moment after both ends are up, on a busy node many milliseconds; what is sent before is lost, and tried again a second later (upstream waits too). Throws CniError 11 after 15 s. */
 export function untilRunning(own: readonly Resource[], run: Run): void {
   const links = own.filter((one) => one.kind === 'link')
   if (!links.some(({ type, ns, up }) => type === 'peer' && ns !== 'host' && up)) return

@@ -1,16 +1,14 @@
-import { fstatSync, readFileSync, writeSync } from 'node:fs'
 import { type Command, type Env, readArgs, readAttachment, readCommand } from './attachment.ts'
 import { CniError, CODE, ExecError, shown, ValueError } from './errors.ts'
 import { log } from './log.ts'
 import type { Attachment, NetConf, Plugin, Run } from './plugin.ts'
+import { newest, supported, versionAnswer } from './spec.ts'
 import { parse } from './values.ts'
 import { custom } from './verbs/custom.ts'
 import { interfaces } from './verbs/interface.ts'
 import { ipam } from './verbs/ipam.ts'
-import { gate, supported } from './versions.ts'
+import { gate } from './versions.ts'
 
-const newest = supported.at(-1) as string
-const O_CLOEXEC = 0o2000000
 /** The oldest that know every word plumb says to them. */
 const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them'
 /** Longer than any honest message; what a hostile value makes of one is cut. */
@@ -58,11 +56,11 @@ export function definePlugin<C extends NetConf>(plugin: Plugin<C>): Plugin {
 
 /** Serves one CNI call from start to exit code: 0, or 1 with one error object on stdout (CNI spec 1.1.0 sections 2 and 5). Never throws. */
 export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
-  const seen = { version: newest }
+  const seen: { version: string } = { version: newest }
   try {
     const command = readCommand(io.env)
     if (command === undefined) for (const line of [plugin.about, `CNI protocol versions supported: ${supported.join(', ')}`]) log(line)
-    else if (command === 'VERSION') io.answer(`${JSON.stringify({ cniVersion: newest, supportedVersions: supported })}\n`)
+    else if (command === 'VERSION') io.answer(versionAnswer())
     else await perform(plugin, command, io, seen)
     return 0
   } catch (cause) {
@@ -75,20 +73,6 @@ export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
     }
     return 1
   }
-}
-
-/** Writes a text to stdout to its end. Throws when nobody reads it or the disk is full: console.log would not. */
-export function toStdout(text: string): void {
-  if (isShut()) throw new CniError(CODE.io, 'EBADF: stdout is closed')
-  const bytes = new TextEncoder().encode(text)
-  for (let done = 0; done < bytes.length; ) done += writeSync(1, bytes, done)
-}
-
-// In place of a stdout that is closed Bun opens /dev/null with O_CLOEXEC, which no file that was handed down can have.
-function isShut(): boolean {
-  if (!fstatSync(1).isCharacterDevice()) return false
-  const [, flags = '0'] = /^flags:\s*(\d+)/m.exec(readFileSync('/proc/self/fdinfo/1', 'utf8')) ?? []
-  return (Number.parseInt(flags, 8) & O_CLOEXEC) !== 0
 }
 
 async function perform(plugin: Plugin, command: Command, io: Io, seen: { version: string }): Promise<void> {

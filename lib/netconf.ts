@@ -3,8 +3,9 @@ import * as v from 'valibot'
 import { shown, ValueError } from './errors.ts'
 import { readText } from './reading.ts'
 import { field, read, suggestion } from './shape.ts'
+import { supported } from './spec.ts'
 import type { NetworkName } from './values.ts'
-import { compare, supported } from './versions.ts'
+import { compare } from './versions.ts'
 
 /** A network's plugins in the order of ADD. Source: CNI spec 1.1.0 "Network configuration format". */
 export interface NetworkList {

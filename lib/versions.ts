@@ -3,6 +3,7 @@ import { CniError, CODE, shown, ValueError } from './errors.ts'
 import { type Cidr, type Ip, parseIp } from './ip.ts'
 import type { Interface, IpConfig, Result, RouteConfig } from './result.ts'
 import { field, read } from './shape.ts'
+import { supported } from './spec.ts'
 
 // One row per spec version: how its results look, and which commands it knows beyond ADD, DEL and VERSION.
 // `families`: `ip4` and `ip6`, one address each. `struct`: keys in the order of the spec, `dns` always. `sorted`: keys sorted, empty `dns` left out.
@@ -21,9 +22,6 @@ interface Row {
   /** Interfaces carry mtu, socketPath and pciID. */
   readonly details?: true
 }
-
-/** The spec versions that every plugin speaks, oldest first. */
-export const supported = Object.keys(table) as readonly string[]
 
 /** Throws CniError 1 when a configuration of this version cannot be served, or its version does not have the command (CHECK from 0.4.0, GC and STATUS from 1.1.0). */
 export function gate(command: string, version: string): void {

@@ -75,8 +75,8 @@ async function judge({ type, before, call, fault, squatter }: Case, seen: Seen):
   const reached = kernel.calls > 0
   // A fault of the last tool that was called is one of undoing: that is left to the next call.
   const lasting = fault !== undefined && (fault.on || kernel.calls === fault.at + 1)
-  // A data directory that cannot be used fails its DEL, too: nothing can clean up what such a fault left.
-  const hopeless = lasting && answer.answers.some((text) => text.includes('Cannot use the address pool'))
+  // A data directory that cannot be used fails its DEL, too, which then stays unfinished: nothing can clean up after it.
+  const hopeless = (lasting || (command === 'DEL' && !before)) && answer.answers.some((text) => text.includes('Cannot use the address pool'))
   if (hopeless) return [...wrong, ...said(kernel)]
   if (command !== 'DEL' && command !== 'GC' && !(command === 'ADD' && (answer.status === 0 || lasting))) tell(`the ${command}`, differ(start, world(kernel)))
   if (command === 'ADD' && (answer.status === 0 || (lasting && reached))) tell('the DEL of what was added', await good(type, again(call, 'DEL'), kernel))

@@ -30,7 +30,7 @@ describe('SIGKILL of plumb at every change that it makes to files', () => {
   for (const command of ['ADD', 'DEL'] as const) {
     for (const [sequel, follow] of Object.entries(SEQUELS)) {
       it(`in ${command}: ${sequel} leaves nothing`, async function () {
-        this.timeout(120_000)
+        this.timeout(200_000)
         let killed = 0
         for (const call of CALLS) {
           for (let [at, ended] = [1, false]; !ended; at++) {

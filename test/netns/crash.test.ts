@@ -59,7 +59,7 @@ describe('SIGKILL of plumb at every child process', () => {
       // loopback keeps nothing outside the pod.
       if (type === 'loopback' && /^GC|gone/.test(sequel)) continue
       it(`in ${command} of ${type}${busy ? ', beside another pod' : ''}, before and after each: ${sequel}`, async function () {
-        this.timeout(120_000)
+        this.timeout(200_000)
         const seen: number[] = []
         for (let at = 1, ended = false; !ended; at++) {
           for (const when of ['before', 'after'] as const) {

@@ -6,7 +6,8 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { type Cidr, format, type Ip } from '../../lib/ip.ts'
 import type { Result } from '../../lib/result.ts'
-import { compare, decode, encode, gate, supported } from '../../lib/versions.ts'
+import { supported } from '../../lib/spec.ts'
+import { compare, decode, encode, gate } from '../../lib/versions.ts'
 import { skip } from '../skip.ts'
 
 /** The newest release of the reference plugins, compared byte for byte where it is installed. */
