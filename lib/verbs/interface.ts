@@ -71,7 +71,7 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   const { conf, pool, links, made, onNode } = attempt
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
   made.addresses = pool?.foreign === true && (await present(plugin.unwire(at), io.run)).length === 0
-  if (pool?.foreign === false) {
+  if (pool?.foreign === false && links.length > 0) {
     // The node's side needs no address: it is made while the pool looks for one.
     made.links = true
     ahead({ put: links, drop: [] }, io.run)
