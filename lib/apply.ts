@@ -1,12 +1,12 @@
+import { release, take } from './claims.ts'
 import { ExecError } from './errors.ts'
+import { forgetFlows } from './flows.ts'
 import { BLIND, failures, rows, SHOWING } from './iproute.ts'
 import { handler } from './kinds/index.ts'
-import { amongOthers } from './masquerade.ts'
 import { inside } from './netns.ts'
+import { applyElements, NFT } from './nft.ts'
 import type { Run, Seen } from './plugin.ts'
-import { lostRules, SHOW_RULES } from './rules.ts'
-import ruleset from './ruleset.nft' with { type: 'text' }
-import type { Element, Handler, Line, Netns, Plan, Resource } from './state.ts'
+import type { Flows, Handler, Line, Netns, Plan, Resource } from './state.ts'
 import { readSysctl, writeSysctl } from './sysctls.ts'
 
 /** What came of a plan: the rows that asking lines printed, and what was already as the plan wanted it. */
@@ -40,7 +40,7 @@ export class ApplyError extends ExecError {
   }
 }
 
-const NFT = ['nft', '-t', '-f', '-']
+const NOTHING: Applied = { seen: [], already: [] }
 
 /** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. Throws ApplyError for the first line that failed. */
 export async function apply(plan: Plan, run: Run): Promise<Applied> {
@@ -49,7 +49,7 @@ export async function apply(plan: Plan, run: Run): Promise<Applied> {
   const all = batches(plan)
   for (const { tool, ns } of all.slice(1)) if (tool === 'nft') run.prepare?.(NFT, ns)
   for (const batch of all) {
-    const done = batch.tool === 'file' ? files(batch) : batch.tool === 'nft' ? await nft(batch, run) : await lines(batch, run)
+    const done = await perform(batch, plan, run)
     seen.push(...done.seen)
     already.push(...done.already)
   }
@@ -69,7 +69,22 @@ export function batches({ put, drop }: Plan): Batch[] {
   )
   const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
   const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'file', 'bridge'] as const) : (['file', 'ip', 'bridge'] as const)).map((tool) => ({ ns, tool })))
-  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const }))].map((at) => ({ ...at, steps: steps.filter(({ resource }) => resource.ns === at.ns && handler(resource.kind).tool === at.tool) })).filter((batch) => batch.steps.length > 0)
+  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const }))]
+    .map((at) => ({ ...at, steps: steps.filter(({ resource }) => resource.ns === at.ns && handler(resource.kind).tool === at.tool) }))
+    .filter((batch) => batch.steps.length > 0)
+}
+
+async function perform(batch: Batch, plan: Plan, run: Run): Promise<Applied> {
+  const { ns, tool } = batch
+  if (tool === 'file') return files(batch, plan)
+  if (tool !== 'nft' && tool !== 'conntrack') return lines(batch, run)
+  if (tool === 'nft') await applyElements(batch, run)
+  else await forgetFlows(ns, { given: plan.put.filter(isFlows), taken: plan.drop.filter(isFlows) }, run)
+  return NOTHING
+}
+
+function isFlows(resource: Resource): resource is Flows {
+  return resource.kind === 'flows'
 }
 
 // Without -force: what follows a line that failed is never tried. After a failure that only says "it is so already", a further process does the rest.
@@ -103,7 +118,10 @@ function inputOf(steps: readonly Step[]): string {
   return steps.map(({ line }) => `${line.text}\n`).join('')
 }
 
-function files({ ns, steps }: Batch): Applied {
+function files({ ns, steps }: Batch, { put, drop }: Plan): Applied {
+  const claims = (resources: readonly Resource[]) => resources.filter((one) => one.kind === 'claim')
+  if (ns === 'host' && claims(drop).length > 0) release(claims(drop))
+  if (ns === 'host' && claims(put).length > 0) take(claims(put))
   inside(ns, () => {
     for (const { resource } of steps) {
       // A node's setting is most often as it should be, and may be read-only; a new link's is most often not.
@@ -112,26 +130,5 @@ function files({ ns, steps }: Batch): Applied {
       if (!done && !resource.optional) throw new ExecError(['sysctl', '-w'], `net/${resource.name}=${resource.value}`, 'this kernel has no such setting')
     }
   })
-  return { seen: [], already: [] }
-}
-
-const MARK = `ruleset_${Bun.hash(ruleset).toString(16)}`
-
-async function nft({ ns, steps }: Batch, run: Run): Promise<Applied> {
-  // The mark's set is part of the loaded rules and named after their text: another version's rules fail here too, and are replaced.
-  const mark = `add element inet plumb ${MARK} { 1 }`
-  const load = (lines: readonly string[], more: { readonly before?: readonly string[]; readonly after?: readonly string[] }) => run(NFT, `${[...(more.before ?? []), mark, ...lines, ...(more.after ?? [])].join('\n')}\n`, ns)
-  const rules = { before: [ruleset, `add set inet plumb ${MARK} { type mark; }`] }
-  const show = { after: [SHOW_RULES] }
-  const wanted = steps.map(({ line }) => line.text)
-  let { status, stdout, stderr } = await load(wanted, show)
-  if (status !== 0 && /No such file or directory/.test(stderr)) ({ status, stdout, stderr } = await load(wanted, rules))
-  if (status !== 0 && /overlaps|File exists/.test(stderr)) {
-    const elements = steps.map(({ resource }) => resource as Element)
-    ;({ status, stdout, stderr } = await load(await amongOthers(elements, run), show))
-  }
-  // `nft flush table` takes the rules and leaves the sets, the mark among them.
-  if (status === 0 && stdout !== '' && lostRules(stdout).length > 0) ({ status, stderr } = await load([], rules))
-  if (status !== 0) throw new ExecError(NFT, wanted.join('; '), stderr.split('\n', 1)[0] || `ended with status ${status}`)
-  return { seen: [], already: [] }
+  return NOTHING
 }

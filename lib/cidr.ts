@@ -6,6 +6,11 @@ export function networkOf(cidr: Cidr): Cidr {
   return `${format({ family, bits: first })}/${length}` as Cidr
 }
 
+/** The network that holds one address alone. */
+export function hostCidr(ip: Ip): Cidr {
+  return `${ip}/${isSix(ip) ? 128 : 32}` as Cidr
+}
+
 /** Whether an address lies in the network of a Cidr; false across families. */
 export function contains(cidr: Cidr, ip: Ip): boolean {
   const { family, first, last } = split(cidr)

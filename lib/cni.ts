@@ -4,7 +4,9 @@ import { log } from './log.ts'
 import type { Attachment, NetConf, Plugin, Run } from './plugin.ts'
 import { newest, supported, versionAnswer } from './spec.ts'
 import { parse } from './values.ts'
+import { chained } from './verbs/chained.ts'
 import { custom } from './verbs/custom.ts'
+import { delegating } from './verbs/delegating.ts'
 import { interfaces } from './verbs/interface.ts'
 import { ipam } from './verbs/ipam.ts'
 import { gate } from './versions.ts'
@@ -85,7 +87,7 @@ async function perform(plugin: Plugin, command: Command, io: Io, seen: { version
   gate(command, version)
   const args = plugin.args && (command === 'ADD' || command === 'CHECK') ? readArgs(io.env['CNI_ARGS'] ?? '', plugin.args) : new Map<string, string>()
   const call: Call = { command, at: { ...unnamed, network, args }, text, raw, version, io }
-  const verbs = plugin.role === 'interface' ? interfaces(plugin) : plugin.role === 'ipam' ? ipam(plugin) : custom(plugin)
+  const verbs = plugin.role === 'interface' ? interfaces(plugin) : plugin.role === 'chained' ? chained(plugin) : plugin.role === 'ipam' ? ipam(plugin) : plugin.role === 'delegating' ? delegating(plugin) : custom(plugin)
   if (command !== 'ADD') return verbs[command.toLowerCase() as 'check' | 'del' | 'gc' | 'status'](call)
   const done = await verbs.add(call)
   try {

@@ -10,6 +10,7 @@ const POLLIN = 1
 const STEP_US = 50
 const [AF_UNIX, SOCK_DGRAM, SIOCGIFFLAGS, IFF_RUNNING] = [1, 2, 0x8913n, 0x40]
 const SYS_PIDFD_OPEN = 434n
+const [AF_NETLINK, SOCK_RAW, SOCK_CLOEXEC, MSG_DONTWAIT] = [16, 3, 0x80000, 0x40]
 
 /** Moves this thread, and what it starts, into the network namespace behind an open file (setns(2)). Throws Error with the errno. */
 export function setns(fd: number): void {
@@ -104,6 +105,21 @@ export function waitRunning(name: string, limitMs: number): boolean {
   }
 }
 
+/** Asks the kernel one question (netlink(7)) and gives the first bytes of its answer, which it has ready when the question is sent; no bytes but a header of zeros when there is none. Throws Error with the errno. */
+export function netlink(protocol: number, request: Uint8Array): DataView {
+  const c = libc()
+  const fd = c.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol)
+  if (fd < 0) throw new Error(`socket: errno ${errno()}`)
+  try {
+    const answer = new Uint8Array(1024)
+    if (Number(c.send(fd, ptr(request), BigInt(request.length), 0)) < 0) throw new Error(`send: errno ${errno()}`)
+    c.recv(fd, ptr(answer), BigInt(answer.length), MSG_DONTWAIT)
+    return new DataView(answer.buffer)
+  } finally {
+    c.close(fd)
+  }
+}
+
 // sizeof(posix_spawn_file_actions_t) of glibc is 80 where pointers have 8 bytes.
 const ACTIONS_BYTES = 128
 const { i32, u64, i64 } = FFIType
@@ -124,6 +140,8 @@ const SIGNATURES = {
   poll: { args: [pointer, u64, i32], returns: i32 },
   usleep: { args: [i32], returns: i32 },
   syscall: { args: [i64, i64, i64], returns: i64 },
+  send: { args: [i32, pointer, u64, i32], returns: i64 },
+  recv: { args: [i32, pointer, u64, i32], returns: i64 },
   __errno_location: { args: [], returns: pointer },
 } as const
 let opened: ReturnType<typeof open> | undefined

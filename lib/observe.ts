@@ -35,12 +35,14 @@ export async function aliased(prefix: string, run: Run): Promise<Link[]> {
 /** Each resource as it is now, undefined where there is none: one process per namespace and tool, asked only for these. */
 export async function observe(want: readonly Resource[], run: Run): Promise<(Resource | undefined)[]> {
   const answers = new Map<string, readonly unknown[]>()
-  for (const { ns, tool, six, asks } of questions(want)) {
+  for (const { ns, tool, six, asks } of questions(want.filter((one) => handler(one.kind).ask(one) !== ''))) {
     const found = tool === 'file' ? sysctls(ns, asks) : tool === 'nft' ? await elements(ns, asks, run) : await shown(ns, six ? [tool, '-6'] : [tool], asks, run)
     for (const [i, ask] of asks.entries()) answers.set(`${ns} ${tool} ${six}${ask}`, found[i] ?? [])
   }
   return want.map((resource) => {
-    const { tool, ask } = handler(resource.kind)
+    const { tool, ask, read } = handler(resource.kind)
+    // Nothing to ask a tool: the handler looks for itself.
+    if (ask(resource) === '') return read(undefined, resource)
     for (const row of answers.get(`${resource.ns} ${tool} ${ask(resource)}`) ?? []) {
       const have = handler(resource.kind).read(row, resource)
       if (have) return have
@@ -80,10 +82,17 @@ async function shown(ns: Netns, tool: readonly string[], asks: readonly string[]
   return asks.map((_, i) => (failed.byLine.has(i + 1) ? [] : (arrays.shift() ?? [])))
 }
 
+// One that is missing spoils the answer for all, so the others are asked again. What a command shows is a table of its own.
 async function elements(ns: Netns, asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
-  const { stderr } = await run(['nft', '-f', '-'], `${asks.join('\n')}\n`, ns)
+  const { stdout, stderr } = await run(['nft', '-f', '-'], `${asks.join('\n')}\n`, ns)
   const missing = new Set([...stderr.matchAll(/^\/dev\/stdin:(\d+):/gm)].map(([, number]) => Number(number)))
-  return asks.map((_, i) => (missing.has(i + 1) ? [] : [{}]))
+  const there = asks.filter((_, i) => !missing.has(i + 1))
+  if (missing.size > 0 && there.length > 0) {
+    const found = await elements(ns, there, run)
+    return asks.map((ask) => found[there.indexOf(ask)] ?? [])
+  }
+  const shown = stdout.split(/^table /m).slice(1)
+  return asks.map((_, i) => (missing.has(i + 1) ? [] : [shown[i] ?? '']))
 }
 
 function sysctls(ns: Netns, asks: readonly string[]): readonly (readonly unknown[])[] {
@@ -91,7 +100,7 @@ function sysctls(ns: Netns, asks: readonly string[]): readonly (readonly unknown
 }
 
 // What only says how to make a resource, not how it then looks.
-const MAKING = new Set(['kind', 'ns', 'shared', 'peer', 'optional', 'owner', 'absent', 'dad'])
+const MAKING = new Set(['kind', 'ns', 'shared', 'peer', 'optional', 'owner', 'absent', 'dad', 'rules', 'noprefixroute', 'onlink', 'append', 'exclusive'])
 
 function compare(want: Resource, have: Resource | undefined): string[] {
   if (want.kind === 'sysctl' && want.optional && !have) return []
@@ -119,5 +128,8 @@ function title(resource: Resource): string {
   if (resource.kind === 'route') return `route ${resource.dst}${where}`
   if (resource.kind === 'sysctl') return `sysctl net/${resource.name}${where}`
   if (resource.kind === 'element') return `nft element ${resource.key} of ${resource.set}`
+  if (resource.kind === 'chain') return `nft chain ${resource.name}`
+  if (resource.kind === 'claim') return `claim to host port ${resource.port}/${resource.protocol}`
+  if (resource.kind === 'flows') return `connections of host port ${resource.port}`
   return `${resource.kind} of ${resource.dev}${where}`
 }

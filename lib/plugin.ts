@@ -1,7 +1,8 @@
+import type { Ip } from './ip.ts'
 import type { Result } from './result.ts'
 import type { Shape } from './shape.ts'
 import type { Link, Owner, Plan, Resource } from './state.ts'
-import type { ContainerId, NetnsPath, NetworkName } from './values.ts'
+import type { ContainerId, IfName, NetnsPath, NetworkName } from './values.ts'
 
 /** The configuration keys every plugin has. */
 export interface NetConf {
@@ -54,8 +55,15 @@ export interface Seen {
   readonly row: unknown
 }
 
+/** What of the node's own settings decides how something is wired. */
+export interface NodeFacts {
+  /** Bridged frames pass the firewall (sysctls net.bridge.bridge-nf-call-iptables and -ip6tables). */
+  readonly bridgeNf: boolean
+  /** The node's link towards an IPv4 address, by the main routing table. */
+  readonly deviceTo?: (ip: Ip) => IfName | undefined
+}
 /** `given` is what the pool returned (interface plugins) or prevResult (chained plugins). Pure. */
-export type Wire<C> = (conf: C, at: Attachment, given: Result) => Wiring
+export type Wire<C> = (conf: C, at: Attachment, given: Result, node: NodeFacts) => Wiring
 
 /** Addresses by owner. Every method holds the pool's lock while it works. */
 export interface Pool {
@@ -66,6 +74,8 @@ export interface Pool {
   /** Frees what the owner holds; nothing held is success. */
   release(owner: Owner): void
   holds(owner: Owner): boolean
+  /** For a pool that keeps nothing: throws CniError when `previous`, the result of ADD, is not what it gives. CHECK asks this in place of `holds`. */
+  check?(previous: Result): void
   /** Frees what belongs to none of these owners of the network (GC). */
   keepOnly(owners: readonly Owner[]): void
   /** Throws CniError 50 when nothing can be given out. */
@@ -73,7 +83,7 @@ export interface Pool {
 }
 
 /** A plugin: one file, its default export. The standard verbs come from its role (lib/verbs). */
-export type Plugin<C extends NetConf = NetConf> = InterfacePlugin<C> | IpamPlugin<C> | CustomPlugin<C>
+export type Plugin<C extends NetConf = NetConf> = InterfacePlugin<C> | ChainedPlugin<C> | IpamPlugin<C> | DelegatingPlugin<C> | CustomPlugin<C>
 
 interface Described<C> {
   /** One line for people who start it by hand. */
@@ -99,11 +109,34 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly unshare?: (conf: C, run: Run) => Promise<void>
 }
 
+/** Adds to what the plugins before it made. `wire` gets prevResult; the result it answers with is usually the same. */
+export interface ChainedPlugin<C extends NetConf> extends Described<C> {
+  readonly role: 'chained'
+  /** Its name, under which records are kept. */
+  readonly type: string
+  readonly wire: Wire<C>
+  /** What a person should be told of a configuration that works, but otherwise than it says. */
+  readonly notes?: (conf: C) => readonly string[]
+  /** As of an interface plugin; called when there is no record of the attachment. */
+  readonly unwireForeign?: (conf: Partial<C>, at: Attachment, run: Run) => Promise<void>
+  readonly status?: (conf: C, run: Run) => Promise<void>
+  readonly unshare?: (conf: C, run: Run) => Promise<void>
+}
+
 /** Gives out addresses. */
 export interface IpamPlugin<C extends NetConf> extends Described<C> {
   readonly role: 'ipam'
   /** For DEL `conf` holds only what could be read. */
   readonly pool: (conf: Partial<C>, at: Attachment) => Pool
+}
+
+/** Another interface plugin under keys of its own: every verb is that one's (CNI spec 1.1.0 section 4, in this process). */
+export interface DelegatingPlugin<C extends NetConf> extends Described<C> {
+  readonly role: 'delegating'
+  /** The type of the plugin that does the work. */
+  readonly to: string
+  /** The configuration for it; the keys that every plugin has are added as they came. For DEL `conf` holds only what could be read. */
+  readonly translate: (conf: Partial<C>) => Readonly<Record<string, unknown>>
 }
 
 /** Anything else: each verb written by hand. DEL gets what could be read of the configuration. */

@@ -1,11 +1,11 @@
-import { isSix, networkOf } from './cidr.ts'
+import { contains, hostCidr, isSix, networkOf } from './cidr.ts'
 import { type Cidr, format, type Ip, split } from './ip.ts'
 import type { IpConfig, Result, RouteConfig } from './result.ts'
 import type { Link, Netns, Resource, Route } from './state.ts'
 import type { IfName } from './values.ts'
 
-/** The pod's side of an attachment with addresses: sysctls before the link comes up, addresses, link, routes, as pkg/ipam ConfigureIface leaves them. `dad`: duplicate address detection stays on. */
-export function podSide(link: Link, given: Result, dad: boolean): Resource[] {
+/** The pod's side of an attachment with addresses: sysctls before the link comes up, addresses, link, routes, as pkg/ipam ConfigureIface leaves them. `dad`: duplicate address detection stays on. `routed`: nothing but the gateways is on the link, and all else, the pod's own subnet too, is behind them (ptp). */
+export function podSide(link: Link, given: Result, dad: boolean, routed = false): Resource[] {
   const { ns, name: dev } = link
   const { ips = [] } = given
   const six = ips.some(({ address }) => isSix(address))
@@ -16,9 +16,9 @@ export function podSide(link: Link, given: Result, dad: boolean): Resource[] {
     // Neighbours learn of a reused address at once: a gratuitous ARP when the link comes up.
     set(`ipv4/conf/${dev}/arp_notify`, '1'),
     ...(six ? [set('ipv6/conf/lo/disable_ipv6', '0'), set(`ipv6/conf/${dev}/disable_ipv6`, '0'), set(`ipv6/conf/${dev}/keep_addr_on_down`, '1')] : []),
-    ...ips.map(({ address }): Resource => ({ kind: 'addr', ns, dev, cidr: address, ...(dad && isSix(address) ? { dad } : {}) })),
+    ...ips.map(({ address }): Resource => ({ kind: 'addr', ns, dev, cidr: address, ...(dad && isSix(address) ? { dad } : {}), ...(routed ? { noprefixroute: true } : {}) })),
     link,
-    ...routes(ns, dev, given),
+    ...(routed ? [...gatewayRoutes(ns, dev, ips), ...routes(ns, dev, given).map((route) => behind(route, ips))] : routes(ns, dev, given)),
   ]
 }
 
@@ -26,6 +26,30 @@ export function podSide(link: Link, given: Result, dad: boolean): Resource[] {
 export function gatewayOf({ address, gateway }: IpConfig): Ip {
   const { family, first } = split(address)
   return gateway ?? format({ family, bits: first + 1n })
+}
+
+// Each gateway is on the link, and each subnet behind its gateway: what the reference ptp has, too, after it deleted the kernel's route.
+function gatewayRoutes(ns: Netns, dev: IfName, ips: readonly IpConfig[]): Route[] {
+  const made = new Map<Cidr, Route>()
+  for (const ip of ips) {
+    const { ip: src } = split(ip.address)
+    const [gateway, subnet] = [hostCidr(gatewayOf(ip)), networkOf(ip.address)]
+    const add = (dst: Cidr, more: Pick<Route, 'via' | 'scope'>) => made.has(dst) || made.set(dst, { kind: 'route', ns, dev, dst, ...more, src, append: true })
+    add(gateway, { via: [], ...(isSix(gateway) ? {} : { scope: LINK }) })
+    // An address without a subnet is its own.
+    if (subnet !== hostCidr(src)) add(subnet, { via: [gatewayOf(ip)] })
+  }
+  return [...made.values()]
+}
+
+// rt_scopes of iproute2; IPv6 has none.
+const LINK = 253
+
+// Further gateways of a subnet are asked for on the link, as if the subnet were there.
+function behind(route: Route, ips: readonly IpConfig[]): Route {
+  const gateways = ips.map(gatewayOf)
+  const further = route.via.some((via) => !gateways.includes(via) && ips.some(({ address }) => contains(address, via)))
+  return { ...route, append: true, ...(further ? { onlink: true } : {}) }
 }
 
 // A route without a gateway takes the family's first; two gateways for one destination make one multipath route.

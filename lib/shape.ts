@@ -134,9 +134,10 @@ function named(node: Node, raw: unknown, path: string, notes: string[]): unknown
 function loose(node: Node, raw: unknown): unknown {
   if (node.wrapped) return loose(node.wrapped, raw)
   if (!node.entries) return raw
-  const out: [string, unknown][] = []
+  const { entries } = node
   const given = (typeof raw === 'object' && raw !== null ? raw : {}) as Record<string, unknown>
-  for (const [key, entry] of Object.entries(node.entries)) {
+  const out: [string, unknown][] = node.type === 'loose_object' ? Object.entries(given).filter(([key]) => !Object.hasOwn(entries, key)) : []
+  for (const [key, entry] of Object.entries(entries)) {
     const plain = unwrap(entry)
     if (plain.entries && Object.hasOwn(given, key)) out.push([key, loose(plain, given[key])])
     else {

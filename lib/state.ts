@@ -9,8 +9,8 @@ export interface Link {
   readonly kind: 'link'
   readonly ns: Netns
   readonly name: IfName
-  /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it. */
-  readonly type: 'bridge' | 'veth' | 'loopback' | 'peer'
+  /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it, `port` that another plugin did. */
+  readonly type: 'bridge' | 'veth' | 'loopback' | 'peer' | 'port'
   readonly mac?: Mac
   /** The address is set on a bridge that is there already, too: then it no longer takes its lowest port's. */
   readonly pinned?: true
@@ -35,6 +35,8 @@ export interface Addr {
   readonly cidr: Cidr
   /** Duplicate address detection is left on: the address is tentative for one to two seconds (RFC 4862). */
   readonly dad?: true
+  /** The kernel makes no route to its subnet of it. */
+  readonly noprefixroute?: true
 }
 
 /** A route through one link. */
@@ -50,6 +52,14 @@ export interface Route {
   readonly priority?: number
   readonly table?: number
   readonly scope?: number
+  /** The address that packets get which have none yet. */
+  readonly src?: Ip
+  /** The gateway is on the link, whatever the other routes say. */
+  readonly onlink?: true
+  /** Another link may have a route to the same place: both stay, as the kernel keeps those of two links in one subnet, and the first counts. */
+  readonly append?: true
+  /** A route to that place which is there already leads elsewhere: an error. */
+  readonly exclusive?: true
 }
 
 /** A file below /proc/sys/net of its namespace, named with slashes: `ipv4/ip_forward`. */
@@ -91,8 +101,36 @@ export interface Element {
   readonly owner: string
 }
 
+/** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `record` is the path of its owner's record. */
+export interface Claim {
+  readonly kind: 'claim'
+  readonly ns: 'host'
+  readonly protocol: string
+  readonly port: number
+  readonly ip: string
+  readonly record: string
+}
+
+/** UDP connections to a host port that the kernel still remembers: forgotten whenever the port changes hands, else datagrams go on to the old target. `ip` is the address of the node, absent for all; `pod` is where the port leads. */
+export interface Flows {
+  readonly kind: 'flows'
+  readonly ns: 'host'
+  readonly family: 4 | 6
+  readonly port: number
+  readonly ip?: Ip
+  readonly pod: Ip
+}
+
+/** A chain of a network, for rules of its own; its elements lead there. */
+export interface Chain {
+  readonly kind: 'chain'
+  readonly ns: Netns
+  readonly name: string
+  readonly rules: readonly string[]
+}
+
 /** A kernel object that plumb makes, as plain data. */
-export type Resource = Link | Addr | Route | Sysctl | Fdb | Vlan | Element
+export type Resource = Link | Addr | Route | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows
 /** The kinds of resources; one handler each in lib/kinds. */
 export type Kind = Resource['kind']
 
@@ -110,12 +148,12 @@ export interface Line {
 /** Everything the core knows about one kind of kernel object. */
 export interface Handler<R extends Resource> {
   /** The program that takes the lines; `file` for what is written below /proc/sys. */
-  readonly tool: 'ip' | 'bridge' | 'nft' | 'file'
+  readonly tool: 'ip' | 'bridge' | 'nft' | 'file' | 'conntrack'
   /** What makes it this one: two resources with one key are the same object. */
   key(resource: R): string
   put(resource: R): readonly Line[]
   drop(resource: R): readonly Line[]
-  /** The command that shows it; the same text for resources that one command shows. */
+  /** The command that shows it; the same text for resources that one command shows. Empty: `read` sees for itself. */
   ask(resource: R): string
   /** One row of the answer, as the resource it describes for what `want` asks. */
   read(row: unknown, want: R): R | undefined

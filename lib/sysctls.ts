@@ -1,4 +1,6 @@
 import { writeFileSync } from 'node:fs'
+import { deviceTo } from './hostroutes.ts'
+import type { NodeFacts } from './plugin.ts'
 import { readText } from './reading.ts'
 
 /** The value of a sysctl below /proc/sys/net of this thread's namespace (`ipv4/ip_forward`), undefined when the kernel has none. */
@@ -15,4 +17,12 @@ export function writeSysctl(name: string, value: string): boolean {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return false
     throw cause
   }
+}
+
+/** The node's settings, read when they are asked for. */
+export const nodeFacts: NodeFacts = {
+  get bridgeNf() {
+    return ['iptables', 'ip6tables'].some((tables) => readSysctl(`bridge/bridge-nf-call-${tables}`) === '1')
+  },
+  deviceTo,
 }

@@ -3,14 +3,13 @@ import { addressStore } from '../lib/addresses.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { type Ip, parseIp } from '../lib/ip.ts'
+import { ipOrNone, onePerFamily, routesShape } from '../lib/ipamconf.ts'
 import type { Attachment } from '../lib/plugin.ts'
 import { type RangeConf, type RangeSet, readRangeSets, type SetConf } from '../lib/ranges.ts'
 import { readResolv } from '../lib/resolv.ts'
-import type { Dns, Result, RouteConfig } from '../lib/result.ts'
+import type { Dns, Result } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
 
-// Go's net.IP reads '' as no address; runtimes send it for what is not set.
-const ip = v.exactOptional(field.by((text) => (text === '' ? undefined : parseIp(text))))
 const ips = v.optional(v.array(field.by(wantedIp)), [])
 const path = v.exactOptional(
   field.by((text) => {
@@ -18,10 +17,8 @@ const path = v.exactOptional(
     return text
   }),
 )
-const uint32 = v.exactOptional(field.int(0, 0xffffffff))
-const range = { rangeStart: ip, rangeEnd: ip, gateway: ip }
+const range = { rangeStart: ipOrNone, rangeEnd: ipOrNone, gateway: ipOrNone }
 const ranges = v.optional(v.array(v.array(v.object({ subnet: field.cidr, ...range }))), [])
-const route = v.object({ dst: field.cidr, gw: ip, mtu: uint32, advmss: uint32, priority: uint32, table: uint32, scope: v.exactOptional(field.int(0, 255)) })
 
 // Loose at the top: a pool gets the whole configuration of the plugin that delegates to it.
 const conf = v.looseObject({
@@ -31,7 +28,7 @@ const conf = v.looseObject({
     subnet: v.exactOptional(field.cidr),
     ...range,
     ranges,
-    routes: v.optional(v.array(route), []),
+    routes: routesShape,
     dataDir: path,
     resolvConf: path,
     // plumb's own: seconds for which a freed address is not given out again.
@@ -56,9 +53,9 @@ export default definePlugin<Conf>({
     return {
       valid: () => void asked(),
       take(owner) {
-        const { wanted, sets, routes, dns } = asked()
+        const { wanted, sets, dns } = asked()
         const taken = store.take(owner, sets, wanted)
-        return { ips: taken, ...(routes.length > 0 ? { routes } : {}), ...(dns ? { dns } : {}) } satisfies Result
+        return { ips: taken, ...(ipam?.routes.length ? { routes: ipam.routes } : {}), ...(dns ? { dns } : {}) } satisfies Result
       },
       release: (owner) => store.release(owner),
       holds: (owner) => store.holds(owner),
@@ -72,15 +69,13 @@ export default definePlugin<Conf>({
 interface Asked {
   readonly wanted: readonly Ip[]
   readonly sets: readonly RangeSet[]
-  readonly routes: readonly RouteConfig[]
   readonly dns: Dns | undefined
 }
 
 function readAsked(some: Partial<Conf>, at: Attachment): Asked {
   const wanted = wantedBy(some, at)
   const sets = setsOf(some, wanted)
-  const routes = (some.ipam?.routes ?? []).map(({ gw, ...route }) => ({ ...route, ...(gw === undefined ? {} : { gw }) }))
-  return { wanted, sets, routes, dns: some.ipam?.resolvConf ? readResolv(some.ipam.resolvConf) : undefined }
+  return { wanted, sets, dns: some.ipam?.resolvConf ? readResolv(some.ipam.resolvConf) : undefined }
 }
 
 // Upstream takes all three sources, in this order; podman sends the same address in two of them.
@@ -109,9 +104,11 @@ function setsOf({ cniVersion = '0.1.0', ipam, runtimeConfig }: Partial<Conf>, wa
   const flat: SetConf[] = ipam?.subnet ? [{ at: 'ipam', ranges: [{ ...ipam, subnet: ipam.subnet }], flat: true }] : []
   const sets = readRangeSets([...several('runtimeConfig.ipRanges', runtimeConfig?.ipRanges), ...flat, ...several('ipam.ranges', ipam?.ranges)], wanted)
   if (sets.length === 0) throw new ValueError('Cannot read ipam: no IP ranges specified; want "ranges": [[{"subnet": "10.1.0.0/24"}]]')
-  const families = sets.map(({ ranges }) => ranges[0]?.family)
-  // A result of CNI 0.2.0 has one place per family.
-  if (/^0\.[12]\./.test(cniVersion) && new Set(families).size < families.length)
-    throw new ValueError(`Cannot read ipam.ranges: CNI version ${cniVersion} does not support more than 1 address per family; want at most one IPv4 and one IPv6 range set, or cniVersion 0.3.0`)
+  onePerFamily(
+    cniVersion,
+    sets.flatMap(({ ranges }) => ranges[0]?.subnet ?? []),
+    'ipam.ranges',
+    'range set',
+  )
   return sets
 }

@@ -5,7 +5,7 @@ const DIST = join(import.meta.dir, '../dist')
 /** As lib/exec.ts looks for them. */
 const DIRS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin']
 export const TOOLS = ['ip', 'bridge', 'nft'] as const
-export type Tool = (typeof TOOLS)[number]
+export type Tool = (typeof TOOLS)[number] | 'conntrack'
 
 // A tool that was started ahead counts when it gets its input.
 const COUNT = `
@@ -53,14 +53,14 @@ export function without(tool: Tool): string {
 }
 
 /** Every tool kills plumb at the call of this number, counted from 1 over all tools: when it has its input and before it works, or when it has worked. */
-export function killing(type: string, at: number, when: 'before' | 'after'): Shimmed {
+export function killing(type: string, at: number, when: 'before' | 'after', tools: readonly Tool[] = TOOLS): Shimmed {
   const script = `
 if [ $n = ${at} ] && [ ${when} = before ]; then kill -KILL $PPID; exit 1; fi
 "$real" "$@" < "$input"
 status=$?
 if [ $n = ${at} ]; then kill -KILL $PPID; fi
 exit $status`
-  return shimmed(type, Object.fromEntries(TOOLS.map((tool) => [tool, script])))
+  return shimmed(type, Object.fromEntries(tools.map((tool) => [tool, script])))
 }
 
 /** How many tools were called to the end of their input. */

@@ -6,10 +6,10 @@ import type { LinkRow } from './link.ts'
 export const addr: Handler<Addr> = {
   tool: 'ip',
   key: ({ ns, dev, cidr }) => `addr ${ns} ${dev} ${cidr}`,
-  put({ dev, cidr, dad }) {
+  put({ dev, cidr, dad, noprefixroute }) {
     const { family, length } = split(cidr)
     const extra = family === 6 ? (dad ? '' : ' nodad') : length < 31 ? ' brd +' : ''
-    return [{ text: `addr replace ${cidr}${extra} dev ${dev}` }]
+    return [{ text: `addr replace ${cidr}${extra} dev ${dev}${noprefixroute ? ' noprefixroute' : ''}` }]
   },
   drop: ({ dev, cidr }) => [{ text: `addr delete ${cidr} dev ${dev}`, unless: /Cannot (find device|assign requested address)|Address not found/ }],
   ask: ({ dev }) => `addr show dev ${dev}`,

@@ -1,13 +1,14 @@
 import type { Element, Handler } from '../state.ts'
 
-/** Elements of the sets and maps in lib/ruleset.nft. Adding one that is there is no error; removing goes by adding first, as nft 1.0.6 has no `destroy`. */
+/** Elements of the sets and maps in lib/ruleset.nft. Adding one that is there is no error; removing one that is not there is one, as nft 1.0.6 has no `destroy`. */
 export const element: Handler<Element> = {
   tool: 'nft',
   key: ({ ns, set, key }) => `element ${ns} ${set} ${key}`,
   put: (want) => [{ text: addition(want) }],
-  drop: (want) => [{ text: addition(want) }, { text: removal(want) }],
+  drop: (want) => [{ text: removal(want), unless: /No such file/ }],
   ask: ({ set, key }) => `get element inet plumb ${set} { ${key} }`,
-  read: (_row, want) => want,
+  // `elements = { KEY comment "…" : VALUE }`
+  read: (row, want) => (want.value === undefined ? want : { ...want, value: /elements = \{ .*? : ([^{}]*?) \}/.exec(String(row))?.[1] ?? '' }),
 }
 
 /** The line that adds an element: no error when it is there. */

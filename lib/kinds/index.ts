@@ -1,12 +1,14 @@
 import type { Handler, Kind, Resource } from '../state.ts'
 import { addr } from './addr.ts'
+import { chain } from './chain.ts'
+import { claim, flows } from './claim.ts'
 import { element } from './element.ts'
 import { link } from './link.ts'
 import { fdb, vlan } from './port.ts'
 import { route } from './route.ts'
 import { sysctl } from './sysctl.ts'
 
-const HANDLERS = { link, addr, route, sysctl, fdb, vlan, element }
+const HANDLERS = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows }
 
 /** The handler of a resource's kind. */
 export function handler(kind: Kind): Handler<Resource> {

@@ -8,11 +8,13 @@ export const link: Handler<Link> = {
   put(want) {
     // The other half of a pair is made with the first; what is left is to bring it up.
     if (want.type === 'peer') return want.up ? [{ text: `link set dev ${want.name} up` }] : []
+    // Another's link: what is no port of a Linux bridge is left as it is.
+    if (want.type === 'port') return [{ text: `link set dev ${want.name} type bridge_slave${want.port?.hairpin ? ' hairpin on' : ''}`, unless: /not supported|Cannot find device/ }]
     if (want.type === 'loopback') return [{ text: `link set dev ${want.name} up` }]
     if (want.type === 'veth') return veth(want)
     return want.shared ? bridge(want) : [{ text: `link set dev ${want.name}${flags(want)}` }]
   },
-  drop: ({ name, type }) => (type === 'loopback' ? [{ text: `link set dev ${name} down` }] : [{ text: `link delete dev ${name}`, unless: /Cannot find device/ }]),
+  drop: ({ name, type }) => (type === 'port' ? [] : type === 'loopback' ? [{ text: `link set dev ${name} down` }] : [{ text: `link delete dev ${name}`, unless: /Cannot find device/ }]),
   ask: ({ name }) => `addr show dev ${name}`,
   read(row, want) {
     const seen = row as LinkRow
@@ -22,7 +24,7 @@ export const link: Handler<Link> = {
       ns: want.ns,
       name: seen.ifname as IfName,
       // Told from the other half only by which one was asked for.
-      type: want.type === 'peer' && seen.linkinfo?.info_kind === 'veth' ? 'peer' : ((seen.linkinfo?.info_kind ?? seen.link_type) as Link['type']),
+      type: (want.type === 'peer' || want.type === 'port') && seen.linkinfo?.info_kind === 'veth' ? want.type : ((seen.linkinfo?.info_kind ?? seen.link_type) as Link['type']),
       mac: seen.address as Mac,
       mtu: seen.mtu,
       up: seen.flags.includes('UP'),

@@ -6,14 +6,15 @@ import type { Handler, Route } from '../state.ts'
 export const route: Handler<Route> = {
   tool: 'ip',
   key: ({ ns, dst, table, priority }) => `route ${ns} ${dst} table ${table ?? 254} metric ${priority ?? 'any'}`,
-  put: (want) => [{ text: `route add ${line(want)}`, unless: /File exists/ }],
+  put: (want) => [{ text: `route ${want.append ? 'append' : 'add'} ${line(want)}`, ...(want.exclusive ? {} : { unless: /File exists/ }) }],
   drop: (want) => [{ text: `route delete ${line(want)}`, unless: /No such process|Cannot find device/ }],
   // In a batch, `route show` lists one family: IPv4, or that of `ip -6`.
   ask: ({ dst, table }) => `${isSix(dst) ? '-6 ' : ''}route show exact ${dst} table ${table ?? 254}`,
   read(row, want) {
     const seen = row as RouteRow
-    const hops = seen.nexthops ?? [seen]
-    if (!hops.some(({ dev }) => dev === want.dev)) return undefined
+    // IPv6 joins routes of several links to one place into one.
+    const hops = (seen.nexthops ?? [seen]).filter(({ dev }) => dev === want.dev)
+    if (hops.length === 0) return undefined
     const metrics = seen.metrics?.[0]
     return {
       kind: 'route',
@@ -26,6 +27,8 @@ export const route: Handler<Route> = {
       ...(want.table === undefined ? {} : { table: want.table }),
       ...(want.priority === undefined || seen.metric === undefined ? {} : { priority: seen.metric }),
       ...(want.scope === undefined ? {} : { scope: SCOPES[seen.scope ?? 'global'] ?? Number(seen.scope) }),
+      // Of joined routes only one's is shown.
+      ...(want.src === undefined ? {} : { src: seen.nexthops ? want.src : (seen.prefsrc as Ip) }),
     }
   },
 }
@@ -38,19 +41,22 @@ interface RouteRow {
   readonly gateway?: string
   readonly metric?: number
   readonly scope?: string
+  readonly prefsrc?: string
   readonly nexthops?: readonly { readonly dev?: string; readonly gateway?: string }[]
   readonly metrics?: readonly { readonly mtu?: number; readonly advmss?: number }[]
 }
 
-function line({ dev, dst, via, mtu, advmss, priority, table, scope }: Route): string {
+function line({ dev, dst, via, mtu, advmss, priority, table, scope, src, onlink }: Route): string {
   const [first, ...more] = via
-  const hop = more.length > 0 ? via.map((ip) => ` nexthop via ${ip} dev ${dev}`).join('') : `${first === undefined ? '' : ` via ${first}`} dev ${dev}`
+  const on = ` dev ${dev}${onlink ? ' onlink' : ''}`
+  const hop = more.length > 0 ? via.map((ip) => ` nexthop via ${ip}${on}`).join('') : `${first === undefined ? '' : ` via ${first}`}${on}`
   const before = [
     table === undefined ? '' : ` table ${table}`,
     priority === undefined ? '' : ` metric ${priority}`,
     scope === undefined ? '' : ` scope ${scope}`,
     mtu === undefined ? '' : ` mtu ${mtu}`,
     advmss === undefined ? '' : ` advmss ${advmss}`,
+    src === undefined ? '' : ` src ${src}`,
   ].join('')
   return `${dst}${before}${hop}`
 }

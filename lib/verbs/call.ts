@@ -41,9 +41,10 @@ function refuseOwn(env: Call['io']['env'], netns: string): void {
 }
 
 /** prevResult of a call. Throws CniError 7 when there is none. */
-export function requirePrevious({ raw, version }: Call): Result {
+export function requirePrevious({ command, raw, version }: Call): Result {
   const given = Object.entries(raw).find(([key]) => key.toLowerCase() === 'prevresult')?.[1]
-  if (given === undefined || given === null) throw new CniError(CODE.config, 'Required prevResult missing', 'CHECK needs the result that ADD gave')
+  if (given === undefined || given === null)
+    throw new CniError(CODE.config, 'Required prevResult missing', command === 'CHECK' ? 'CHECK needs the result that ADD gave' : 'a chained plugin adds to what another made: want it after that one in a list of "plugins"')
   return decode(given, version)
 }
 

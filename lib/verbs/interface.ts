@@ -14,6 +14,7 @@ import { begin, beginRemoval, end, keepOnly } from '../pending.ts'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
 import { readLoose } from '../shape.ts'
 import type { Link, Owner, Resource } from '../state.ts'
+import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 
@@ -41,7 +42,7 @@ async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
   const pool = await poolOf(conf, call)
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
-  if (!pool) encode(plugin.wire(conf, at, {}).result, call.version)
+  if (!pool) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
   const links = plugin.links?.(conf, at) ?? []
   if (begin(at)) await remove(plugin, call, pool)
   const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
@@ -79,7 +80,7 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   io.run.prepare?.(BLIND, at.netns)
   const given = pool ? await pool.add() : {}
   made.addresses = true
-  const wiring = plugin.wire(conf, at, given)
+  const wiring = plugin.wire(conf, at, given, nodeFacts)
   attempt.wiring = wiring
   encode(wiring.result, call.version)
   made.links = true
@@ -143,7 +144,7 @@ async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call):
   requirePod(call)
   const given = requirePrevious(call)
   await (await poolOf(conf, call))?.check()
-  const { shared, own, later = [] } = plugin.wire(conf, at, given)
+  const { shared, own, later = [] } = plugin.wire(conf, at, given, nodeFacts)
   const wrong = await differences([...shared, ...own, ...later], io.run)
   if (wrong.length > 0) throw new CniError(CODE.internal, `Cannot confirm ${at.ifname} of container ${at.containerId}: ${wrong[0]}`, wrong.join('; '))
 }

@@ -3,7 +3,7 @@ import { CniError, CODE } from '../errors.ts'
 import type { IpamPlugin, NetConf, Pool } from '../plugin.ts'
 import { readLoose } from '../shape.ts'
 import { encode } from '../versions.ts'
-import { readConf, validAttachments } from './call.ts'
+import { readConf, requirePrevious, validAttachments } from './call.ts'
 
 /** The verbs of an address pool that was started as a program of its own. */
 export function ipam<C extends NetConf>(plugin: IpamPlugin<C>): Verbs {
@@ -21,7 +21,9 @@ export function ipam<C extends NetConf>(plugin: IpamPlugin<C>): Verbs {
       }
     },
     async check(call) {
-      if (!open(call).holds(call.at)) throw new CniError(CODE.unknownContainer, `Cannot find an address of container ${call.at.containerId} on ${call.at.ifname} in network ${call.at.network}`, 'its reservation is gone; delete the pod')
+      const pool = open(call)
+      if (pool.check) pool.check(requirePrevious(call))
+      else if (!pool.holds(call.at)) throw new CniError(CODE.unknownContainer, `Cannot find an address of container ${call.at.containerId} on ${call.at.ifname} in network ${call.at.network}`, 'its reservation is gone; delete the pod')
     },
     async del(call) {
       plugin.pool(readLoose(plugin.conf, call.raw), call.at).release(call.at)

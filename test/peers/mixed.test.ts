@@ -34,7 +34,8 @@ describe('plumb among the reference plugins', () => {
         await wireWorld(node, world)
         const dir = folder({ cniVersion: '1.0.0', name: 'mixed', plugins: [bridge, ...chained] })
         const env = { CAP_ARGS: '{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}' }
-        const path = `${DIST}:${reference.path}`
+        // Ours for the first two, the reference's for the rest of the list.
+        const path = together(reference, ['bridge', 'host-local'])
         const { call, works } = on(node, dir, path, env)
         const added = JSON.parse(await works(['add', 'mixed', pod.path]))
         assert.deepEqual(
@@ -61,7 +62,7 @@ describe('plumb among the reference plugins', () => {
     it(
       `bridge, then ${chained.map(({ type }) => type).join(', ')} of the reference ${reference.version}: del with the namespace gone leaves nothing of ours`,
       onFreshNode(['node', 'pod'], async ({ node, pod }) => {
-        const { works } = on(node, folder({ cniVersion: '1.0.0', name: 'mixed', plugins: [bridge, ...chained] }), `${DIST}:${reference.path}`)
+        const { works } = on(node, folder({ cniVersion: '1.0.0', name: 'mixed', plugins: [bridge, ...chained] }), together(reference, ['bridge', 'host-local']))
         await works(['add', 'mixed', pod.path])
         await node.ip('netns', 'delete', pod.path.replace('/run/netns/', ''))
         await works(['del', 'mixed', pod.path])

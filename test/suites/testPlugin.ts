@@ -24,7 +24,8 @@ export function testPlugin(subject: Subject): void {
     testAdd(subject)
     testDel(subject)
     testGc(subject)
-    testKill(subject)
+    // One that needs another before it has a walk of its own.
+    if (!subject.network) testKill(subject)
   })
 }
 
@@ -33,7 +34,7 @@ function testVersions(subject: Subject): void {
     it(
       `speaks ${cniVersion}: ADD, CHECK, DEL, GC and STATUS as far as that version has them`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-        const net = network(node, { ...subject.conf(), cniVersion })
+        const net = (subject.network ?? network)(node, { ...subject.conf(), cniVersion })
         const result = await net.add(pod)
         assert.equal(result['cniVersion'], cniVersion)
         assert.deepEqual(misformed(result, cniVersion), [])

@@ -31,7 +31,7 @@ link set dev ${OWN} alias plumb/net/c1/eth0
 net/ipv6/conf/cni0/accept_ra = 0
 net/ipv4/ip_forward = 1
 net/ipv6/conf/all/forwarding = 1
-net/ipv6/conf/${OWN}/accept_ra = 0
+net/ipv6/conf/${OWN}/disable_ipv6 = 1
 # /run/netns/pod file
 net/ipv6/conf/eth0/accept_dad = 0
 net/ipv4/conf/eth0/arp_notify = 1
@@ -166,7 +166,7 @@ describe('bridge.wire().settle()', () => {
 })
 
 function wired(keys: object, given: Result, at: Attachment = AT): Wiring {
-  return wire(read(conf, { cniVersion: '1.1.0', name: 'net', type: 'bridge', ...keys }).value, at, given)
+  return wire(read(conf, { cniVersion: '1.1.0', name: 'net', type: 'bridge', ...keys }).value, at, given, { bridgeNf: false })
 }
 
 /** The line that makes the bridge, when the one that asks for it finds none. */

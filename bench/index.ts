@@ -1,0 +1,86 @@
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import type { Bench, Part } from './part.ts'
+import { attach } from './parts/attach.ts'
+import { cost } from './parts/cost.ts'
+import { crowd } from './parts/crowd.ts'
+import { pool } from './parts/pool.ts'
+import { start } from './parts/start.ts'
+import { storm } from './parts/storm.ts'
+import { type Bar, circumstances, markdown, write } from './report.ts'
+import { sides } from './sides.ts'
+
+// In this order: what leaves the kernel work to do afterwards comes last.
+const PARTS: Readonly<Record<string, Part>> = { start, attach, cost, pool, storm, crowd }
+const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write]]\n`
+const SCRATCH = 'PLUMB_BENCH_SCRATCH'
+// Networks, mounts and processes of its own: nothing of the machine's is touched, and whatever is left goes with it.
+const SANDBOX = [...'unshare --net --mount --pid --fork --mount-proc --kill-child=KILL --propagation private sh -ec'.split(' '), 'mount -t tmpfs tmpfs /run; ip link set lo up; exec "$@"', 'sandbox']
+
+const { values: flags } = parseArgs({ options: { quick: { type: 'boolean', default: false }, only: { type: 'string' }, write: { type: 'boolean', default: false } } })
+const scratch = process.env[SCRATCH]
+try {
+  process.exitCode = scratch ? await run(scratch) : refuse() || again()
+} catch (cause) {
+  process.stderr.write(`bench: ${(cause as Error).stack}\n`)
+  process.exitCode = 1
+}
+
+function refuse(): number {
+  const why =
+    flags.only && !Object.hasOwn(PARTS, flags.only)
+      ? `there is no part ${JSON.stringify(flags.only)}`
+      : flags.write && (flags.only || flags.quick)
+        ? '--write wants the whole bench'
+        : process.getuid?.() === 0
+          ? ''
+          : 'it makes network namespaces: run it as root'
+  if (why) process.stderr.write(`bench: ${why}\n${USAGE}`)
+  return why ? 1 : 0
+}
+
+// The same program once more, inside.
+function again(): number {
+  const dir = mkdtempSync(join(tmpdir(), 'plumb-bench-'))
+  try {
+    return Bun.spawnSync([...SANDBOX, process.execPath, ...process.argv.slice(1)], { env: { ...process.env, [SCRATCH]: dir }, stdio: ['inherit', 'inherit', 'inherit'] }).exitCode ?? 1
+  } finally {
+    rmSync(dir, { recursive: true, force: true })
+  }
+}
+
+async function run(scratch: string): Promise<number> {
+  const began = performance.now()
+  const { ours, theirs } = sides()
+  let dirs = 0
+  const bench: Bench = {
+    ours,
+    theirs,
+    times: (wanted) => (flags.quick ? Math.ceil(wanted / 5) : wanted),
+    dataDir() {
+      const dir = join(scratch, String(++dirs))
+      mkdirSync(dir)
+      return dir
+    },
+  }
+  const head = circumstances(
+    `npm run bench${flags.write ? ' -- --write' : flags.quick ? ' -- --quick' : ''}`,
+    [ours, ...theirs].map(({ name }) => name),
+  )
+  const texts = [head]
+  const bars: Bar[] = []
+  process.stdout.write(`${head}\n\n`)
+  for (const [name, part] of Object.entries(PARTS)) {
+    if (flags.only && flags.only !== name) continue
+    const table = await part(bench)
+    bars.push(...table.bars)
+    texts.push(markdown(table))
+    process.stdout.write(`${markdown(table)}\n`)
+  }
+  const end = `${bars.filter(({ met }) => met).length} of ${bars.length} bars met, in ${Math.round((performance.now() - began) / 1000)} s.`
+  process.stdout.write(`${end}\n`)
+  if (flags.write) write([...texts, end].join('\n\n'))
+  return 0
+}

@@ -1,0 +1,27 @@
+/** What one run of a program took: time from start to end, CPU of it and its children, both in milliseconds. */
+export interface Sample {
+  readonly ms: number
+  readonly cpuMs: number
+}
+
+/** The middle of some figures; of an even number, the mean of the two in the middle. */
+export function median(figures: readonly number[]): number {
+  const sorted = [...figures].sort((a, b) => a - b)
+  const at = (sorted.length - 1) / 2
+  return ((sorted[Math.floor(at)] ?? Number.NaN) + (sorted[Math.ceil(at)] ?? Number.NaN)) / 2
+}
+
+/** Measures things against each other: `times` rounds, in each every thing once, each round beginning with another. A thing with a `share` below 1 sits out the rest of the rounds. What the machine does meanwhile meets all alike. */
+export function paired<T extends object>(things: readonly (T & { readonly share?: number })[], times: number, work: (thing: T, round: number) => readonly Sample[]): Map<T, Sample[][]> {
+  const samples = new Map<T, Sample[][]>(things.map((thing) => [thing, []]))
+  // One round that does not count: code and data come into the caches, an index is built.
+  for (const thing of things) work(thing, 0)
+  for (let round = 1; round <= times; round++) {
+    for (let i = 0; i < things.length; i++) {
+      const thing = things[(i + round) % things.length] as (typeof things)[number]
+      const { share = 1 } = thing
+      if (Math.floor(round * share) > Math.floor((round - 1) * share)) samples.get(thing)?.push([...work(thing, round)])
+    }
+  }
+  return samples
+}

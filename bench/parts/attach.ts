@@ -1,0 +1,48 @@
+import { addAndDel, type Call } from '../call.ts'
+import { bridgeConf, makeNode } from '../node.ts'
+import { median, paired } from '../paired.ts'
+import { type Bench, ratios } from '../part.ts'
+import { type Bar, short, type Table } from '../report.ts'
+import { preread, type Side } from '../sides.ts'
+
+interface Case {
+  readonly name: string
+  readonly type: string
+  readonly times: number
+  readonly conf: (dataDir: string) => object
+  /** The bars of ADD and DEL: the ratio to a reference that must not be passed. */
+  readonly bars: readonly [number?, number?]
+}
+
+const CASES: readonly Case[] = [
+  { name: 'loopback', type: 'loopback', times: 60, conf: () => ({ cniVersion: '1.0.0', name: 'bench', type: 'loopback' }), bars: [] },
+  { name: 'bridge', type: 'bridge', times: 80, conf: (dir) => bridgeConf(dir, false), bars: [1.2] },
+  { name: 'bridge + ipMasq', type: 'bridge', times: 50, conf: (dir) => bridgeConf(dir, true), bars: [0.6, 0.45] },
+]
+
+/** ADD and DEL on a node without other pods. */
+export function attach(bench: Bench): Table {
+  const { ours, theirs } = bench
+  const rows: string[][] = []
+  const bars: Bar[] = []
+  for (const one of CASES) {
+    const calls = [ours, ...theirs].map((side): Call => ({ side, type: one.type, ...makeNode(), conf: one.conf(bench.dataDir()) }))
+    for (const { side } of calls) preread(side)
+    const samples = paired(calls, bench.times(one.times), (call, round) => addAndDel(call, `c${round}`))
+    for (const [i, verb] of ['ADD', 'DEL'].entries()) {
+      const ms = (side: Side) => median((samples.get(calls.find((call) => call.side === side) as Call) ?? []).map((both) => both[i]?.ms ?? Number.NaN))
+      const references = theirs.map((side) => ({ name: side.name, figure: ms(side) }))
+      const { cells, bar } = ratios(ms(ours), references, one.bars[i])
+      if (bar) bars.push(bar)
+      rows.push([`${one.name} ${verb}`, String(bench.times(one.times)), short(ms(ours)), ...references.map(({ figure }) => short(figure)), ...cells, bar?.text ?? ''])
+    }
+  }
+  return {
+    title: 'ADD and DEL on an empty node',
+    method:
+      'Medians in ms, and the ratio plumb / reference. Every side has a node namespace of its own; each ADD is followed by its DEL. host-local gives the addresses, its folder lies on the disk. The reference masquerades by its default backend, iptables.',
+    head: ['call', 'n', 'plumb', ...theirs.map(({ name }) => name), ...theirs.map(({ name }) => `ratio to ${name.replace('reference ', '')}`), 'bar (ratio)'],
+    rows,
+    bars,
+  }
+}

@@ -1,0 +1,46 @@
+import { has } from './exec.ts'
+import { localAddresses } from './hostroutes.ts'
+import { type Ip, parseIp } from './ip.ts'
+import { log } from './log.ts'
+import type { Run } from './plugin.ts'
+import type { Flows, Netns } from './state.ts'
+
+/** Makes the kernel forget UDP connections of host ports: of those that were taken away what led to their pod, of those that were given what anyone sent to that port of the node before. Connections through the node to other machines stay. Best effort: without conntrack the kernel forgets by itself, after half a minute of silence. */
+export async function forgetFlows(ns: Netns, { given, taken }: { readonly given: readonly Flows[]; readonly taken: readonly Flows[] }, run: Run): Promise<void> {
+  if (!has('conntrack')) return log('plumb: conntrack is not installed: UDP clients of a host port may go on to its former owner for up to 30 s')
+  const lines = taken.map(forgetOf)
+  for (const family of [4, 6] as const) {
+    const wanted = given.filter((one) => one.family === family)
+    if (wanted.length > 0) lines.push(...(await stale(ns, family, wanted, run)))
+  }
+  if (lines.length === 0) return
+  const { status } = await run(['conntrack', '-R', '-'], `${lines.join('\n')}\n`, ns)
+  // Before 1.4.7 it reads no commands from its input.
+  if (status !== 0) for (const line of lines) await run(['conntrack', ...line.split(' ')], '', ns)
+}
+
+/** The command that forgets what led to the pod of a port. */
+export function forgetOf({ family, port, ip, pod }: Flows): string {
+  return `-D -f ipv${family} -p udp${ip === undefined ? '' : ` --orig-dst ${ip}`} --orig-port-dst ${port} --reply-src ${pod}`
+}
+
+/** The command that lists the connections of a port. */
+export function listOf(family: 4 | 6, port?: number): string {
+  return `-L -f ipv${family} -p udp${port === undefined ? '' : ` --orig-port-dst ${port}`}`
+}
+
+// One list for any number of ports: a list looks at every connection of the node.
+async function stale(ns: Netns, family: 4 | 6, wanted: readonly Flows[], run: Run): Promise<string[]> {
+  const ports = new Set(wanted.map(({ port }) => port))
+  const { stdout } = await run(['conntrack', ...listOf(family, ports.size === 1 ? wanted[0]?.port : undefined).split(' ')], '', ns)
+  const lines: string[] = []
+  const local = stdout.includes('src=') ? localAddresses(family) : new Set<Ip>()
+  const isLocal = (ip: Ip) => local.has(ip) || ip.startsWith('127.')
+  for (const [, src, dst, sport, dport, to] of stdout.matchAll(/ src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+) .*?src=(\S+) /g)) {
+    if (!ports.has(Number(dport))) continue
+    const [at, leads] = [parseIp(dst), parseIp(to)]
+    if (!wanted.some(({ port, ip, pod }) => port === Number(dport) && leads !== pod && (ip === undefined ? isLocal(at) : ip === at))) continue
+    lines.push(`-D -f ipv${family} -p udp --orig-src ${parseIp(src)} --orig-dst ${at} --orig-port-src ${sport} --orig-port-dst ${dport}`)
+  }
+  return lines
+}

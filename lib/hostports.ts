@@ -1,0 +1,102 @@
+import { isSix } from './cidr.ts'
+import { chainName, conditionChain } from './conditions.ts'
+import { shown, ValueError } from './errors.ts'
+import { type Cidr, type Ip, split } from './ip.ts'
+import { localPair } from './masquerade.ts'
+import { recordPath } from './records.ts'
+import type { Result } from './result.ts'
+import type { Element, Owner, Resource } from './state.ts'
+import { brief } from './values.ts'
+
+/** One host port and where it leads. */
+export interface Mapping {
+  readonly protocol: 'tcp' | 'udp' | 'sctp'
+  readonly hostPort: number
+  readonly containerPort: number
+  /** An address of the node; `0.0.0.0` and `::` are all of its family; absent: all of both. */
+  readonly hostIP?: Ip | undefined
+  /** So many ports from there on, one to one (podman's `range`); 1 unless given. */
+  readonly range: number
+}
+
+/** How a network's mappings are treated. */
+export interface Treatment {
+  /** Whether clients are masqueraded: where the answer would not come back otherwise, always, or never. */
+  readonly snat: 'needed' | 'always' | 'never'
+  /** What a packet has to meet, as an nft match, by family. */
+  readonly conditions: { readonly 4?: string; readonly 6?: string }
+}
+
+/** The elements, claims and memories that an attachment's mappings come down to, for its first address of each family. What follows a claim belongs to it. */
+export function hostPorts(owner: Owner, mappings: readonly Mapping[], addresses: readonly Cidr[], { snat, conditions }: Treatment): { shared: Resource[]; own: Resource[] } {
+  const record = recordPath('portmap', owner)
+  const used = new Map<4 | 6, Cidr>()
+  const own = places(mappings).flatMap(({ family, protocol, hostPort, containerPort, ip }): Resource[] => {
+    const address = addresses.find((one) => isSix(one) === (family === 6))
+    if (!address) return []
+    used.set(family, address)
+    const pod = split(address).ip
+    return [
+      { kind: 'claim', ns: 'host', protocol, port: hostPort, ip: ip ?? `any${family}`, record },
+      ...elements(owner, { family, protocol, hostPort, containerPort, ip }, pod, snat, conditions[family] !== undefined),
+      ...(protocol === 'udp' ? [{ kind: 'flows', ns: 'host', family, port: hostPort, ...(ip === undefined ? {} : { ip }), pod } as const] : []),
+    ]
+  })
+  const chains = [...used.keys()].flatMap((family) => (conditions[family] === undefined ? [] : [conditionChain(owner.network, family, conditions[family])]))
+  return { shared: [...chains, ...(snat === 'never' ? [] : [...used.values()].map((address) => localPair(address, brief(owner.network))))], own }
+}
+
+/** The first IPv4 and the first IPv6 address of the attachment's link in the pod (upstream's rule: those of links that are known to be others do not count). */
+export function podAddresses({ ips = [], interfaces = [] }: Result, ifname: string): Cidr[] {
+  const mine = ips.filter(({ interface: index }) => {
+    const link = index === undefined ? undefined : interfaces[index]
+    return link === undefined || (link.sandbox && link.name === ifname)
+  })
+  return [false, true].flatMap((six) => mine.find(({ address }) => isSix(address) === six)?.address ?? [])
+}
+
+/** Refuses one port of the node that leads to two ports of the container; the same twice over is no harm. Throws ValueError. */
+export function refuseTwice(mappings: readonly Mapping[]): void {
+  const seen = new Map<string, number>()
+  for (const { family, protocol, hostPort, containerPort, ip = 'any' } of places(mappings)) {
+    const key = `${protocol} ${hostPort} ${family} ${ip}`
+    const other = seen.get(key)
+    if (other !== undefined && other !== containerPort) throw new ValueError(`Cannot read runtimeConfig.portMappings: host port ${hostPort}/${protocol} leads to container ports ${other} and ${containerPort}: want one of them`)
+    seen.set(key, containerPort)
+  }
+}
+
+/** `protocol` of a mapping, in any case; an empty one is TCP. */
+export function readProtocol(value: unknown): Mapping['protocol'] {
+  const word = typeof value === 'string' ? value.toLowerCase() || 'tcp' : ''
+  if (word !== 'tcp' && word !== 'udp' && word !== 'sctp') throw new ValueError(`${shown(value)}: want tcp, udp or sctp`)
+  return word
+}
+
+/** One port of the node: without `ip` on all of its addresses of the family. */
+interface Place extends Pick<Mapping, 'protocol' | 'hostPort' | 'containerPort'> {
+  readonly family: 4 | 6
+  readonly ip: Ip | undefined
+}
+
+// A mapping may come twice.
+function places(mappings: readonly Mapping[]): Place[] {
+  const all = mappings.flatMap(({ protocol, hostPort, containerPort, hostIP, range }) => {
+    const families = hostIP === undefined ? ([4, 6] as const) : [isSix(hostIP) ? (6 as const) : (4 as const)]
+    const ip = hostIP === '0.0.0.0' || hostIP === '::' ? undefined : hostIP
+    return Array.from({ length: range || 1 }, (_, i) => families.map((family) => ({ family, protocol, hostPort: hostPort + i, containerPort: containerPort + i, ip }))).flat()
+  })
+  return [...new Map(all.map((one) => [JSON.stringify(one), one])).values()]
+}
+
+function elements({ network, containerId }: Owner, { family, protocol, hostPort, containerPort, ip }: Place, pod: Ip, snat: Treatment['snat'], isConditional: boolean): Element[] {
+  const owner = `${brief(network).slice(0, 50)}/${brief(containerId).slice(0, 70)}`
+  const element = (set: string, key: string, value?: string): Element => ({ kind: 'element', ns: 'host', set, key, ...(value === undefined ? {} : { value }), owner })
+  const at = ip === undefined ? '' : 'at'
+  const key = `${ip === undefined ? '' : `${ip} . `}${protocol} . ${hostPort}`
+  return [
+    element(`ports${family}${at}${isConditional ? 'if' : ''}`, key, `${pod} . ${containerPort}`),
+    ...(isConditional ? [element(`conditional${family}${at}`, key, `jump ${chainName(network, family)}`)] : []),
+    ...(snat === 'never' ? [] : [element(`${snat === 'always' ? 'masqall' : 'snat'}${family}`, `${protocol} . ${pod} . ${containerPort}`)]),
+  ]
+}

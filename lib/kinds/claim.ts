@@ -1,0 +1,23 @@
+import { holds } from '../claims.ts'
+import { forgetOf, listOf } from '../flows.ts'
+import type { Claim, Flows, Handler } from '../state.ts'
+
+/** Host ports reserved for their owner, as files: a second owner is refused before anything else is made. */
+export const claim: Handler<Claim> = {
+  tool: 'file',
+  key: ({ protocol, port, ip }) => `claim ${protocol} ${port} ${ip}`,
+  put: ({ protocol, port, ip }) => [{ text: `reserve ${protocol} port ${port} of ${ip}` }],
+  drop: ({ protocol, port, ip }) => [{ text: `free ${protocol} port ${port} of ${ip}` }],
+  ask: () => '',
+  read: (_row, want) => (holds(want) ? want : undefined),
+}
+
+/** UDP connections to a host port; forgotten when the port is given and when it is taken away. */
+export const flows: Handler<Flows> = {
+  tool: 'conntrack',
+  key: ({ family, port, ip }) => `flows ${family} ${port} ${ip ?? 'any'}`,
+  put: ({ family, port }) => [{ text: listOf(family, port), asks: true }],
+  drop: (want) => [{ text: forgetOf(want) }],
+  ask: () => '',
+  read: (_row, want) => want,
+}

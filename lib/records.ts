@@ -1,0 +1,70 @@
+import { closeSync, fstatSync, openSync } from 'node:fs'
+import { remove, writeAtomic } from './files.ts'
+import { flock } from './libc.ts'
+import { log } from './log.ts'
+import type { Attachment } from './plugin.ts'
+import { listFiles, readText } from './reading.ts'
+import type { Owner, Resource } from './state.ts'
+import { brief, type NetnsPath, type NetworkName } from './values.ts'
+
+/** What a chained plugin made for an attachment. */
+export interface Note {
+  readonly owner: Owner
+  readonly netns?: NetnsPath
+  readonly own: readonly Resource[]
+}
+
+// As volatile as the kernel state that they tell of.
+const DIR = '/run/cni/plumb'
+
+/** Notes what a chained plugin makes for an attachment, before it is made: DEL then needs neither configuration nor result. */
+export function record(path: string, { network, containerId, ifname, netns }: Attachment, own: readonly Resource[]): void {
+  const note: Note = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns }), own }
+  writeAtomic(path, JSON.stringify(note), { durable: false })
+}
+
+/** What was noted, undefined when nothing was. */
+export function readRecord(path: string): Note | undefined {
+  const text = readText(path)
+  try {
+    return text === undefined ? undefined : (JSON.parse(text) as Note)
+  } catch {
+    log(`plumb: Cannot read ${path}, which somebody else wrote: what it told of is left as it is`)
+    return undefined
+  }
+}
+
+/** Undoes what was noted and forgets it, one process at a time: a second one, which waited, finds nothing and touches nothing that is somebody else's by then. False when nothing was noted. */
+export async function unrecord(path: string, undo: (own: readonly Resource[]) => Promise<void>): Promise<boolean> {
+  const fd = open(path)
+  if (fd === undefined) return false
+  try {
+    flock(fd)
+    if (fstatSync(fd).nlink === 0) return unrecord(path, undo)
+    await undo(readRecord(path)?.own ?? [])
+    remove(path)
+    return true
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** The records of a network's attachments. */
+export function recordsOf(type: string, network: NetworkName): string[] {
+  const dir = `${DIR}/${type}`
+  return listFiles(dir).flatMap((name) => (name.startsWith(`${brief(network)}:`) ? [`${dir}/${name}`] : []))
+}
+
+/** Where the record of an attachment lies. */
+export function recordPath(type: string, { network, containerId, ifname }: Owner): string {
+  return `${DIR}/${type}/${brief(network)}:${brief(containerId)}:${ifname}`
+}
+
+function open(path: string): number | undefined {
+  try {
+    return openSync(path, 'r')
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw cause
+  }
+}

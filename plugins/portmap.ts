@@ -1,0 +1,118 @@
+import * as v from 'valibot'
+import { isSix } from '../lib/cidr.ts'
+import { definePlugin } from '../lib/cni.ts'
+import { dropConditionChains, readConditions } from '../lib/conditions.ts'
+import { CniError, CODE, ValueError } from '../lib/errors.ts'
+import { has } from '../lib/exec.ts'
+import { removeForeignPorts } from '../lib/foreignports.ts'
+import { hostPorts, podAddresses, readProtocol, refuseTwice } from '../lib/hostports.ts'
+import { type Cidr, type Ip, parseIp, split } from '../lib/ip.ts'
+import { unmasquerade } from '../lib/masquerade.ts'
+import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
+import type { Result } from '../lib/result.ts'
+import { common, field } from '../lib/shape.ts'
+import type { Resource } from '../lib/state.ts'
+import { type IfName, parse } from '../lib/values.ts'
+import { decode } from '../lib/versions.ts'
+
+const port = field.int(1, 65535)
+const mapping = v.object({
+  hostPort: port,
+  containerPort: port,
+  protocol: v.optional(field.by(readProtocol), 'tcp'),
+  hostIP: v.exactOptional(field.by((text) => (text === '' ? undefined : parseIp(text)))),
+  range: v.optional(field.int(0, 65535), 1),
+})
+
+const keys = v.object({
+  ...common,
+  backend: v.exactOptional(field.word('', 'iptables', 'nftables')),
+  snat: v.optional(field.flag, true),
+  masqAll: v.optional(field.flag, false),
+  markMasqBit: v.exactOptional(field.int(0, 31)),
+  externalSetMarkChain: v.exactOptional(field.text),
+  conditionsV4: v.exactOptional(field.by(readConditions(4))),
+  conditionsV6: v.exactOptional(field.by(readConditions(6))),
+  runtimeConfig: v.optional(v.looseObject({ portMappings: v.optional(v.array(mapping), []) }), {}),
+})
+type Conf = v.InferOutput<typeof keys>
+
+const conf = field.whole(keys, ({ backend, markMasqBit, externalSetMarkChain, conditionsV4, conditionsV6, runtimeConfig }) => {
+  if (markMasqBit !== undefined && externalSetMarkChain) throw new ValueError('Cannot specify externalSetMarkChain and markMasqBit: want one of them, or neither')
+  if (backend === 'nftables' && externalSetMarkChain) throw new ValueError('Cannot use externalSetMarkChain with backend "nftables": it names a chain of iptables; want one of them, or neither')
+  if (backend === 'iptables' && (conditionsV4 || conditionsV6)) throw new ValueError(`Cannot use ${conditionsV4 ? 'conditionsV4' : 'conditionsV6'} in nft's syntax with backend "iptables": want backend "nftables", or none`)
+  for (const { hostPort, containerPort, range } of runtimeConfig.portMappings)
+    if (Math.max(hostPort, containerPort) + range - 1 > 65535) throw new ValueError(`Cannot read runtimeConfig.portMappings: ${range} ports from ${Math.max(hostPort, containerPort)} on end above 65535`)
+  refuseTwice(runtimeConfig.portMappings)
+})
+
+/** The plugin `portmap` (upstream plugins/meta/portmap). */
+export default definePlugin<Conf>({
+  role: 'chained',
+  type: 'portmap',
+  about: 'CNI plugin portmap: ports of the node lead to ports of the container',
+  conf,
+  wire,
+  notes,
+  async unwireForeign({ cniVersion = '0.1.0', prevResult, runtimeConfig }, at, run) {
+    const { portMappings = [] } = runtimeConfig ?? {}
+    await removeForeignPorts(at, { addresses: addressesOf(prevResult, cniVersion, at), isMapped: portMappings.length > 0 }, run)
+  },
+  async unshare({ name }, run) {
+    await dropConditionChains(name, run)
+    await unmasquerade(name, run)
+  },
+  async status() {
+    if (!has('nft')) throw new CniError(CODE.notReady, 'Cannot map ports: nft is not installed', 'install the package nftables')
+  },
+})
+
+/** What the mappings of one attachment need. Pure. */
+function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
+  const { portMappings } = conf.runtimeConfig
+  const addresses = podAddresses(given, at.ifname)
+  const { shared, own } = hostPorts(at, portMappings, addresses, {
+    // As upstream: without snat there is nothing for masqAll to widen.
+    snat: !conf.snat ? 'never' : conf.masqAll ? 'always' : 'needed',
+    conditions: { ...(conf.conditionsV4 ? { 4: conf.conditionsV4 } : {}), ...(conf.conditionsV6 ? { 6: conf.conditionsV6 } : {}) },
+  })
+  return { shared: own.length === 0 ? [] : [...shared, ...links(conf, given, addresses, node)], own, result: given }
+}
+
+/** What the node's links to the pod need. */
+function links({ snat }: Conf, { interfaces = [] }: Result, addresses: readonly Cidr[], node: NodeFacts): Resource[] {
+  const [bridge, port, inPod] = interfaces
+  // As every bridge plugin answers: the bridge, its port, the pod's link.
+  const isBridged = bridge !== undefined && !bridge.sandbox && port !== undefined && !port.sandbox && Boolean(inPod?.sandbox)
+  const four = addresses.find((address) => !isSix(address))
+  const named = interfaces.filter((one) => !one.sandbox && !(isBridged && one === port)).map(({ name }) => linkName(name))
+  const leading = four === undefined ? [] : named.length > 0 ? named : [node.deviceTo?.(split(four).ip) ?? []].flat()
+  return [
+    // The node's own processes reach the port on 127.0.0.1 only through links that may carry that address.
+    ...(snat ? leading.map((name): Resource => ({ kind: 'sysctl', ns: 'host', name: `ipv4/conf/${name}/route_localnet`, value: '1', optional: true })) : []),
+    // Where bridged frames meet the rules, a pod that calls itself comes back through its own port.
+    ...(isBridged && node.bridgeNf ? [{ kind: 'link', ns: 'host', name: linkName(port.name), type: 'port', port: { master: linkName(bridge.name), hairpin: true }, up: true } as const] : []),
+  ]
+}
+
+function linkName(name: string): IfName {
+  try {
+    return parse.ifname(name)
+  } catch (cause) {
+    throw new ValueError(`Cannot read the interface of prevResult ${(cause as Error).message}`, { cause })
+  }
+}
+
+function addressesOf(prevResult: unknown, cniVersion: string, { ifname }: Attachment): Ip[] {
+  try {
+    return podAddresses(decode(prevResult, cniVersion), ifname).map((address) => split(address).ip)
+  } catch {
+    // DEL does without it.
+    return []
+  }
+}
+
+function notes({ backend, markMasqBit, externalSetMarkChain }: Conf): string[] {
+  const unused = [...(backend === 'iptables' ? ['"backend": "iptables"'] : []), ...(markMasqBit === undefined ? [] : ['"markMasqBit"']), ...(externalSetMarkChain ? ['"externalSetMarkChain"'] : [])]
+  return unused.map((key) => `${key} is not used: portmap works with nftables and its own rules, and the packets come out the same`)
+}

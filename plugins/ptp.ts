@@ -1,0 +1,95 @@
+import * as v from 'valibot'
+import { aliasPrefix } from '../lib/alias.ts'
+import { contains, hostCidr, isSix } from '../lib/cidr.ts'
+import { definePlugin } from '../lib/cni.ts'
+import { chooseDns, dnsShape } from '../lib/dns.ts'
+import { CniError, CODE } from '../lib/errors.ts'
+import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
+import { split } from '../lib/ip.ts'
+import { masquerade, unmasquerade } from '../lib/masquerade.ts'
+import { aliased } from '../lib/observe.ts'
+import { hostVeth } from '../lib/owner.ts'
+import type { Attachment, Run, Wiring } from '../lib/plugin.ts'
+import { gatewayOf, podSide } from '../lib/pod.ts'
+import type { IpConfig, Result } from '../lib/result.ts'
+import { common, field } from '../lib/shape.ts'
+import type { Resource } from '../lib/state.ts'
+import { readSysctl } from '../lib/sysctls.ts'
+import type { IfName } from '../lib/values.ts'
+import { vethPair } from '../lib/veth.ts'
+
+const conf = v.object({
+  ...common,
+  ipMasq: v.optional(field.flag, false),
+  // Served by nft whichever is named: the packets come out the same.
+  ipMasqBackend: v.exactOptional(field.word('', 'iptables', 'nftables')),
+  // 0: the kernel's default.
+  mtu: v.optional(field.int(0, 65535), 0),
+  ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
+  dns: dnsShape,
+  runtimeConfig: v.optional(v.looseObject({}), {}),
+})
+type Conf = v.InferOutput<typeof conf>
+
+/** The plugin `ptp` (upstream plugins/main/ptp). */
+export default definePlugin<Conf>({
+  role: 'interface',
+  about: 'CNI plugin ptp: a veth pair from the container to the node, which routes for it',
+  conf,
+  // The pool's, which reads them from the same variable.
+  args: ['IP', 'GATEWAY'],
+  wire,
+  unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
+  async unwireForeign({ ipMasq }, at, run) {
+    await removeForeignVeth(at, ({ master }) => master === undefined, run)
+    if (ipMasq !== false) await removeForeignMasquerade(at, run)
+  },
+  status,
+  unshare: ({ name }, run) => unmasquerade(name, run),
+})
+
+/** What one pod needs: on the node the gateways' addresses and a route to each of the pod's, in the pod routes by the gateways alone. Pure. */
+function wire(conf: Conf, at: Attachment, given: Result): Wiring {
+  const { host, pod, shown } = vethPair(at, conf.mtu, given)
+  if (conf.ipam.type && !given.ips?.length) throw new CniError(CODE.config, 'IPAM plugin returned missing IP config', `${conf.ipam.type} gave no address; leave "ipam" out for a link without addresses`)
+  const ips = (given.ips ?? []).map((ip): IpConfig => ({ ...ip, interface: 1, gateway: reachable(ip) }))
+  const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns: 'host', name, value, optional: true })
+  const forwarding = [set('ipv4/ip_forward', '1'), set('ipv6/conf/all/forwarding', '1')].filter((_, i) => ips.some(({ address }) => isSix(address) === (i === 1)))
+  return {
+    shared: [
+      ...forwarding,
+      ...(conf.ipMasq
+        ? masquerade(
+            at.network,
+            ips.map(({ address }) => address),
+          )
+        : []),
+    ],
+    // Until its link-local address is past duplicate address detection a router asks for no neighbours (ndisc_solicit): a pod would be out of reach for two seconds.
+    own: [host, set(`ipv6/conf/${host.name}/accept_ra`, '0'), set(`ipv6/conf/${host.name}/accept_dad`, '0'), ...hostSide(host.name, ips), ...(ips.length > 0 ? podSide(pod, { ...given, ips }, false, true) : [pod])],
+    result: { interfaces: shown, ips, ...(given.routes ? { routes: given.routes } : {}), ...chooseDns(conf.dns, given.dns) },
+  }
+}
+
+// The gateway of every pod stands on every pod's link, as an address without a subnet: no link has another's packets to answer for.
+function hostSide(dev: IfName, ips: readonly IpConfig[]): Resource[] {
+  const gateways = new Set(ips.map((ip) => hostCidr(gatewayOf(ip))))
+  const addresses = new Set(ips.map(({ address }) => hostCidr(split(address).ip)))
+  return [...[...gateways].map((cidr): Resource => ({ kind: 'addr', ns: 'host', dev, cidr })), ...[...addresses].map((dst): Resource => ({ kind: 'route', ns: 'host', dev, dst, via: [], ...(isSix(dst) ? {} : { scope: HOST }), exclusive: true }))]
+}
+
+// rt_scopes of iproute2; IPv6 has none.
+const HOST = 254
+
+// The node answers as the gateway: it has to be somebody else than the pod.
+function reachable(ip: IpConfig): NonNullable<IpConfig['gateway']> {
+  const [own, gateway] = [split(ip.address).ip, gatewayOf(ip)]
+  if (gateway !== own && isSix(gateway) === isSix(own) && (ip.gateway !== undefined || contains(ip.address, gateway))) return gateway
+  throw new CniError(CODE.config, `Cannot route ${ip.address} through the gateway ${ip.gateway ?? 'that its subnet would have'}`, `want a gateway of the same family that is not ${own}; the pool has to name one`)
+}
+
+/** Ready until the node is seen not to forward what pods of the network send. */
+async function status({ name, ipam }: Conf, run: Run): Promise<void> {
+  if (!ipam.type || readSysctl('ipv4/ip_forward') !== '0' || (await aliased(aliasPrefix(name), run)).length === 0) return
+  throw new CniError(CODE.limited, `Pods of network ${name} reach only the node: it does not forward`, 'sysctl net/ipv4/ip_forward is 0; the next ADD sets it to 1')
+}
