@@ -25,8 +25,9 @@ export function judge(want: string, figures: readonly { readonly name: string; r
   return { met: missed.length === 0, text: missed.length === 0 ? `${want}: met` : `${want}: missed (${missed.join(', ')})` }
 }
 
-/** A figure with three digits. */
+/** A figure with three digits; a whole number as it is. */
 export function short(figure: number): string {
+  if (Number.isInteger(figure)) return String(figure)
   return figure >= 100 ? figure.toFixed(0) : figure >= 10 ? figure.toFixed(1) : figure.toFixed(2)
 }
 

@@ -34,7 +34,7 @@ export async function storm(bench: Bench): Promise<Table> {
     head: ['plugins', 'failures', 'seconds', 'ADDs/s', 'plumb is faster by', 'bar'],
     rows: sides.map((side) => [
       side.name,
-      failed(side).length === 0 ? '0' : `${failed(side).length} (${failed(side)[0]?.slice(0, 60)})`,
+      failed(side).length === 0 ? '0' : `${failed(side).length} (${failed(side)[0]?.replace(/\s+/g, ' ').slice(0, 60)})`,
       short(PODS / rate(side)),
       short(rate(side)),
       side.ours ? '' : short(rate(bench.ours) / rate(side)),
@@ -74,6 +74,6 @@ async function spawn(side: Side, pod: Place, conf: object, id: string): Promise<
   const { argv, env, stdin } = started({ side, type: 'bridge', pod, conf }, 'ADD', id)
   const child = Bun.spawn(argv, { env, stdin, stdout: 'pipe', stderr: 'pipe', cwd: '/' })
   const [stdout, stderr, status] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
-  if (status !== 0) return { error: stdout + stderr }
+  if (status !== 0) return { error: stdout.startsWith('{') ? JSON.parse(stdout).msg : stdout + stderr }
   return { address: JSON.parse(stdout).ips[0].address }
 }
