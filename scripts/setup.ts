@@ -3,6 +3,7 @@ import { install, type Need } from './packages.ts'
 const node: readonly Need[] = [
   { name: 'iproute2', shows: 'ip', why: 'plumb makes links, addresses and routes with it' },
   { name: 'nftables', shows: 'nft', why: 'plumb keeps its firewall elements with it' },
+  { name: 'conntrack', shows: 'conntrack', why: 'plumb makes the kernel forget UDP connections with it when a host port changes hands' },
 ]
 const ping: Need = { name: 'iputils-ping', shows: 'ping', why: 'the demo and the tests send real packets' }
 const peers: readonly Need[] = [
@@ -14,7 +15,7 @@ const SETS: Readonly<Record<string, readonly Need[]>> = {
   node,
   demo: [...node, ping],
   bench: [...node, ...peers],
-  test: [...node, ping, ...peers],
+  test: [...node, ping, ...peers, { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' }],
 }
 
 const [wanted = 'test'] = process.argv.slice(2)
