@@ -14,7 +14,7 @@ export const link: Handler<Link> = {
     if (want.type === 'veth') return veth(want)
     return want.shared ? bridge(want) : [{ text: `link set dev ${want.name}${flags(want)}` }]
   },
-  drop: ({ name, type }) => (type === 'port' ? [] : type === 'loopback' ? [{ text: `link set dev ${name} down` }] : [{ text: `link delete dev ${name}`, unless: /Cannot find device/ }]),
+  drop: ({ name, type }) => (type === 'port' ? [] : type === 'loopback' ? [{ text: `link set dev ${name} down` }] : [{ text: `link delete dev ${name}`, unless: /Cannot find device|No such device/ }]),
   ask: ({ name }) => `addr show dev ${name}`,
   read(row, want) {
     const seen = row as LinkRow
