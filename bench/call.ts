@@ -1,3 +1,5 @@
+import { mkdirSync, renameSync, rmSync, symlinkSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { inside } from '../lib/netns.ts'
 import type { NetnsPath } from '../lib/values.ts'
 import type { Sample } from './paired.ts'
@@ -13,6 +15,10 @@ export interface Call {
   readonly node: Place
   readonly pod: Place
   readonly conf: object
+  /** A plugin after it, which gets its result. */
+  readonly chained?: { readonly type: string; readonly conf: object }
+  /** What stands for `/run/cni/plumb` on this node, where several stand beside each other; the same for all unless given. */
+  readonly run?: string
 }
 
 /** Everything that a plugin is started with: argv, environment, standard input. */
@@ -21,22 +27,55 @@ export function started({ side, type, pod, conf }: Omit<Call, 'node'>, command: 
   return { argv: [`${side.dir}/${type}`], env, stdin: Buffer.from(JSON.stringify(conf)) }
 }
 
-/** Calls and waits. Throws Error with what the plugin said when it failed: a call that fails is never measured. */
+/** Calls and waits: the plugin, and the one chained to it, as a runtime calls a list; the time of both. Throws Error with what the plugin said when it failed: a call that fails is never measured. */
 export function call(one: Call, command: string, containerId: string): Sample {
-  const { argv, env, stdin } = started(one, command, containerId)
-  return inside(one.node, () => timed(argv, env, stdin))
+  if (one.run) lead(one.run)
+  const step = (part: Pick<Call, 'type' | 'conf'>): Timed => {
+    const { argv, env, stdin } = started({ ...one, ...part }, command, containerId)
+    return inside(one.node, () => timed(argv, env, stdin))
+  }
+  if (!one.chained) return step(one)
+  const key = JSON.stringify([one.node, containerId])
+  const chained = (result: string | undefined) => ({ type: one.chained?.type as string, conf: { ...one.chained?.conf, ...(result ? { prevResult: JSON.parse(result) } : {}) } })
+  if (command !== 'ADD') {
+    const last = step(chained(results.get(key)))
+    results.delete(key)
+    return sum(last, step(one))
+  }
+  const first = step(one)
+  results.set(key, first.stdout)
+  return sum(first, step(chained(first.stdout)))
 }
+const results = new Map<string, string>()
+
+function sum(one: Sample, other: Sample): Sample {
+  return { ms: one.ms + other.ms, cpuMs: one.cpuMs + other.cpuMs }
+}
+
+function lead(run: string): void {
+  mkdirSync(run, { recursive: true })
+  mkdirSync(dirname(RUN), { recursive: true })
+  rmSync(`${RUN}.new`, { force: true })
+  symlinkSync(run, `${RUN}.new`)
+  renameSync(`${RUN}.new`, RUN)
+}
+const RUN = '/run/cni/plumb'
 
 /** ADD, then DEL of the same attachment. */
 export function addAndDel(one: Call, containerId: string): readonly [Sample, Sample] {
   return [call(one, 'ADD', containerId), call(one, 'DEL', containerId)]
 }
 
+/** What a program took, and what it said. */
+interface Timed extends Sample {
+  readonly stdout: string
+}
+
 /** Starts a program and waits: time as the caller sees it, CPU as the kernel counted it. Throws Error when its status is not 0. */
-export function timed(argv: readonly string[], env: Readonly<Record<string, string>>, stdin: Buffer): Sample {
+export function timed(argv: readonly string[], env: Readonly<Record<string, string>>, stdin: Buffer): Timed {
   const begin = performance.now()
   const child = Bun.spawnSync([...argv], { env: { ...env }, stdin, stdout: 'pipe', stderr: 'pipe', cwd: '/' })
   const ms = performance.now() - begin
   if (!child.success) throw new Error(`${argv.join(' ')} ${env['CNI_COMMAND']} failed: ${child.stdout}${child.stderr}`)
-  return { ms, cpuMs: Number(child.resourceUsage.cpuTime.total) / 1000 }
+  return { ms, cpuMs: Number(child.resourceUsage.cpuTime.total) / 1000, stdout: child.stdout.toString() }
 }

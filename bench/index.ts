@@ -5,7 +5,7 @@ import { parseArgs } from 'node:util'
 import type { Bench, Part } from './part.ts'
 import { attach } from './parts/attach.ts'
 import { cost } from './parts/cost.ts'
-import { crowd } from './parts/crowd.ts'
+import { crowd, ports } from './parts/crowd.ts'
 import { pool } from './parts/pool.ts'
 import { start } from './parts/start.ts'
 import { storm } from './parts/storm.ts'
@@ -13,7 +13,7 @@ import { type Bar, circumstances, markdown, write } from './report.ts'
 import { sides } from './sides.ts'
 
 // In this order: what leaves the kernel work to do afterwards comes last.
-const PARTS: Readonly<Record<string, Part>> = { start, attach, cost, pool, storm, crowd }
+const PARTS: Readonly<Record<string, Part>> = { start, attach, cost, pool, storm, crowd, ports }
 const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write]]\n`
 const SCRATCH = 'PLUMB_BENCH_SCRATCH'
 // Networks, mounts and processes of its own: nothing of the machine's is touched, and whatever is left goes with it.

@@ -1,7 +1,11 @@
 import { closeSync, mkdirSync, openSync, writeSync } from 'node:fs'
+import { take } from '../lib/claims.ts'
+import { hostPorts } from '../lib/hostports.ts'
 import { parseCidr } from '../lib/ip.ts'
+import { addition } from '../lib/kinds/element.ts'
 import { link } from '../lib/kinds/link.ts'
 import { inside } from '../lib/netns.ts'
+import { record, recordPath } from '../lib/records.ts'
 import { read } from '../lib/shape.ts'
 import type { Resource } from '../lib/state.ts'
 import { writeSysctl } from '../lib/sysctls.ts'
@@ -56,27 +60,58 @@ export async function linkOthers(node: Place, pods: Place, count: number, ours: 
 function wants(n: number, master: string, pods: Place): Resource[] {
   const { id, ip } = other(n)
   if (bridge.role !== 'interface') throw new Error('Cannot ask the bridge plugin what it wants: it is of another role')
-  const at = { network: parse.network(NETWORK), containerId: parse.containerId(id), ifname: parse.ifname(`eth${n}`), netns: pods, args: new Map<string, string>(), path: [] }
+  const at = { ...attachment(id, `eth${n}`), netns: pods }
   const conf = read(bridge.conf, { ...bridgeConf('/nowhere', true), bridge: master }).value
   const { own } = bridge.wire(conf, at, { ips: [{ address: parseCidr(`${ip}/16`) }] }, { bridgeNf: false })
   return own.filter(({ ns }) => ns === 'host')
 }
 
-/** Gives `count` attachments the masquerade rules that the reference plugin makes for one: those of a real attachment of it, which is there now, written again under the name of each. The backend is its default, iptables. */
-export function masqueradeOthers(node: Place, count: number): void {
+/** Gives `count` attachments the iptables rules that the reference plugins make for one: those of a real attachment of them, which is there now, written again under the name of each; its host port becomes one from `FIRST_PORT` on. */
+export function rulesOfOthers(node: Place, count: number): void {
   inside(node, () => {
     const saved = run(['iptables-save', '-t', 'nat']).split('\n')
-    const rules = saved.filter((line) => /^(:|-A )CNI-|-j CNI-/.test(line))
-    const [, chain = ''] = /(CNI-[0-9a-f]{24})/.exec(rules.join('\n')) ?? []
-    const [, id = ''] = /id: \\"([^"\\]*)\\"/.exec(rules.join('\n')) ?? []
-    const [, ip = ''] = /-s (\S+)\/32 /.exec(rules.join('\n')) ?? []
-    if (!chain || !id || !ip) throw new Error(`Cannot read the reference plugin's rules:\n${saved.join('\n')}`)
+    const rules = saved.filter((line) => /CNI-(DN-[0-9a-f]{21}|[0-9a-f]{24})/.test(line))
+    const all = rules.join('\n')
+    const chains = [...new Set(all.match(/CNI-(?:DN-[0-9a-f]{21}|[0-9a-f]{24})/g))]
+    const [, id = ''] = /id: \\"([^"\\]*)\\"/.exec(all) ?? []
+    const [, ip = ''] = /-s (\S+)\/32 /.exec(all) ?? []
+    if (chains.length === 0 || !id || !ip) throw new Error(`Cannot read the reference plugin's rules:\n${saved.join('\n')}`)
     const copy = (line: string, n: number) =>
-      line
-        .replaceAll(chain, `CNI-${n.toString(16).padStart(24, '0')}`)
+      chains
+        .reduce(
+          (text, chain) =>
+            text.replaceAll(
+              chain,
+              chain.replace(/[0-9a-f]{21,24}$/, (hash) => n.toString(16).padStart(hash.length, '0')),
+            ),
+          line,
+        )
         .replaceAll(`\\"${id}\\"`, `\\"${other(n).id}\\"`)
-        .replaceAll(`${ip}/32`, `${other(n).ip}/32`)
+        .replaceAll(ip, other(n).ip)
+        .replaceAll(String(FIRST_PORT - 1), String(FIRST_PORT + n))
     const body = Array.from({ length: count }, (_, n) => rules.map((line) => copy(line, n)))
     run(['iptables-restore', '--noflush'], ['*nat', ...body.flatMap((lines) => lines.filter((line) => line.startsWith(':'))), ...body.flatMap((lines) => lines.filter((line) => line.startsWith('-A'))), 'COMMIT', ''].join('\n'))
   })
+}
+
+/** The host port of the first of the others; the one before it is the measured attachment's. */
+export const FIRST_PORT = 20001
+
+/** Gives `count` attachments a host port each, as plumb keeps it: record, claim, elements. */
+export function mapOthers(node: Place, count: number): void {
+  const all = Array.from({ length: count }, (_, n) => mapping(n))
+  for (const { at, own } of all) record(recordPath('portmap', at), at, own)
+  take(all.flatMap(({ own }) => own.filter((one) => one.kind === 'claim')))
+  const lines = all.flatMap(({ own }) => own.filter((one) => one.kind === 'element').map(addition))
+  inside(node, () => run(['nft', '-f', '-'], `${lines.join('\n')}\n`))
+}
+
+function mapping(n: number) {
+  const { id, ip } = other(n)
+  const at = { ...attachment(id, 'eth0'), netns: parse.netns('/proc/self/ns/net') }
+  return { at, own: hostPorts(at, [{ protocol: 'tcp', hostPort: FIRST_PORT + n, containerPort: 80, range: 1 }], [parseCidr(`${ip}/16`)], { snat: 'needed', conditions: {} }).own }
+}
+
+function attachment(id: string, ifname: string) {
+  return { network: parse.network(NETWORK), containerId: parse.containerId(id), ifname: parse.ifname(ifname), args: new Map<string, string>(), path: [] }
 }

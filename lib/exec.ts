@@ -1,7 +1,8 @@
 import { closeSync, existsSync, fstatSync, readSync, writeSync } from 'node:fs'
 import { CniError, CODE, ExecError } from './errors.ts'
-import { type Child, spawn, wait, waitRunning } from './libc.ts'
-import { inside } from './netns.ts'
+import { type Child, linkState, spawn, wait } from './libc.ts'
+import { ruleCounts } from './netfilter.ts'
+import { inside, isLink } from './netns.ts'
 import type { Output, Run } from './plugin.ts'
 import type { Netns } from './state.ts'
 
@@ -32,7 +33,9 @@ export const run: Run = Object.assign(
       const key = `${ns} ${argv.join(' ')}`
       working.set(`${key} ${stdin}`, fed(taken(ready, key) ?? begin(argv, ns), stdin))
     },
-    running: waitRunning,
+    running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
+    link: isLink,
+    rules: () => ruleCounts('inet', 'plumb'),
   },
 )
 

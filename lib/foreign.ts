@@ -1,13 +1,14 @@
 import { has } from './exec.ts'
 import { rows } from './iproute.ts'
 import type { LinkRow } from './kinds/link.ts'
+import { isThere } from './netfilter.ts'
 import type { Attachment, Run } from './plugin.ts'
 import { readText } from './reading.ts'
 import type { Owner } from './state.ts'
 
 /** Removes the veth pair that a reference plugin made for this attachment: the pod's link of its name, when that is a veth whose other end on the host `isTheirs` accepts. Nobody else's link is touched. */
 export async function removeForeignVeth({ netns, ifname }: Attachment, isTheirs: (host: LinkRow) => boolean, run: Run): Promise<void> {
-  if (netns === undefined) return
+  if (netns === undefined || run.link?.(ifname, netns) === false) return
   const inPod = await run(['ip', '-d', '-j', 'addr', 'show', 'dev', ifname], '', netns)
   const link = rows(inPod.stdout)[0]?.[0] as LinkRow | undefined
   if (link?.linkinfo?.info_kind !== 'veth' || link.link_index === undefined) return
@@ -20,14 +21,14 @@ export async function removeForeignVeth({ netns, ifname }: Attachment, isTheirs:
 
 /** Removes the masquerade rules that a reference plugin made for this attachment, of its iptables and its nftables backend (pkg/ip ipmasq: chain `CNI-` and 24 hex digits of sha512 of network and container; rules whose comment begins with two hashes). */
 export async function removeForeignMasquerade(owner: Owner, run: Run): Promise<void> {
-  const tables = (await run(['nft', 'list', 'tables'], '')).stdout
-  if (tables.includes('table inet cni_plugins_masquerade')) await removeNft(owner, run)
+  if (isThere('inet', 'cni_plugins_masquerade')) await removeNft(owner, run)
+  const chain = `CNI-${sha512(owner.network + owner.containerId).slice(0, 24)}`
   for (const [six, family] of [
     ['', 'ip'],
     ['6', 'ip6'],
   ] as const) {
-    if (tables.includes(`table ${family} nat\n`)) await removeIptables(`ip${six}tables`, owner, run)
-    if (/^nat$/m.test(readText(`/proc/net/ip${six}_tables_names`) ?? '')) await removeIptables(`ip${six}tables-legacy`, owner, run)
+    if (isThere(family, 'nat', chain)) await removeIptables(`ip${six}tables`, chain, run)
+    if (/^nat$/m.test(readText(`/proc/net/ip${six}_tables_names`) ?? '')) await removeIptables(`ip${six}tables-legacy`, chain, run)
   }
 }
 
@@ -38,9 +39,8 @@ async function removeNft({ network, containerId, ifname }: Owner, run: Run): Pro
   if (handles.length > 0) await run(['nft', '-f', '-'], handles.map((handle) => `delete rule inet cni_plugins_masquerade masq_checks handle ${handle}\n`).join(''))
 }
 
-async function removeIptables(tool: string, { network, containerId }: Owner, run: Run): Promise<void> {
+async function removeIptables(tool: string, chain: string, run: Run): Promise<void> {
   if (!has(tool)) return
-  const chain = `CNI-${sha512(network + containerId).slice(0, 24)}`
   const { stdout } = await run([`${tool}-save`, '-t', 'nat'], '')
   const jumps = stdout.split('\n').filter((rule) => rule.startsWith('-A ') && rule.includes(` -j ${chain}`))
   if (!stdout.includes(`:${chain} `)) return

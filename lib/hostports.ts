@@ -1,4 +1,4 @@
-import { isSix } from './cidr.ts'
+import { hostCidr, isSix } from './cidr.ts'
 import { chainName, conditionChain } from './conditions.ts'
 import { shown, ValueError } from './errors.ts'
 import { type Cidr, type Ip, split } from './ip.ts'
@@ -39,11 +39,13 @@ export function hostPorts(owner: Owner, mappings: readonly Mapping[], addresses:
     return [
       { kind: 'claim', ns: 'host', protocol, port: hostPort, ip: ip ?? `any${family}`, record },
       ...elements(owner, { family, protocol, hostPort, containerPort, ip }, pod, snat, conditions[family] !== undefined),
+      ...(snat !== 'never' && isAlone(address) ? [selfPair(owner, pod)] : []),
       ...(protocol === 'udp' ? [{ kind: 'flows', ns: 'host', family, port: hostPort, ...(ip === undefined ? {} : { ip }), pod } as const] : []),
     ]
   })
   const chains = [...used.keys()].flatMap((family) => (conditions[family] === undefined ? [] : [conditionChain(owner.network, family, conditions[family])]))
-  return { shared: [...chains, ...(snat === 'never' ? [] : [...used.values()].map((address) => localPair(address, brief(owner.network))))], own }
+  const subnets = snat === 'never' ? [] : [...used.values()].filter((address) => !isAlone(address))
+  return { shared: [...chains, ...subnets.map((address) => localPair(address, brief(owner.network)))], own }
 }
 
 /** The first IPv4 and the first IPv6 address of the attachment's link in the pod (upstream's rule: those of links that are known to be others do not count). */
@@ -89,14 +91,27 @@ function places(mappings: readonly Mapping[]): Place[] {
   return [...new Map(all.map((one) => [JSON.stringify(one), one])).values()]
 }
 
-function elements({ network, containerId }: Owner, { family, protocol, hostPort, containerPort, ip }: Place, pod: Ip, snat: Treatment['snat'], isConditional: boolean): Element[] {
-  const owner = `${brief(network).slice(0, 50)}/${brief(containerId).slice(0, 70)}`
+// An address that is a subnet of its own: what says so goes with the pod.
+function isAlone(address: Cidr): boolean {
+  return address === hostCidr(split(address).ip)
+}
+
+function comment({ network, containerId }: Owner): string {
+  return `${brief(network).slice(0, 50)}/${brief(containerId).slice(0, 70)}`
+}
+
+function selfPair(owner: Owner, pod: Ip): Element {
+  return { kind: 'element', ns: 'host', set: `self${isSix(pod) ? 6 : 4}`, key: `${pod} . ${pod}`, owner: comment(owner) }
+}
+
+function elements(of: Owner, { family, protocol, hostPort, containerPort, ip }: Place, pod: Ip, snat: Treatment['snat'], isConditional: boolean): Element[] {
+  const owner = comment(of)
   const element = (set: string, key: string, value?: string): Element => ({ kind: 'element', ns: 'host', set, key, ...(value === undefined ? {} : { value }), owner })
   const at = ip === undefined ? '' : 'at'
   const key = `${ip === undefined ? '' : `${ip} . `}${protocol} . ${hostPort}`
   return [
     element(`ports${family}${at}${isConditional ? 'if' : ''}`, key, `${pod} . ${containerPort}`),
-    ...(isConditional ? [element(`conditional${family}${at}`, key, `jump ${chainName(network, family)}`)] : []),
+    ...(isConditional ? [element(`conditional${family}${at}`, key, `jump ${chainName(of.network, family)}`)] : []),
     ...(snat === 'never' ? [] : [element(`${snat === 'always' ? 'masqall' : 'snat'}${family}`, `${protocol} . ${pod} . ${containerPort}`)]),
   ]
 }

@@ -2,7 +2,7 @@ import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
 
 const CLONE_NEWNET = 0x40000000
 const [LOCK_SH, LOCK_EX, LOCK_NB] = [1, 2, 4]
-const [EINTR, EWOULDBLOCK] = [4, 11]
+const [EINTR, EWOULDBLOCK, ENODEV] = [4, 11, 19]
 const O_CLOEXEC = 0x80000
 const MFD_CLOEXEC = 1
 const POLLIN = 1
@@ -10,8 +10,12 @@ const POLLIN = 1
 const STEP_US = 50
 const LONGEST_STEP_US = 50_000
 const [AF_UNIX, SOCK_DGRAM, SIOCGIFFLAGS, IFF_RUNNING] = [1, 2, 0x8913n, 0x40]
+// struct ifreq: 16 bytes of name, then what is asked for.
+const [IFREQ_BYTES, IFREQ_FLAGS] = [40, 16]
 const SYS_PIDFD_OPEN = 434n
 const [AF_NETLINK, SOCK_RAW, SOCK_CLOEXEC, MSG_DONTWAIT] = [16, 3, 0x80000, 0x40]
+// struct nlmsghdr, and the most that the kernel puts into one answer of a dump.
+const [NLMSG_HEADER, NETLINK_BYTES] = [16, 32768]
 
 /** Moves this thread, and what it starts, into the network namespace behind an open file (setns(2)). Throws Error with the errno. */
 export function setns(fd: number): void {
@@ -89,34 +93,37 @@ export function wait(pid: number, limitMs: number): number | undefined {
   return word & 0x7f ? 128 + (word & 0x7f) : (word >> 8) & 0xff
 }
 
-/** Waits until the kernel calls a link of this thread's namespace running: up, and its carrier noticed (IFF_RUNNING, netdevice(7)). False when `limitMs` went by first. */
-export function waitRunning(name: string, limitMs: number): boolean {
+/** What the kernel says of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)), at once or as soon as it is running within `waitMs`: `running` is up, its carrier noticed; `there` also when it would not say. */
+export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'running' {
   const c = libc()
   const fd = c.socket(AF_UNIX, SOCK_DGRAM | O_CLOEXEC, 0)
-  // struct ifreq: 16 bytes of name, then what is asked for.
-  const request = new Uint8Array(40)
+  const request = new Uint8Array(IFREQ_BYTES)
   request.set(bytes(name))
   try {
     // Each wait twice the last: hundreds of ADDs that look every 50 µs would keep the kernel from the very work they wait for.
-    for (let [until, step] = [performance.now() + limitMs, STEP_US]; ; c.usleep(step), step = Math.min(step * 2, LONGEST_STEP_US)) {
-      if (c.ioctl(fd, SIOCGIFFLAGS, ptr(request)) === 0 && (request[16] as number) & IFF_RUNNING) return true
-      if (performance.now() > until) return false
+    for (let [until, step] = [performance.now() + waitMs, STEP_US]; ; c.usleep(step), step = Math.min(step * 2, LONGEST_STEP_US)) {
+      const state = c.ioctl(fd, SIOCGIFFLAGS, ptr(request)) !== 0 ? (errno() === ENODEV ? 'absent' : 'there') : (request[IFREQ_FLAGS] as number) & IFF_RUNNING ? 'running' : 'there'
+      if (state === 'running' || performance.now() >= until) return state
     }
   } finally {
     c.close(fd)
   }
 }
 
-/** Asks the kernel one question (netlink(7)) and gives the first bytes of its answer, which it has ready when the question is sent; no bytes but a header of zeros when there is none. Throws Error with the errno. */
-export function netlink(protocol: number, request: Uint8Array): DataView {
+/** Asks the kernel one question (netlink(7)) and gives the messages of its answer one by one; it has them ready when they are asked for, and none is waited for. Throws Error with the errno. */
+export function* netlink(protocol: number, request: Uint8Array): Generator<DataView> {
   const c = libc()
   const fd = c.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol)
   if (fd < 0) throw new Error(`socket: errno ${errno()}`)
   try {
-    const answer = new Uint8Array(1024)
+    const answer = new Uint8Array(NETLINK_BYTES)
+    const next = () => Number(c.recv(fd, ptr(answer), BigInt(answer.length), MSG_DONTWAIT))
     if (Number(c.send(fd, ptr(request), BigInt(request.length), 0)) < 0) throw new Error(`send: errno ${errno()}`)
-    c.recv(fd, ptr(answer), BigInt(answer.length), MSG_DONTWAIT)
-    return new DataView(answer.buffer)
+    for (let length = next(); length > 0; length = next())
+      for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
+        size = new DataView(answer.buffer).getUint32(at, true)
+        yield new DataView(answer.buffer, at, size)
+      }
   } finally {
     c.close(fd)
   }

@@ -3,31 +3,59 @@ import { netlink } from './libc.ts'
 const NETLINK_NETFILTER = 12
 // linux/netfilter/nfnetlink.h and nf_tables.h
 const NFNL_SUBSYS_NFTABLES = 10
-const [GETTABLE, GETCHAIN] = [1, 4]
-const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME] = [1, 1, 3]
+const [GETTABLE, GETCHAIN, NEWRULE, GETRULE] = [1, 4, 6, 7]
+const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, RULE_TABLE, RULE_CHAIN] = [1, 1, 3, 1, 2]
 const FAMILIES = { inet: 1, ip: 2, ip6: 10 } as const
-const NLM_F_REQUEST = 1
+const [NLM_F_REQUEST, NLM_F_DUMP] = [1, 0x300]
 const NLMSG_ERROR = 2
+// struct nlmsghdr and struct nfgenmsg, before the attributes.
+const HEADERS = 20
 // ENOENT; EINVAL and EOPNOTSUPP are the answers of a kernel without nf_tables.
 const ABSENT = [-2, -22, -95]
 
+type Family = keyof typeof FAMILIES
+
 /** Whether nft has a table, or a chain of it, in this thread's namespace: asked of the kernel itself (nfnetlink), in microseconds and without a process. True also when the kernel would not say: then nft is asked. */
-export function isThere(family: keyof typeof FAMILIES, table: string, chain?: string): boolean {
-  const attributes = chain === undefined ? [attribute(TABLE_NAME, table)] : [attribute(CHAIN_TABLE, table), attribute(CHAIN_NAME, chain)]
-  const length = 20 + attributes.reduce((sum, { length }) => sum + length, 0)
+export function isThere(family: Family, table: string, chain?: string): boolean {
+  const asked =
+    chain === undefined
+      ? question(GETTABLE, NLM_F_REQUEST, family, [[TABLE_NAME, table]])
+      : question(GETCHAIN, NLM_F_REQUEST, family, [
+          [CHAIN_TABLE, table],
+          [CHAIN_NAME, chain],
+        ])
+  for (const answer of netlink(NETLINK_NETFILTER, asked)) return !(answer.getUint16(4, true) === NLMSG_ERROR && ABSENT.includes(answer.getInt32(16, true)))
+  return true
+}
+
+/** How many rules each chain of an nft table has, chains without rules left out, asked as `isThere` asks: no element of a set is looked at, of which there may be many. */
+export function ruleCounts(family: Family, table: string): Map<string, number> {
+  const counts = new Map<string, number>()
+  for (const answer of netlink(NETLINK_NETFILTER, question(GETRULE, NLM_F_REQUEST | NLM_F_DUMP, family, [[RULE_TABLE, table]]))) {
+    if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWRULE)) continue
+    // Kernels before 5.x dump the rules of all tables.
+    if (text(answer, RULE_TABLE) !== table) continue
+    const chain = text(answer, RULE_CHAIN)
+    counts.set(chain, (counts.get(chain) ?? 0) + 1)
+  }
+  return counts
+}
+
+function question(type: number, flags: number, family: Family, attributes: readonly (readonly [type: number, text: string])[]): Uint8Array {
+  const parts = attributes.map(([kind, value]) => attribute(kind, value))
+  const length = HEADERS + parts.reduce((sum, { length }) => sum + length, 0)
   const request = new Uint8Array(length)
   const view = new DataView(request.buffer)
   view.setUint32(0, length, true)
-  view.setUint16(4, (NFNL_SUBSYS_NFTABLES << 8) | (chain === undefined ? GETTABLE : GETCHAIN), true)
-  view.setUint16(6, NLM_F_REQUEST, true)
+  view.setUint16(4, (NFNL_SUBSYS_NFTABLES << 8) | type, true)
+  view.setUint16(6, flags, true)
   view.setUint8(16, FAMILIES[family])
-  let at = 20
-  for (const one of attributes) {
+  let at = HEADERS
+  for (const one of parts) {
     request.set(one, at)
     at += one.length
   }
-  const answer = netlink(NETLINK_NETFILTER, request)
-  return !(answer.getUint16(4, true) === NLMSG_ERROR && ABSENT.includes(answer.getInt32(16, true)))
+  return request
 }
 
 // A text attribute: length, type, the text with its NUL, and up to the next multiple of four.
@@ -39,4 +67,13 @@ function attribute(type: number, text: string): Uint8Array {
   view.setUint16(2, type, true)
   out.set(bytes, 4)
   return out
+}
+
+function text(message: DataView, type: number): string {
+  for (let at = HEADERS, size = 0; at + 4 <= message.byteLength; at += (size + 3) & ~3) {
+    size = message.getUint16(at, true)
+    if (size < 4) break
+    if (message.getUint16(at + 2, true) === type) return new TextDecoder().decode(new Uint8Array(message.buffer, message.byteOffset + at + 4, size - 5))
+  }
+  return ''
 }

@@ -1,7 +1,6 @@
 import { closeSync, openSync, statfsSync, statSync } from 'node:fs'
 import { CniError, CODE } from './errors.ts'
-import { setns } from './libc.ts'
-import { readText } from './reading.ts'
+import { linkState, setns } from './libc.ts'
 import type { Netns } from './state.ts'
 import type { NetnsPath } from './values.ts'
 
@@ -35,9 +34,9 @@ export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
   return found.ino === own.ino && found.dev === own.dev ? 'own' : 'pod'
 }
 
-/** Whether plumb's own namespace has a link of this name, for when `ip` cannot be asked: procfs shows the namespace of who reads it. */
-export function isLink(name: string): boolean {
-  return (readText('/proc/net/dev') ?? '').split('\n').some((line) => line.trimStart().startsWith(`${name}:`))
+/** Whether a namespace has a link of this name, asked of the kernel itself. True also when it would not say. */
+export function isLink(name: string, ns: Netns): boolean {
+  return inside(ns, () => linkState(name)) !== 'absent'
 }
 
 function enter(path: NetnsPath): number {

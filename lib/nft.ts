@@ -3,12 +3,12 @@ import { ExecError } from './errors.ts'
 import { addition, removal } from './kinds/element.ts'
 import { amongOthers } from './masquerade.ts'
 import type { Output, Run } from './plugin.ts'
-import { lostRules, SHOW_RULES } from './rules.ts'
+import { lostRules } from './rules.ts'
 import ruleset from './ruleset.nft' with { type: 'text' }
 import type { Element, Resource } from './state.ts'
 
-/** The argv of an nft transaction; what it shows is without the elements of sets, of which there may be many. */
-export const NFT: readonly string[] = ['nft', '-t', '-f', '-']
+/** The argv of an nft transaction. */
+export const NFT: readonly string[] = ['nft', '-f', '-']
 // A set named after the rules' own text is loaded with them: what another version loaded has none of that name, and is replaced.
 const SET = `ruleset_${Bun.hash(ruleset).toString(16)}`
 const MARK = `add element inet plumb ${SET} { 1 }`
@@ -25,25 +25,25 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   const making = steps.filter(({ line }) => !line.unless)
   if (making.length === 0) return
   const wanted = making.map(({ line }) => line.text)
-  let done = await send([MARK, ...wanted, SHOW_RULES])
-  if (/No such file or directory/.test(done.stderr)) done = await load(wanted, send)
+  let done = await send([MARK, ...wanted])
+  if (/No such file or directory/.test(done.stderr)) done = await load(wanted, run, send)
   if (/overlaps|File exists/.test(done.stderr)) {
     const elements = making.map(({ resource }) => resource).filter(isElement)
     // A key with another value: its owner is gone, or the port would not have been free.
     await remove(elements.filter(({ value }) => value !== undefined).map(removal), send)
     const chains = making.filter(({ resource }) => !isElement(resource)).map(({ line }) => line.text)
-    done = await send([MARK, ...chains, ...elements.filter(({ set }) => !/^(masq|local)[46]$/.test(set)).map(addition), ...(await amongOthers(elements, run)), SHOW_RULES])
+    done = await send([MARK, ...chains, ...elements.filter(({ set }) => !/^(masq|local)[46]$/.test(set)).map(addition), ...(await amongOthers(elements, run))])
   }
   // `nft flush table` takes the rules and leaves the sets, the mark among them.
-  if (done.status === 0 && done.stdout !== '' && lostRules(done.stdout).length > 0) done = await load([], send)
+  if (done.status === 0 && lostRules(run).length > 0) done = await load([], run, send)
   if (done.status !== 0) throw refused(wanted, done)
 }
 
 // The chains of networks with conditions are no part of the rules, which empty the table: they are put back as they were.
-async function load(wanted: readonly string[], send: Send): Promise<Output> {
-  const { stdout } = await send([SHOW_RULES])
-  const chains = stdout.match(/^\tchain cond\w+ \{\n(?:\t\t.*\n)+\t\}/gm) ?? []
-  return send([ruleset, `add set inet plumb ${SET} { type mark; }`, ...(chains.length > 0 ? ['table inet plumb {', ...chains, '}'] : []), MARK, ...wanted])
+async function load(wanted: readonly string[], run: Run, send: Send): Promise<Output> {
+  const names = [...(run.rules?.().keys() ?? [])].filter((name) => name.startsWith('cond'))
+  const { stdout } = names.length > 0 ? await send(names.map((name) => `list chain inet plumb ${name}`)) : { stdout: '' }
+  return send([ruleset, `add set inet plumb ${SET} { type mark; }`, stdout, MARK, ...wanted])
 }
 
 // One transaction; an element that is gone already fails it whole, so it is left out and the rest tried again.

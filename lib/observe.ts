@@ -4,7 +4,7 @@ import { handler } from './kinds/index.ts'
 import { link } from './kinds/link.ts'
 import { inside } from './netns.ts'
 import type { Run } from './plugin.ts'
-import { lostRules, SHOW_RULES } from './rules.ts'
+import { lostRules } from './rules.ts'
 import type { Handler, Link, Netns, Resource } from './state.ts'
 import { readSysctl } from './sysctls.ts'
 import type { IfName } from './values.ts'
@@ -12,7 +12,7 @@ import type { IfName } from './values.ts'
 /** What differs between resources as they should be and as they are, one phrase each; none when all is as it should be. Only what `want` names is compared. Changes nothing. */
 export async function differences(want: readonly Resource[], run: Run): Promise<string[]> {
   const have = await observe(want, run)
-  const rules = want.some(({ kind }) => kind === 'element') ? lostRules((await run(['nft', '-t', ...SHOW_RULES.split(' ')], '')).stdout) : []
+  const rules = want.some(({ kind }) => kind === 'element') ? lostRules(run) : []
   return [...want.flatMap((resource, i) => compare(resource, have[i])), ...rules]
 }
 

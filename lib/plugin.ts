@@ -37,6 +37,10 @@ export interface Run {
   feed?(argv: readonly string[], stdin: string, ns?: 'host' | NetnsPath): void
   /** Waits until the kernel calls a link of the node running; false when `limitMs` went by first. Absent where there is no kernel. */
   running?(name: string, limitMs: number): boolean
+  /** Whether a namespace has a link of this name; true where the kernel would not say. Absent where there is no kernel. */
+  link?(name: string, ns: 'host' | NetnsPath): boolean
+  /** How many rules each chain of our nft table has on the node. Absent where there is no kernel. */
+  rules?(): ReadonlyMap<string, number>
 }
 
 /** What one attachment needs: `shared` outlives the container, `own` is removed with it. */

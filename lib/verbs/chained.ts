@@ -1,4 +1,4 @@
-import { apply } from '../apply.ts'
+import { ahead, apply } from '../apply.ts'
 import { holds, isElsewhere, lapsed } from '../claims.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
@@ -49,7 +49,11 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   const undo = async () => void (isAgain || (await drop(path, io.run)))
   try {
     await reserve(own.filter(isClaim), io.run)
-    await apply({ put: [...shared, ...following(own, holds).filter((one) => !isClaim(one))], drop: [] }, io.run)
+    const links = shared.filter(({ kind }) => kind === 'link')
+    // What a link needs goes on beside the rest.
+    ahead({ put: links, drop: [] }, io.run)
+    await apply({ put: [...shared.filter((one) => !links.includes(one)), ...following(own, holds).filter((one) => !isClaim(one))], drop: [] }, io.run)
+    await apply({ put: links, drop: [] }, io.run)
     return { text, undo }
   } catch (cause) {
     await undo().catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))

@@ -11,7 +11,7 @@ import { log } from '../log.ts'
 import { isLink } from '../netns.ts'
 import { aliased, differences, present } from '../observe.ts'
 import { begin, beginRemoval, end, keepOnly } from '../pending.ts'
-import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
+import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
 import { readLoose } from '../shape.ts'
 import type { Link, Owner, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
@@ -134,7 +134,7 @@ function notAmong(made: readonly Resource[]): (one: Resource) => boolean {
 // A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it.
 function unlessGone(own: readonly Resource[]): (cause: Error) => void {
   return (cause) => {
-    if (own.some((one) => one.kind !== 'link' || isLink(one.name))) throw cause
+    if (own.some((one) => one.kind !== 'link' || isLink(one.name, one.ns))) throw cause
   }
 }
 
@@ -152,20 +152,26 @@ async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call):
 // CNI spec 1.1.0 DEL: complete without error even if things are missing; the namespace may be gone.
 async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
   const known = forDel(call)
-  call.io.run.prepare?.(BLIND)
+  const { run } = call.io
+  if (plugin.unwire(known.at).some(mayBeThere(run))) run.prepare?.(BLIND)
   beginRemoval(known.at)
   const conf = readLoose(plugin.conf, call.raw)
   const pool = await poolOf(conf, call).catch((cause: Error) => log(`plumb: Cannot free addresses: ${cause.message}`, { network: call.at.network }))
-  await remove(plugin, known, pool ?? undefined, () => plugin.unwireForeign?.(conf, known.at, call.io.run))
+  await remove(plugin, known, pool ?? undefined, () => plugin.unwireForeign?.(conf, known.at, run))
 }
 
 /** Links first, the address last: one that still answers is never given to another. */
 async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Delegate | undefined, otherwise?: () => Promise<void> | undefined): Promise<void> {
-  const own = plugin.unwire(call.at)
+  const own = plugin.unwire(call.at).filter(mayBeThere(call.io.run))
   const { already } = await apply({ put: [], drop: own }, call.io.run)
   if (own.every((resource) => already.includes(resource))) await otherwise?.()
   await pool?.del()
   end(call.at)
+}
+
+// No process is started for a link that the kernel does not know.
+function mayBeThere(run: Run): (one: Resource) => boolean {
+  return (one) => one.kind !== 'link' || run.link?.(one.name, one.ns) !== false
 }
 
 async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {

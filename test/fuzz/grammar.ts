@@ -25,7 +25,6 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft', readonly string[]>> = {
   ],
   bridge: ['fdb replace <mac> dev <name> master static sticky', 'fdb show dev <name>', 'vlan add vid <range>[ pvid untagged] dev <name>', 'vlan delete vid <range> dev <name>', 'vlan show dev <name>'],
   nft: [
-    'list table inet plumb',
     'add set inet plumb <mark> { type mark; }',
     'add element inet plumb <mark> { 1 }',
     'add element inet plumb <set> { <cidr>[ . <cidr>] comment "<owner>" }',
@@ -40,12 +39,11 @@ const ARGV = [
   'ip[ -6] -d -j -force -batch -',
   'bridge -batch -',
   'bridge -d -j -force -batch -',
-  'nft[ -t] -f -',
+  'nft -f -',
   'ip -d -j addr show[ dev <name>]',
   'ip -j addr show dev <name>',
   'ip link delete dev <name>',
   'nft list tables',
-  'nft -t list table inet plumb',
   'nft list set inet plumb <set>',
 ]
 const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> = {

@@ -1,6 +1,6 @@
 import { ExecError } from '../../lib/errors.ts'
 import type { Output, Run } from '../../lib/plugin.ts'
-import { type Given, RULES, strangeIn } from './grammar.ts'
+import { type Given, strangeIn } from './grammar.ts'
 
 /** What goes wrong with the tool that is called as number `at`, counted from 0; `on`: with every one after it, too. */
 export interface Fault {
@@ -72,7 +72,7 @@ export class Recorder {
   #answer(argv: readonly string[], stdin: string, ns: string, failing?: number): Output {
     const [tool] = argv
     if (argv.at(-1) === '-') return tool === 'nft' ? this.#nft(stdin, failing !== undefined) : this.#batch(stdin, ns, argv.includes('-force'), failing)
-    if (tool === 'nft') return success(argv.includes('-t') ? RULES : '')
+    if (tool === 'nft') return success('')
     if (!argv.includes('dev')) return success(`${show([...this.#space(ns).values()])}\n`)
     return this.#batch(`${argv.includes('link') ? 'link delete' : 'addr show'} dev ${argv.at(-1)}`, ns, false)
   }
@@ -140,7 +140,7 @@ export class Recorder {
       else if (verb === 'delete') now.delete(`${set} ${key}`)
     }
     this.#elements = now
-    return success(/^list table/m.test(stdin) ? RULES : '')
+    return success('')
   }
 }
 

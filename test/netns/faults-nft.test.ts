@@ -76,7 +76,7 @@ describe('bridge with ipMasq, when others use nft', () => {
       const net = network(node, bridgeConf(CONF, ...SUBNETS))
       const { code, msg, details } = await net.fails('ADD', pod)
       assert.equal(code, 999)
-      assert.match(`${msg} ${details}`, /^The kernel or a tool refused: .* nft -t -f -: .*add element inet plumb masq4/s)
+      assert.match(`${msg} ${details}`, /^The kernel or a tool refused: .* nft -f -: .*add element inet plumb masq4/s)
       assert.equal(await ruleset(node), before)
       assert.deepEqual([await node.json('link', 'show', 'type', 'veth'), traces(pod, net.conf)], [[], []])
       await nft(node, ['delete table inet plumb'])

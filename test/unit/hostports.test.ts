@@ -52,6 +52,11 @@ describe('hostPorts()', () => {
     const { own } = hostPorts(OWNER, [WEB, { ...WEB, protocol: 'udp' }], BOTH, NEEDED)
     assert.deepEqual(own.map(name), ['claim any4', 'ports4', 'snat4', 'claim any6', 'ports6', 'snat6', 'claim any4', 'ports4', 'snat4', 'flows', 'claim any6', 'ports6', 'snat6', 'flows'])
   })
+  it('notes an address that is a subnet of its own with the pod, so that DEL takes it away', () => {
+    const { shared, own } = hostPorts(OWNER, [WEB], ['10.1.0.2/32', 'fd00:1::2/128'] as Cidr[], NEEDED)
+    assert.deepEqual(own.map(name), ['claim any4', 'ports4', 'snat4', 'self4', 'claim any6', 'ports6', 'snat6', 'self6'])
+    assert.deepEqual(shared, [])
+  })
   it('gives an address of the node its own claim and maps, in its family alone', () => {
     const at = (hostIP: string) => hostPorts(OWNER, [{ ...WEB, hostIP: hostIP as Ip }], BOTH, NEEDED).own.map(name)
     assert.deepEqual(at('192.0.2.1'), ['claim 192.0.2.1', 'ports4at', 'snat4'])
