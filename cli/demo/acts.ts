@@ -15,8 +15,8 @@ interface Row {
 }
 
 /** Attaches a pod, and sees in the kernel that it has what the answer says. Throws Error. */
-export async function addPod(network: string, name: string): Promise<Pod> {
-  const { status, stdout, stderr } = await plumb('add', network, name, '--json')
+export async function addPod(network: string, name: string, ...options: readonly string[]): Promise<Pod> {
+  const { status, stdout, stderr } = await plumb('add', network, name, '--json', ...options)
   if (status !== 0) throw new Error(stderr)
   const ips: readonly { readonly address: string; readonly gateway: string }[] = JSON.parse(stdout).ips
   const answered = ips.map(({ address }) => address)

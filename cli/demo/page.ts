@@ -9,9 +9,9 @@ export async function serveIn(name: string): Promise<void> {
   if (first.done) throw new Error(`The HTTP server in ${name} ended: ${await server.stderr.text()}`)
 }
 
-/** Fetches the page of a server from within a pod, and sees that it is its page and whom it takes the pod for. Throws Error. */
-export async function fetchFrom(pod: string, address: string, server: string, client: string): Promise<string> {
-  const url = `http://${address.includes(':') ? `[${address}]` : address}/`
+/** Fetches the page of a server from within a pod, or from the node (`host`), and sees that it is its page and whom it takes the pod for. Throws Error. */
+export async function fetchFrom(pod: string, address: string, server: string, client: string, port = 80): Promise<string> {
+  const url = `http://${address.includes(':') ? `[${address}]` : address}:${port}/`
   const answer = await must([process.execPath, 'demo', '--fetch', url], { ns: pod })
   expect(`what ${url} answered`, answer, `200 ${pageFor(server, client)}`)
   return `200 ${text(client, server)}`

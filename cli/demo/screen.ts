@@ -19,7 +19,7 @@ export function stepsDone(): number {
 
 /** One line of the screen: the title while the work goes on, then the fact that it gives and the time it took. Throws StepError naming the title when the work throws. */
 export async function step(title: string, work: () => Promise<string>): Promise<void> {
-  write(`  ${title.padEnd(34)} `)
+  write(`  ${title.padEnd(38)} `)
   const started = performance.now()
   const took = () => `${(performance.now() - started).toFixed(0).padStart(5)} ms`
   try {

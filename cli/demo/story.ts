@@ -9,6 +9,8 @@ import { expect, StepError, step, stepsDone } from './screen.ts'
 import { difference, type Traces, traces } from './traces.ts'
 
 const LIMIT_MS = 60_000
+/** The port of the node that leads to the server in web. */
+const PORT = 8080
 const NAMES = ['web', 'app', 'db'] as const
 
 /** The demo, from the first line of its screen to the last, on a node whose namespaces are its own; gives the exit status. A step that was not as it says ends it: it is named on the screen and on stderr. */
@@ -37,6 +39,7 @@ async function story(): Promise<void> {
   const network: string = conf.name
   const [{ ipam }] = conf.plugins
   ipam.dataDir = PLACES.pool
+  conf.plugins.push({ type: 'portmap', capabilities: { portMappings: true } })
   const counted: Traces[] = []
   await step('a node, and a host outside of it', async () => {
     await makeNode(ipam.ranges.map(([{ subnet }]: [{ subnet: string }]) => subnet))
@@ -52,10 +55,11 @@ async function story(): Promise<void> {
   })
   const pods: Pod[] = []
   for (const name of NAMES) {
+    const port = name === 'web' ? ['--port-mapping', `${PORT}:80`] : []
     await step(`plumb cni add ${network} ${name}`, async () => {
-      const pod = await addPod(network, name)
+      const pod = await addPod(network, name, ...port)
       pods.push(pod)
-      return pod.addresses.join(' ')
+      return `${pod.addresses.join(' ')}${port.length > 0 ? `, host port ${PORT}` : ''}`
     })
   }
   await packets(pods)
@@ -79,9 +83,16 @@ async function packets(pods: readonly Pod[]): Promise<void> {
     return 'in web and outside, on port 80'
   })
   for (const [i, address] of web.addresses.entries()) await step(`HTTP from app to web, ${family(address)}`, () => fetchFrom(app.name, address, web.name, app.addresses[i] as string))
+  const { node4, node6, host4, host6 } = OUTSIDE
+  for (const [from, address, client] of [
+    ['outside', node4, host4],
+    ['outside', node6, host6],
+    ['host', '127.0.0.1', web.gateways[0] as string],
+  ] as const)
+    await step(`HTTP from ${from === 'host' ? 'the node' : from}, ${address.includes(':') ? `[${address}]` : address}:${PORT}`, () => fetchFrom(from, address, web.name, client, PORT))
   for (const [address, node] of [
-    [OUTSIDE.host4, OUTSIDE.node4],
-    [OUTSIDE.host6, OUTSIDE.node6],
+    [host4, node4],
+    [host6, node6],
   ] as const)
     await step(`HTTP to outside, masqueraded, ${family(address)}`, () => fetchFrom(app.name, address, 'outside', node))
 }
@@ -122,7 +133,7 @@ function leftovers([start, middle, end]: readonly Traces[], pods: readonly Pod[]
   if (!start || !middle || !end) throw new Error('nothing was counted')
   const grown = [...middle].map(([what, names]) => [what, names.length - (start.get(what)?.length ?? 0)])
   const gateways = pods[0]?.gateways ?? []
-  const lengths = [4, gateways.length, 3, 6, 3, 4, 3, 0]
+  const lengths = [4, gateways.length, 3, 6, 3, 8, 1, 3, 0]
   expect(
     'what three pods had',
     grown,

@@ -8,9 +8,12 @@ interface Row {
   readonly ifname: string
   readonly addr_info: readonly { readonly local: string; readonly prefixlen: number; readonly scope: string }[]
 }
+interface NftElement {
+  readonly elem?: { readonly val: unknown; readonly comment?: string }
+}
 interface NftSet {
   readonly name: string
-  readonly elem?: readonly { readonly elem?: { readonly val: unknown; readonly comment?: string } }[]
+  readonly elem?: readonly unknown[]
 }
 
 /** Looks at the node, at those of the pods that there are, and at the disk. */
@@ -25,7 +28,8 @@ export async function traces(network: string, pods: readonly string[]): Promise<
     ['links in pods, but for lo', inPods.flat().filter((name) => !name.endsWith(': lo'))],
     ['reservations in the pool', names(`${PLACES.pool}/${network}`).filter((name) => /^[\da-f.:]+$/.test(name))],
     ['  and their index by owner', names(`${PLACES.pool}/.plumb/${network}`).filter((name) => name !== 'stamp')],
-    ['elements of nft sets', await elements(network)],
+    ['elements of nft sets and maps', await elements(network)],
+    ['host ports claimed', names('/run/cni/plumb/ports').filter((name) => name !== 'lock')],
     ['attachments remembered', names(`${PLACES.cache}/results`)],
     ['marks of unfinished ADDs', names('/run/cni/plumb/pending')],
   ])
@@ -39,10 +43,15 @@ export function difference(before: Traces, after: Traces): string[] {
   })
 }
 
-// Each element has its network as comment. An nft that cannot list must not pass for one that has nothing.
+// Each element has its network as comment, or network and container. An nft that cannot list must not pass for one that has nothing.
 async function elements(network: string): Promise<string[]> {
-  const rows: readonly { readonly set?: NftSet }[] = JSON.parse(await must(['nft', '-j', 'list', 'ruleset'])).nftables
-  return rows.flatMap(({ set }) => (set?.elem ?? []).flatMap(({ elem }) => (elem?.comment === network ? `${set?.name} ${JSON.stringify(elem.val)}` : [])))
+  const rows: readonly { readonly set?: NftSet; readonly map?: NftSet }[] = JSON.parse(await must(['nft', '-j', 'list', 'ruleset'])).nftables
+  return rows.flatMap(({ set, map }) => {
+    const { name = '', elem: all = [] } = set ?? map ?? {}
+    // Of a map: key and value. One without a comment is its value alone.
+    const keys = all.map((one) => (Array.isArray(one) ? one[0] : one) as NftElement).map(({ elem }) => elem)
+    return keys.flatMap((elem) => (elem?.comment?.split('/', 1)[0] === network ? `${name} ${JSON.stringify(elem.val)}` : []))
+  })
 }
 
 function names(dir: string): string[] {

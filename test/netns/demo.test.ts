@@ -7,7 +7,7 @@ import { type Finished, inNamespaces, type Namespace, snapshot, until } from '..
 
 const DIST = join(import.meta.dir, '../../dist')
 const PLUMB = join(DIST, 'plumb')
-const STEPS = 20
+const STEPS = 23
 
 describe('plumb demo', () => {
   it(
@@ -17,23 +17,27 @@ describe('plumb demo', () => {
       const { status, stdout, stderr } = await node.exec([PLUMB, 'demo'])
       assert.deepEqual([status, stderr], [0, ''], stdout)
       const lines = stdout.trimEnd().split('\n')
-      assert.ok(lines.length <= 36, `${lines.length} lines, and npm writes four of its own`)
+      assert.ok(lines.length <= 40, `${lines.length} lines, and npm writes four of its own`)
       assert.deepEqual(
         lines.filter((line) => line.length > 100 || /[^ -~]/.test(line)),
         [],
       )
       assert.equal(lines.filter((line) => / ok +\d+ ms {2}\S/.test(line)).length, STEPS)
       for (const line of [
-        /^ {2}plumb cni add pods web +ok +\d+ ms {2}10\.244\.0\.2 fd00:244::2$/m,
+        /^ {2}plumb cni add pods web +ok +\d+ ms {2}10\.244\.0\.2 fd00:244::2, host port 8080$/m,
         /^ {2}ping from each pod to the others +ok +\d+ ms {2}12 of 12 answered, over IPv4 and IPv6$/m,
         /^ {2}ping from each pod to the node +ok +\d+ ms {2}6 of 6 answered/m,
         /^ {2}HTTP from app to web, IPv4 +ok +\d+ ms {2}200 Hello 10\.244\.0\.3, this is web$/m,
         /^ {2}HTTP from app to web, IPv6 +ok +\d+ ms {2}200 Hello fd00:244::3, this is web$/m,
         /^ {2}HTTP to outside, masqueraded, IPv4 +ok +\d+ ms {2}200 Hello 192\.0\.2\.1, this is outside$/m,
+        /^ {2}HTTP from outside, 192\.0\.2\.1:8080 +ok +\d+ ms {2}200 Hello 192\.0\.2\.2, this is web$/m,
+        /^ {2}HTTP from outside, \[2001:db8::1\]:8080 +ok +\d+ ms {2}200 Hello 2001:db8::2, this is web$/m,
+        /^ {2}HTTP from the node, 127\.0\.0\.1:8080 +ok +\d+ ms {2}200 Hello 10\.244\.0\.1, this is web$/m,
         /^ {2}plumb cni check pods app +ok +\d+ ms {2}exit 1: route 0\.0\.0\.0\/0 in the pod is missing$/m,
         /^ {2}links of the node +2 +6 +3$/m,
         /^ {2}reservations in the pool +0 +6 +0$/m,
-        /^ {2}elements of nft sets +0 +4 +0$/m,
+        /^ {2}elements of nft sets and maps +0 +8 +0$/m,
+        /^ {2}host ports claimed +0 +1 +0$/m,
         /^ {2}attachments remembered +0 +3 +0$/m,
         new RegExp(`^${STEPS} steps, each as it says, in [\\d.]+ s`, 'm'),
       ])
@@ -54,10 +58,17 @@ describe('plumb demo', () => {
       said: /ip -j addr show dev eth0|addresses of eth0 in web/,
     },
     { what: 'ipMasq does nothing', file: `${DIST}/bridge`, script: `sed 's/"ipMasq":true/"ipMasq":false/' | (exec -a bridge '${PLUMB}')`, step: 'HTTP to outside, masqueraded, IPv4', said: /saw "200 [^"]*Hello 10\.244\.0\.3, / },
+    {
+      what: 'portmap does nothing',
+      file: `${DIST}/portmap`,
+      script: `sed 's/.*"prevResult":\\({.*}\\)}$/\\1/' </dev/null; [ $CNI_COMMAND != ADD ] || python3 -c 'import json,sys; print(json.dumps(json.load(sys.stdin)["prevResult"]))'`,
+      step: 'HTTP from outside, 192.0.2.1:8080',
+      said: /TimeoutError|refused|Unable to connect/i,
+    },
     { what: 'CHECK finds nothing', file: `${DIST}/bridge`, script: `[ $CNI_COMMAND = CHECK ] || exec -a bridge '${PLUMB}'`, step: 'plumb cni check pods app', said: /saw "as it should be"/ },
     { what: 'DEL does nothing', file: `${DIST}/bridge`, script: `[ $CNI_COMMAND = DEL ] || exec -a bridge '${PLUMB}'`, step: 'plumb cni del pods web', said: /links in web: saw \["lo","eth0"\], want \["lo"\]/ },
     { what: 'DEL keeps the addresses', file: `${DIST}/host-local`, script: `[[ $CNI_COMMAND = [DG]* ]] || exec -a host-local '${PLUMB}'`, step: 'what the pods left', said: /what is new since the start: saw \[[^\]]*"\+ 10\.244\.0\.2"/ },
-    { what: 'GC does nothing', file: `${DIST}/bridge`, script: `[ $CNI_COMMAND = GC ] || exec -a bridge '${PLUMB}'`, step: 'what the pods left', said: /saw \[[^\]]*"\+ masq4 / },
+    { what: 'GC does nothing', file: `${DIST}/bridge ${DIST}/portmap`, script: `[ $CNI_COMMAND = GC ] || exec -a "\${0##*/}" '${PLUMB}'`, step: 'what the pods left', said: /saw \[[^\]]*"\+ masq4 / },
   ]
   for (const { what, file, script, step, said } of broken) {
     it(
@@ -128,7 +139,7 @@ async function withFile(node: Namespace, file: string, text: string): Promise<Fi
   if (text.includes('REAL')) copyFileSync(file, real)
   writeFileSync(shim, text.replaceAll('REAL', real), { mode: 0o755 })
   try {
-    return await node.exec(['unshare', '--mount', '--propagation', 'private', 'sh', '-ec', 'mount --bind "$1" "$2"; exec "$3" demo', 'sh', shim, file, PLUMB])
+    return await node.exec(['unshare', '--mount', '--propagation', 'private', 'sh', '-ec', 'for one in $2; do mount --bind "$1" "$one"; done; exec "$3" demo', 'sh', shim, file, PLUMB])
   } finally {
     rmSync(dir, { recursive: true })
   }
