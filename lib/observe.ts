@@ -43,11 +43,9 @@ export async function observe(want: readonly Resource[], run: Run): Promise<(Res
     const { tool, ask, read } = handler(resource.kind)
     // Nothing to ask a tool: the handler looks for itself.
     if (ask(resource) === '') return read(undefined, resource)
-    for (const row of answers.get(`${resource.ns} ${tool} ${ask(resource)}`) ?? []) {
-      const have = handler(resource.kind).read(row, resource)
-      if (have) return have
-    }
-    return undefined
+    const found = (answers.get(`${resource.ns} ${tool} ${ask(resource)}`) ?? []).flatMap((row) => read(row, resource) ?? [])
+    // One link may have several routes to one place.
+    return found.find((have) => compare(resource, have).length === 0) ?? found[0]
   })
 }
 
@@ -100,7 +98,7 @@ function sysctls(ns: Netns, asks: readonly string[]): readonly (readonly unknown
 }
 
 // What only says how to make a resource, not how it then looks.
-const MAKING = new Set(['kind', 'ns', 'shared', 'peer', 'optional', 'owner', 'absent', 'dad', 'rules', 'noprefixroute', 'onlink', 'append', 'exclusive'])
+const MAKING = new Set(['kind', 'ns', 'shared', 'peer', 'optional', 'owner', 'absent', 'dad', 'rules', 'noprefixroute', 'onlink', 'beside', 'exclusive'])
 
 function compare(want: Resource, have: Resource | undefined): string[] {
   if (want.kind === 'sysctl' && want.optional && !have) return []

@@ -134,7 +134,7 @@ export interface IpamPlugin<C extends NetConf> extends Described<C> {
   readonly pool: (conf: Partial<C>, at: Attachment) => Pool
 }
 
-/** Another interface plugin under keys of its own: every verb is that one's (CNI spec 1.1.0 section 4, in this process). */
+/** Another interface plugin under keys of its own: every verb is that one's (CNI spec 1.1.0 section 4, in this process). So is the pool that its translation names, whatever CNI_PATH holds: it has no key by which a user could name another. */
 export interface DelegatingPlugin<C extends NetConf> extends Described<C> {
   readonly role: 'delegating'
   /** The type of the plugin that does the work. */

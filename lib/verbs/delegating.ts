@@ -23,5 +23,6 @@ async function through<C extends NetConf>({ to, translate }: DelegatingPlugin<C>
   const other = await call.io.plugin(to)
   if (other?.role !== 'interface') throw new CniError(CODE.internal, `Cannot find the plugin ${to} in this executable`)
   const raw = { ...Object.fromEntries(Object.entries(call.raw).filter(([key]) => KEPT.has(key.toLowerCase()))), ...translate(conf) }
-  return { verbs: interfaces(other), inner: { ...call, raw, text: JSON.stringify(raw) } }
+  // No CNI_PATH: the pool is this executable's own, too, and reads `raw`.
+  return { verbs: interfaces(other), inner: { ...call, at: { ...call.at, path: [] }, raw } }
 }

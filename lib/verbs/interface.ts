@@ -80,6 +80,7 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   io.run.prepare?.(BLIND, at.netns)
   const given = pool ? await pool.add() : {}
   made.addresses = true
+  if (pool && !given.ips?.length) throw new CniError(CODE.config, 'IPAM plugin returned missing IP config', `${conf.ipam?.type} gave no address; leave "ipam" out for a link without addresses`)
   const wiring = plugin.wire(conf, at, given, nodeFacts)
   attempt.wiring = wiring
   encode(wiring.result, call.version)
