@@ -13,7 +13,7 @@ import { aliased, differences, present } from '../observe.ts'
 import { begin, beginRemoval, end, keepOnly } from '../pending.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
 import { readLoose } from '../shape.ts'
-import type { Link, Owner, Resource } from '../state.ts'
+import type { Link, Owner, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
@@ -85,7 +85,7 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   encode(wiring.result, call.version)
   made.links = true
   const { seen } = await onNode()
-  const rest = await apply({ put: [...wiring.shared, ...wiring.own].filter(notAmong(links)), drop: [] }, io.run)
+  const rest = await apply(beside(links, wiring), io.run)
   const settled = wiring.settle?.([...seen, ...rest.seen])
   if (settled?.plan) await apply(settled.plan, io.run)
   untilRunning(wiring.own, io.run)
@@ -126,9 +126,10 @@ function explained(cause: unknown, { ifname, netns }: Attachment, wiring: Wiring
   return cause
 }
 
-function notAmong(made: readonly Resource[]): (one: Resource) => boolean {
-  const keys = new Set(made.map((one) => handler(one.kind).key(one)))
-  return (one) => !keys.has(handler(one.kind).key(one))
+/** What of a wiring is left to make beside the links that are made while the pool works. Pure. */
+export function beside(links: readonly Link[], { shared, own }: Wiring): Plan {
+  const made = new Set(links.map((one) => handler(one.kind).key(one)))
+  return { put: [...shared, ...own].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
 }
 
 // A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it.
