@@ -1,5 +1,5 @@
 import { ExecError } from './errors.ts'
-import { failures, rows } from './iproute.ts'
+import { asking, failures, rows } from './iproute.ts'
 import { handler } from './kinds/index.ts'
 import { link } from './kinds/link.ts'
 import { inside } from './netns.ts'
@@ -7,6 +7,7 @@ import type { Run } from './plugin.ts'
 import { lostRules } from './rules.ts'
 import type { Handler, Link, Netns, Resource } from './state.ts'
 import { readSysctl } from './sysctls.ts'
+import { title } from './title.ts'
 import type { IfName } from './values.ts'
 
 /** What differs between resources as they should be and as they are, one phrase each; none when all is as it should be. Only what `want` names is compared. Changes nothing. */
@@ -72,7 +73,7 @@ function questions(want: readonly Resource[]): Question[] {
 }
 
 async function shown(ns: Netns, tool: readonly string[], asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
-  const argv = [...tool, '-d', '-j', '-force', '-batch', '-']
+  const argv = asking(tool)
   const { status, stdout, stderr } = await run(argv, `${asks.join('\n')}\n`, ns)
   const failed = failures(stderr)
   if (status !== 0 && failed.byLine.size === 0) throw new ExecError(argv, undefined, failed.rest || `ended with status ${status}`)
@@ -117,17 +118,4 @@ function flat(resource: object, prefix = ''): Map<string, string> {
     else out.set(prefix + key, value === false ? '' : String(value))
   }
   return out
-}
-
-function title(resource: Resource): string {
-  const where = resource.ns === 'host' ? '' : ' in the pod'
-  if (resource.kind === 'link') return `link ${resource.name}${where}`
-  if (resource.kind === 'addr') return `address ${resource.cidr} on ${resource.dev}${where}`
-  if (resource.kind === 'route') return `route ${resource.dst}${where}`
-  if (resource.kind === 'sysctl') return `sysctl net/${resource.name}${where}`
-  if (resource.kind === 'element') return `nft element ${resource.key} of ${resource.set}`
-  if (resource.kind === 'chain') return `nft chain ${resource.name}`
-  if (resource.kind === 'claim') return `claim to host port ${resource.port}/${resource.protocol}`
-  if (resource.kind === 'flows') return `connections of host port ${resource.port}`
-  return `${resource.kind} of ${resource.dev}${where}`
 }

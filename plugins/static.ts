@@ -33,11 +33,13 @@ export default definePlugin<Conf>({
   args: ['IP', 'GATEWAY'],
   pool(some, at) {
     const { routes = [], dns } = some.ipam ?? {}
+    const take = (): Result => ({ ips: addressesOf(some, at), ...(routes.length > 0 ? { routes } : {}), ...(dns ? { dns } : {}) })
     return {
       valid() {
         if (addressesOf(some, at).length === 0) throw new ValueError('Cannot read ipam.addresses []: want at least one, such as {"address": "10.1.0.2/24"}, or one by the runtime: runtimeConfig.ips, args.cni.ips, IP in CNI_ARGS')
       },
-      take: () => ({ ips: addressesOf(some, at), ...(routes.length > 0 ? { routes } : {}), ...(dns ? { dns } : {}) }),
+      take,
+      foresee: () => ({ result: take(), why: 'as configured' }),
       release() {},
       holds: () => true,
       check(previous) {
