@@ -30,8 +30,8 @@ export async function delegate(type: string, call: Call): Promise<Delegate> {
   return { foreign: false, valid: () => pool().valid(), add: async () => inVersion(pool().take(call.at), call.version), check: () => verbs.check(call), del: () => verbs.del(call), gc: () => verbs.gc(call), status: () => verbs.status(call) }
 }
 
-// CNI 0.1.0 and 0.2.0 keep of routes what leads where, and of each family only what has an address: another program's result would not hold more.
-function inVersion(result: Result, version: string): Result {
+/** A pool's result as another program could answer it: CNI 0.1.0 and 0.2.0 hold of a route where it leads and by whom, and of each family only what has an address. */
+export function inVersion(result: Result, version: string): Result {
   return /^0\.[12]\./.test(version) ? decode(JSON.parse(encode(result, version)), version, 'the IPAM result') : result
 }
 
