@@ -58,6 +58,7 @@ describe('host-local: the ranges', () => {
     'an overlap between sets': [{ subnet: '10.1.0.0/24', ranges: [[{ subnet: '10.1.0.0/25' }]] }, /^Cannot read ipam\.ranges\[0\]\[0\] .* does not overlap ipam /],
     'mixed families': [{ ranges: [[{ subnet: '10.1.0.0/24' }, { subnet: 'fd00::/64' }]] }, /^Cannot read ipam\.ranges\[0\]\[1\]\.subnet "fd00::\/64": want IPv4/],
     'two of a family before 0.3.0': [{ ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: '10.2.0.0/24' }]] }, /CNI version 0\.2\.0 does not support more than 1 address per family/, { cniVersion: '0.2.0' }],
+    'two of a family where the version is empty, which is 0.1.0': [{ ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: '10.2.0.0/24' }]] }, /CNI version 0\.1\.0 does not support more than 1 address per family/, { cniVersion: '' }],
     'a subnet that is none': [one({ subnet: '10.1.0.0' }), /^Cannot read ipam\.ranges\[0\]\[0\]\.subnet "10\.1\.0\.0": want an address with a prefix length/],
     'a line break': [{ subnet: '10.1.0.0/24\n' }, /^Cannot read ipam\.subnet "10\.1\.0\.0\/24\\n": want/],
     'a range of the wrong type': [{ ranges: [{ subnet: '10.1.0.0/24' }] }, /^Cannot read ipam\.ranges\[0\] .*: want an array$/],
