@@ -72,6 +72,8 @@ export const RULES: readonly Rule[] = [
   { id: 'macspoofchk', covers: ({ path }, { scene }) => /macspoofchk/i.test(JSON.stringify(scene)) && /\/node\/dev veth-[ab]\/(slave\/locked|fdb (<mac of [ab]:\w+>|[0-9a-f:]{17}))$/.test(path) },
   { id: 'pairs', covers: ({ path, theirs, ours }) => path.startsWith('add ') && /too small to allocate from$/.test(theirs ?? '') && ours === 'works' },
   { id: 'ptp-without-pool', covers: ({ path, theirs, ours }) => /^add \w\/ptp$/.test(path) && theirs === 'refuses with 999: no plugin name provided' && ours === 'works' },
+  // A pool that names no gateway: upstream adds the route to it all the same.
+  { id: 'ptp-without-pool', covers: ({ path, theirs, ours }) => /^add \w\/ptp$/.test(path) && /^refuses with 999: failed to add route \{.* Gw: <nil> .*invalid argument$/.test(theirs ?? '') && ours === 'works' },
   { id: 'port-owners', covers: ({ path, theirs, ours }) => /^add \w\/portmap$/.test(path) && theirs === 'works' && /^refuses with 7: Cannot give host port /.test(ours ?? '') },
   { id: 'conditions', covers: ({ path, theirs, ours }) => /^add \w\/portmap$/.test(path) && theirs === 'works' && /^refuses with 7: Cannot read conditionsV4 .*iptables' syntax/.test(ours ?? '') },
   {
