@@ -2,7 +2,7 @@ import { statSync } from 'node:fs'
 import type { Call } from './cni.ts'
 import { CniError, CODE, shown, ValueError } from './errors.ts'
 import { runPlugin } from './exec.ts'
-import type { Pool } from './plugin.ts'
+import type { IpamPlugin, NetConf, Pool } from './plugin.ts'
 import type { Result } from './result.ts'
 import { ipam, openPool } from './verbs/ipam.ts'
 import { decode } from './versions.ts'
@@ -22,16 +22,29 @@ export interface Delegate {
 
 /** Finds the pool that `ipam.type` names along CNI_PATH. When that file is our own executable it works in this process, and saves a start; so it does when no CNI_PATH was given. Throws CniError 7 naming the type and where it was looked for. */
 export async function delegate(type: string, call: Call): Promise<Delegate> {
-  if (!/^[A-Za-z0-9][\w.-]{0,254}$/.test(type)) throw new ValueError(`Cannot read ipam.type ${shown(type)}: want the name of a plugin, such as host-local`)
-  const { path } = call.at
-  const file = path.map((dir) => `${dir}/${type}`).find(isFile)
-  if (file !== undefined && !isOurs(file)) return program(file, call)
-  const plugin = file !== undefined || path.length === 0 ? await call.io.plugin(type) : undefined
-  if (plugin?.role !== 'ipam') throw new CniError(CODE.config, `Cannot find the IPAM plugin ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
+  const plugin = await findPool(type, call)
+  if (typeof plugin === 'string') return program(plugin, call)
   const verbs = ipam(plugin)
   let opened: Pool | undefined
   const pool = () => (opened ??= openPool(plugin, call))
   return { foreign: false, valid: () => pool().valid(), add: async () => pool().take(call.at), check: () => verbs.check(call), del: () => verbs.del(call), gc: () => verbs.gc(call), status: () => verbs.status(call) }
+}
+
+/** The pool that a type names: the plugin of this executable, or the path of another program. Throws as `delegate`. */
+export async function findPool(type: string, call: Call): Promise<IpamPlugin<NetConf> | string> {
+  if (!/^[A-Za-z0-9][\w.-]{0,254}$/.test(type)) throw new ValueError(`Cannot read ipam.type ${shown(type)}: want the name of a plugin, such as host-local`)
+  const { path } = call.at
+  const file = path.map((dir) => `${dir}/${type}`).find(isFile)
+  if (file !== undefined && !isOurs(file)) return file
+  const plugin = file !== undefined || path.length === 0 ? await call.io.plugin(type) : undefined
+  if (plugin?.role !== 'ipam') throw new CniError(CODE.config, `Cannot find the IPAM plugin ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
+  return plugin
+}
+
+/** Whether a program is this very executable, under whichever name. */
+export function isOurs(file: string): boolean {
+  const [one, own] = [statSync(file), statSync('/proc/self/exe')]
+  return one.ino === own.ino && one.dev === own.dev
 }
 
 function isFile(path: string): boolean {
@@ -41,11 +54,6 @@ function isFile(path: string): boolean {
     // Missing, or no path at all: too long, below a file.
     return false
   }
-}
-
-function isOurs(file: string): boolean {
-  const [one, own] = [statSync(file), statSync('/proc/self/exe')]
-  return one.ino === own.ino && one.dev === own.dev
 }
 
 // The delegate gets our whole environment, our stdin, and CNI_COMMAND as the verb; what it says on stderr goes to ours.

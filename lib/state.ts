@@ -70,8 +70,8 @@ export interface Route {
   readonly src?: Ip
   /** The gateway is on the link, whatever the other routes say. */
   readonly onlink?: true
-  /** Another link may have a route to the same place: both stay, as the kernel keeps those of two links in one subnet, and the first counts. */
-  readonly append?: true
+  /** Another link may have a route to the same place: both stay. For IPv4 the first counts: this one, or the one that was there before; those of IPv6 that have gateways the kernel makes one multipath route. */
+  readonly beside?: 'prepend' | 'append'
   /** A route to that place which is there already leads elsewhere: an error. */
   readonly exclusive?: true
   /** Who made it (rt_protos); the agent's are all of its own number. */

@@ -6,7 +6,7 @@ import type { Handler, Route } from '../state.ts'
 export const route: Handler<Route> = {
   tool: 'ip',
   key: ({ ns, dst, table, priority }) => `route ${ns} ${dst} table ${table ?? 254} metric ${priority ?? 'any'}`,
-  put: (want) => [{ text: `route ${want.append ? 'append' : 'add'} ${line(want)}`, ...(want.exclusive ? {} : { unless: /File exists/ }) }],
+  put: (want) => [{ text: `route ${want.beside ?? 'add'} ${line(want)}`, ...(want.exclusive ? {} : { unless: /File exists/ }) }],
   drop: (want) => [{ text: `route delete ${line(want)}`, unless: /No such process|Cannot find device/ }],
   // In a batch, `route show` lists one family: IPv4, or that of `ip -6`.
   ask: ({ dst, table }) => `${isSix(dst) ? '-6 ' : ''}route show exact ${dst} table ${table ?? 254}`,

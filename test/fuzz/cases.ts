@@ -5,7 +5,7 @@ import { type Node, type Place, places, text, tree } from './json.ts'
 import { type Dice, dice, HUGE, mutate, mutateBytes, STRINGS } from './mutate.ts'
 import { FAULTS, type Fault } from './recorder.ts'
 
-export const TYPES = ['bridge', 'host-local', 'loopback'] as const
+export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap'] as const
 /** One call: what the runtime sets, and what it writes. */
 export interface Input {
   readonly env: Readonly<Record<string, string>>
@@ -30,7 +30,7 @@ export interface Site {
 
 const COMMANDS = ['ADD', 'ADD', 'ADD', 'CHECK', 'DEL', 'GC', 'STATUS'] as const
 const VERSIONS = ['0.1.0', '0.2.0', '0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0']
-const ARGS = ['', 'IgnoreUnknown=1;K8S_POD_NAME=x', 'MAC=02:00:00:00:00:03', 'IP=10.1.0.40;IgnoreUnknown=true']
+const ARGS = ['', 'IgnoreUnknown=1;K8S_POD_NAME=x', 'MAC=02:00:00:00:00:03', 'IP=10.1.0.40;IgnoreUnknown=true', 'IP=10.1.0.40/24,fd00:1::40/64;GATEWAY=10.1.0.1, fd00:1::1']
 const CORPUS = Object.fromEntries(TYPES.map((type) => [type, readFileSync(join(import.meta.dir, `corpus/${type}.json`), 'utf8')]))
 
 /** The case of a number: first every string of every known configuration and variable with every hostile text, then whatever the dice say. */
@@ -38,10 +38,11 @@ export function makeCase(seed: number, number: number, site: Site): Case {
   const roll = dice(seed, number)
   let left = number
   for (const type of TYPES) {
-    let first = true
+    const seen = new Set<string>()
     for (const conf of confs(type, site)) {
-      const slots: Slot[] = [...places(conf).filter((place) => typeof place.get() === 'string'), ...(first ? VARIABLES : [])]
-      first = false
+      // The same key of another configuration, or of another item of a list, is for the dice.
+      const fresh = places(conf).filter((place) => typeof place.get() === 'string' && isNew(place, seen))
+      const slots: Slot[] = [...fresh, ...VARIABLES.filter((name) => isNew({ path: `$${name}` }, seen))]
       if (left < slots.length * EACH) return planted(type, conf, slots[Math.floor(left / EACH)] as Slot, left, roll, site)
       left -= slots.length * EACH
     }
@@ -65,6 +66,11 @@ export function givenBy({ env, stdin }: Input): Given {
   return given
 }
 
+function isNew({ path }: Pick<Place, 'path'>, seen: Set<string>): boolean {
+  const key = path.replace(/\d+/g, '')
+  return !seen.has(key) && seen.add(key) !== undefined
+}
+
 type Slot = Place | (typeof VARIABLES)[number]
 const VARIABLES = ['CNI_COMMAND', 'CNI_CONTAINERID', 'CNI_NETNS', 'CNI_IFNAME', 'CNI_ARGS', 'CNI_PATH', 'CNI_NETNS_OVERRIDE'] as const
 // Of the huge texts each slot has one.
@@ -76,8 +82,8 @@ function planted(type: Case['type'], conf: Node, slot: Slot, number: number, rol
   const variable = typeof slot === 'string' ? { [slot]: value } : {}
   if (typeof slot !== 'string') slot.set(value)
   const path = typeof slot === 'string' ? '' : slot.path
-  // Most of what is in a previous result only CHECK looks at, and GC is the one to read the lists.
-  const command = roll.below(5) === 0 ? roll.pick(COMMANDS) : path.startsWith('prevResult') ? 'CHECK' : path.startsWith('cni.dev') ? 'GC' : roll.pick(COMMANDS)
+  // Most of what is in a previous result only CHECK looks at, but for a plugin that adds to it, and GC is the one to read the lists.
+  const command = roll.below(5) === 0 ? roll.pick(COMMANDS) : path.startsWith('prevResult') ? (type === 'portmap' ? roll.pick(['ADD', 'CHECK', 'DEL']) : 'CHECK') : path.startsWith('cni.dev') ? 'GC' : roll.pick(COMMANDS)
   return { type, ...preceded(roll, before, site), call: { env: { ...environment(command, roll, site), ...variable }, stdin: text(conf) } }
 }
 

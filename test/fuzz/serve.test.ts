@@ -8,6 +8,10 @@ import type { Plugin } from '../../lib/plugin.ts'
 import bridge from '../../plugins/bridge.ts'
 import hostLocal from '../../plugins/host-local.ts'
 import loopback from '../../plugins/loopback.ts'
+import minicni from '../../plugins/minicni.ts'
+import portmap from '../../plugins/portmap.ts'
+import ptp from '../../plugins/ptp.ts'
+import staticPool from '../../plugins/static.ts'
 import { type Case, givenBy, type Input, makeCase } from './cases.ts'
 import { type Fault, Recorder } from './recorder.ts'
 
@@ -18,7 +22,7 @@ const ONLY = process.env['PLUMB_FUZZ_CASE']
 const LIMIT_MS = 5000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, 'host-local': hostLocal, loopback }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, 'host-local': hostLocal, static: staticPool, loopback, portmap }
 const CODES: readonly number[] = Object.values(CODE)
 
 describe('serve(), with input that is wrong', () => {
@@ -142,11 +146,12 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
   return all
 }
 
-/** What attachments have: links in the recorder, addresses and unfinished ADDs on disk. */
+/** What attachments have: links and host ports in the recorder, addresses, claims and unfinished ADDs on disk. */
 function world(kernel: Recorder): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
-  const held = files.filter((one) => one.isFile() && (isIP(one.name) !== 0 || one.parentPath.endsWith('/pending')))
-  return [...kernel.links(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
+  // Addresses, unfinished calls, host ports (symbolic links in a folder per port) and records of what has them.
+  const held = files.filter((one) => (one.isFile() && (isIP(one.name) !== 0 || one.parentPath.endsWith('/pending'))) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(one.parentPath))
+  return [...kernel.links(), ...kernel.ports(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 
 function differ(before: readonly string[], after: readonly string[]): string[] {
