@@ -9,6 +9,7 @@ import { custom } from './verbs/custom.ts'
 import { delegating } from './verbs/delegating.ts'
 import { interfaces } from './verbs/interface.ts'
 import { ipam } from './verbs/ipam.ts'
+import { meta } from './verbs/meta.ts'
 import { gate } from './versions.ts'
 
 /** The oldest that know every word plumb says to them. */
@@ -87,7 +88,8 @@ async function perform(plugin: Plugin, command: Command, io: Io, seen: { version
   gate(command, version)
   const args = plugin.args && (command === 'ADD' || command === 'CHECK') ? readArgs(io.env['CNI_ARGS'] ?? '', plugin.args) : new Map<string, string>()
   const call: Call = { command, at: { ...unnamed, network, args }, text, raw, version, io }
-  const verbs = plugin.role === 'interface' ? interfaces(plugin) : plugin.role === 'chained' ? chained(plugin) : plugin.role === 'ipam' ? ipam(plugin) : plugin.role === 'delegating' ? delegating(plugin) : custom(plugin)
+  const verbs =
+    plugin.role === 'interface' ? interfaces(plugin) : plugin.role === 'chained' ? chained(plugin) : plugin.role === 'ipam' ? ipam(plugin) : plugin.role === 'delegating' ? delegating(plugin) : plugin.role === 'meta' ? meta(plugin) : custom(plugin)
   if (command !== 'ADD') return verbs[command.toLowerCase() as 'check' | 'del' | 'gc' | 'status'](call)
   const done = await verbs.add(call)
   try {

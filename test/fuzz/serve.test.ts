@@ -1,14 +1,15 @@
 import assert from 'node:assert/strict'
-import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { execa } from 'execa'
 import { serve } from '../../lib/cni.ts'
 import { CODE } from '../../lib/errors.ts'
 import type { Plugin } from '../../lib/plugin.ts'
 import bridge from '../../plugins/bridge.ts'
+import flannel from '../../plugins/flannel.ts'
 import hostLocal from '../../plugins/host-local.ts'
 import loopback from '../../plugins/loopback.ts'
-import { type Case, givenBy, type Input, makeCase } from './cases.ts'
+import { type Case, furnish, givenBy, type Input, makeCase } from './cases.ts'
 import { type Fault, Recorder } from './recorder.ts'
 
 const CASES = Number(process.env['PLUMB_FUZZ_CASES'] ?? 20_000)
@@ -18,7 +19,7 @@ const ONLY = process.env['PLUMB_FUZZ_CASE']
 const LIMIT_MS = 5000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, 'host-local': hostLocal, loopback }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, flannel, 'host-local': hostLocal, loopback }
 const CODES: readonly number[] = Object.values(CODE)
 
 describe('serve(), with input that is wrong', () => {
@@ -142,10 +143,10 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
   return all
 }
 
-/** What attachments have: links in the recorder, addresses and unfinished ADDs on disk. */
+/** What attachments have: links in the recorder, addresses, unfinished ADDs and what flannel keeps on disk. */
 function world(kernel: Recorder): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
-  const held = files.filter((one) => one.isFile() && (isIP(one.name) !== 0 || one.parentPath.endsWith('/pending')))
+  const held = files.filter((one) => one.isFile() && (isIP(one.name) !== 0 || /\/(pending|flannel)$/.test(one.parentPath)))
   return [...kernel.links(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 
@@ -159,7 +160,7 @@ function fresh(): void {
   mkdirSync(SITE.dir, { recursive: true })
   mkdirSync(`${BASE}/cwd`)
   process.chdir(`${BASE}/cwd`)
-  writeFileSync(`${SITE.dir}/resolv.conf`, 'nameserver 10.1.0.1\nsearch example.org\noptions ndots:5\n')
+  furnish(SITE.dir)
 }
 
 // A configuration may name any path as its data directory: what is not the test's own cannot be written.
