@@ -2,6 +2,7 @@ import { readArgs } from '../attachment.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { findPlugin, runDelegate } from '../delegation.ts'
 import { CniError, CODE, shown } from '../errors.ts'
+import { delegate as poolOf } from '../ipam.ts'
 import { forget, isKeptFor, type Kept, keep, keptFor, keptOf } from '../kept.ts'
 import { log } from '../log.ts'
 import type { InterfacePlugin, MetaPlugin, NetConf, Rendered } from '../plugin.ts'
@@ -72,14 +73,12 @@ async function del<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
 }
 
 // Nothing, or nothing that can be read, is kept: there was no ADD, or the disk lost it. Our own plugins find what they made by the
-// attachment alone, and fail for no reason that would be mended by asking again; what another program would need is not there.
-async function unkept(outline: Rendered, call: Call): Promise<void> {
-  try {
-    const { verbs, inner, foreign } = await delegate(outline, call)
-    if (!foreign) await verbs.del(inner)
-  } catch (cause) {
-    lost(cause as Error)
-  }
+// attachment alone; another program, or its pool, would need the rest of what ADD asked.
+async function unkept(outline: Rendered & { readonly ipam?: { readonly type?: string; readonly ranges?: unknown } }, call: Call): Promise<void> {
+  const pool = outline.ipam?.type && !outline.ipam.ranges ? await poolOf(outline.ipam.type, call).catch(() => undefined) : undefined
+  const { ipam: _, ...bare } = outline
+  const found = await delegate(pool?.foreign ? bare : outline, call).catch(lost)
+  if (found && !found.foreign) await found.verbs.del(found.inner)
 }
 
 async function gc<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise<void> {
@@ -163,6 +162,6 @@ function answered(file: string, stdout: string, version: string): string {
 }
 
 function lost(cause: Error): false {
-  log(`plumb: Cannot undo what a delegate may have made: ${cause.message}`)
+  log(`plumb: Cannot remove what a delegate may have made: ${cause.message}`)
   return false
 }

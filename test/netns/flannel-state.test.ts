@@ -28,6 +28,22 @@ describe('flannel: what is kept between ADD and DEL', () => {
   }
 
   it(
+    '[FL 231] DEL with nothing kept asks a pool that is another program only when it can tell it the ranges',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const pool = foreignPlugin({}, 'host-local')
+      const net = network(node, flannelConf(ENV.v4))
+      const path = `${pool.dir}:${join(import.meta.dir, '../../dist')}`
+      await net.del(pod, { path })
+      assert.deepEqual([pool.calls(), JSON.parse(pool.stdin('DEL')).ipam.ranges], [[`DEL ${containerId(pod)}`], [[{ subnet: '10.1.17.0/24' }]]])
+      rmSync(net.conf['subnetFile'] as string)
+      pool.forget()
+      pool.fail('DEL', 999, 'no IP ranges specified')
+      await net.del(pod, { path })
+      assert.deepEqual(pool.calls(), [])
+    }),
+  )
+
+  it(
     '[FL 231] DEL when what was kept is lost or torn finds link and address by the attachment all the same',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = network(node, flannelConf(ENV.dual))
