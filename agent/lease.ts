@@ -24,3 +24,13 @@ export interface Lease<Data = unknown> {
 
 /** A lease's name in every store, flannel's: `10.5.16.0-24`, with IPv6 `10.5.16.0-24&fd00:0:0:7::-64`. */
 export type SubnetKey = string & { readonly __brand: 'SubnetKey' }
+
+/** What there is of both families, IPv4 first. */
+export function both<T>({ v4, v6 }: Both<T>): T[] {
+  return [...(v4 === undefined ? [] : [v4]), ...(v6 === undefined ? [] : [v6])]
+}
+
+/** Whether two pairs of texts are the same. */
+export function isSame(one: Both<string>, other: Both<string>): boolean {
+  return one.v4 === other.v4 && one.v6 === other.v6
+}

@@ -2,6 +2,8 @@
 export interface Wakes {
   /** Wakes the loop; `afterMs` later, the earlier of two counts. */
   poke(why: string, afterMs?: number): void
+  /** Lets no wake for this reason come sooner than so many milliseconds from now. */
+  hold(why: string, forMs: number): void
   /** Waits for a wake, then `quietMs` more for others of the same burst; gives what they said, each once. Empty when the signal ended it. */
   next(quietMs: number): Promise<readonly string[]>
 }
@@ -9,6 +11,7 @@ export interface Wakes {
 /** Makes them, for as long as the signal lasts. */
 export function makeWakes(signal: AbortSignal): Wakes {
   const due = new Map<string, number>()
+  const held = new Map<string, number>()
   let wake: (() => void) | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
   const ready = () => [...due].filter(([, at]) => at <= performance.now()).map(([why]) => why)
@@ -20,9 +23,12 @@ export function makeWakes(signal: AbortSignal): Wakes {
   signal.addEventListener('abort', () => wake?.(), { once: true })
   return {
     poke(why, afterMs = 0) {
-      const at = performance.now() + afterMs
+      const at = Math.max(performance.now() + afterMs, held.get(why) ?? 0)
       due.set(why, Math.min(at, due.get(why) ?? at))
       arm()
+    },
+    hold(why, forMs) {
+      held.set(why, performance.now() + forMs)
     },
     async next(quietMs) {
       while (!signal.aborted && ready().length === 0)

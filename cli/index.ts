@@ -11,6 +11,7 @@ interface Command {
 }
 const commands: Readonly<Record<string, Command>> = {
   cni: { about: 'attach a network namespace to a network and detach it, as a container runtime does', load: () => import('./cni.ts') },
+  agent: { about: "give this node its part of the network, and make other nodes' pods reachable", load: () => import('./agent.ts') },
   demo: { about: 'wire three pods on a node of its own, try them out and remove them', load: () => import('./demo.ts') },
 }
 

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { Glob } from 'bun'
 import type { Row } from './harness.ts'
@@ -30,11 +30,15 @@ export function jsonFiles(): string[] {
   return [...new Glob('**/*').scanSync({ cwd: CONF })].filter((file) => readFileSync(join(CONF, file), 'utf8').trimStart().startsWith('{')).sort()
 }
 
+// What an agent would have written: the plugin flannel has its addresses from there. /run is the test's own.
+mkdirSync('/run/flannel', { recursive: true })
+writeFileSync('/run/flannel/subnet.env', ['FLANNEL_NETWORK=10.39.0.0/16', 'FLANNEL_SUBNET=10.39.1.1/24', 'FLANNEL_IPV6_NETWORK=fd00:39::/48', 'FLANNEL_IPV6_SUBNET=fd00:39:0:1::1/64', 'FLANNEL_MTU=1430', 'FLANNEL_IPMASQ=false', ''].join('\n'))
+
 function read(file: string): Sample {
-  const { name, cniVersion, ...conf } = JSON.parse(readFileSync(join(CONF, file), 'utf8'))
+  const { name, cniVersions = [], cniVersion = cniVersions.at(-1), ...conf } = JSON.parse(readFileSync(join(CONF, file), 'utf8'))
   const plugins: readonly Row[] = conf.plugins ?? [conf]
   const type: string = plugins[0]?.['type']
-  const pool: string = type === 'minicni' ? 'host-local' : (plugins[0]?.['ipam']?.type ?? '')
+  const pool: string = type === 'minicni' || type === 'flannel' ? 'host-local' : (plugins[0]?.['ipam']?.type ?? '')
   const ports = plugins.some(({ capabilities }) => capabilities?.portMappings === true)
   function capabilities(nth: number): Row {
     const addresses: Row[] = plugins[0]?.['ipam']?.addresses ?? []
@@ -44,5 +48,5 @@ function read(file: string): Sample {
       ...(ports && { portMappings: [{ hostPort: 8080 + nth, containerPort: 80, protocol: 'tcp' }] }),
     }
   }
-  return { file: join(dirname(file), basename(file)), dir: join(CONF, dirname(file)), name, cniVersion, plugins, type, pool, capabilities }
+  return { file: join(dirname(file), basename(file)), dir: join(CONF, dirname(file)), name, cniVersion: cniVersions.at(-1) ?? cniVersion, plugins, type, pool, capabilities }
 }

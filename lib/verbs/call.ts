@@ -48,13 +48,6 @@ export function requirePrevious({ command, raw, version }: Call): Result {
   return decode(given, version)
 }
 
-/** Throws what went wrong in a GC that goes on after a failure: the one thing, or all of them in one CniError; nothing when nothing did. */
-export function throwAll(failures: readonly Error[], { at }: Call): void {
-  const [first, ...more] = failures
-  if (more.length > 0) throw new CniError(CODE.internal, `GC of network ${at.network} failed in ${failures.length} places`, failures.map(({ message }) => message).join('; '))
-  if (first) throw first
-}
-
 /** The attachments that GC must keep; undefined when the runtime sent no list, and then nothing may be taken for stale (CNI spec 1.1.0 GC: `cni.dev/valid-attachments`). Throws ValueError for a list that cannot be read. */
 export function validAttachments({ raw, at }: Call): Owner[] | undefined {
   const given = raw['cni.dev/valid-attachments'] ?? raw['cni.dev/attachments']

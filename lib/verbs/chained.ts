@@ -11,7 +11,8 @@ import { readLoose } from '../shape.ts'
 import type { Claim, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
-import { forDel, readConf, requirePod, requirePrevious, throwAll, validAttachments } from './call.ts'
+import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
+import { throwAll } from './failures.ts'
 
 /** The verbs of a plugin that adds to what others made. A record of what it makes is written before it is made, so that DEL and GC need nothing else. */
 export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {

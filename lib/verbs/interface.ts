@@ -17,7 +17,8 @@ import { readLoose } from '../shape.ts'
 import type { Link, Owner, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
-import { forDel, readConf, requirePod, requirePrevious, throwAll, validAttachments } from './call.ts'
+import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
+import { throwAll } from './failures.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
 export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {

@@ -9,7 +9,8 @@ import type { InterfacePlugin, MetaPlugin, NetConf, Rendered } from '../plugin.t
 import { readLoose } from '../shape.ts'
 import type { Owner } from '../state.ts'
 import { compare, decode, encode } from '../versions.ts'
-import { forDel, readConf, requirePod, requirePrevious, throwAll, validAttachments } from './call.ts'
+import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
+import { throwAll } from './failures.ts'
 import { interfaces } from './interface.ts'
 
 /** The verbs of a plugin that has another one do the work: what it asked on ADD is kept until that one's DEL is done, and nothing else is needed for DEL. */
