@@ -17,13 +17,28 @@ const SETS: Readonly<Record<string, readonly Need[]>> = {
   bench: [...node, ...peers],
   test: [...node, ping, ...peers, { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' }],
 }
+/** What a task can do without: tests that want it say why they skip. */
+const EXTRAS: Readonly<Record<string, Need>> = {
+  test: { name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' },
+}
 
 const [wanted = 'test'] = process.argv.slice(2)
 const needs = SETS[wanted]
 try {
   if (!needs) throw new Error(`Cannot set up for ${JSON.stringify(wanted)}: want one of ${Object.keys(SETS).join(', ')}`)
   await install(needs)
+  const extra = EXTRAS[wanted]
+  if (extra) await attempt(extra)
 } catch (cause) {
   process.stderr.write(`setup: ${(cause as Error).message}\n`)
   process.exitCode = 1
+}
+
+async function attempt(extra: Need): Promise<void> {
+  try {
+    await install([extra])
+  } catch (cause) {
+    const said = (cause as Error).message.split('\n').filter((line, i) => i === 0 || line.startsWith('E: '))
+    process.stderr.write(`setup: going on without ${extra.name}, its tests will be skipped: ${said.join(' ')}\n`)
+  }
 }
