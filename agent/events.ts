@@ -1,120 +1,100 @@
-import { log } from '../lib/log.ts'
-import { plain, type Reply, type Sink, type Stream } from './http.ts'
-import type { Status } from './status.ts'
+import type { Cidr, Ip } from '../lib/ip.ts'
+import { routeOf } from '../lib/kinds/route.ts'
+import type { Resource } from '../lib/state.ts'
+import type { IfName, Mac } from '../lib/values.ts'
+import { face } from './diff.ts'
 
-/** How many may listen at once. */
-const LISTENERS = 16
-/** At most four a second; and where a status is large, telling it takes at most a twentieth of a core. */
-const QUIET_MS = 250
-const SHARE = 20
-const BEAT_MS = 15_000
-/** After so long does a browser ask again that lost the connection. */
-const RETRY_MS = 1000
+/** What is to be listened to; `-o` puts what belongs together on one line. What they lose (stderr: "No buffer space") is lost: then everything is doubtful. */
+export const MONITORS = { ip: ['ip', '-o', 'monitor', 'link', 'address', 'route', 'neigh', 'nexthop'], bridge: ['bridge', 'monitor', 'fdb'] } as const
 
-interface Told {
-  status(): Status
-  changes(signal: AbortSignal): AsyncIterable<Status>
-}
-interface Listener {
-  readonly sink: Sink
-  /** The newest of what could not be sent yet. */
-  waiting?: string
+/** Somebody changed something, maybe the agent itself. */
+export interface Event {
+  readonly kind: Resource['kind']
+  readonly key: string
+  /** It is there no more. */
+  readonly gone: boolean
+  /** What it looks like now, in the words that a wanted one is compared by; empty when it cannot look like one. */
+  readonly text: string
+  readonly resource: Resource
 }
 
-/** Statuses as server-sent events. While nobody listens it follows nothing and keeps no timer. */
-export class Feed {
-  #told: Told
-  #listeners = new Set<Listener>()
-  #rest = () => {}
-
-  constructor(told: Told) {
-    this.#told = told
-  }
-
-  /** A stream for one more listener: a status at once, then one on every change, and a beat when there is nothing to tell. The `id` of an event is when it was sent, in milliseconds since 1970. */
-  listen(): Reply {
-    if (this.#listeners.size >= LISTENERS) return plain(503, `${LISTENERS} listen to events already`, { 'Retry-After': '5' })
-    return { status: 200, type: 'text/event-stream', body: (sink) => this.#enter(sink) }
-  }
-
-  /** Ends every stream. */
-  stop(): void {
-    for (const { sink } of this.#listeners) sink.end()
-  }
-
-  #enter(sink: Sink): Stream {
-    const one = { sink }
-    const now = JSON.stringify(this.#told.status())
-    sink.send(`retry: ${RETRY_MS}\n${event('status', now)}`)
-    this.#listeners.add(one)
-    if (this.#listeners.size === 1) this.#begin(now)
-    return {
-      drained: () => deliver(one),
-      closed: () => {
-        if (this.#listeners.delete(one) && this.#listeners.size === 0) this.#rest()
-      },
-    }
-  }
-
-  #begin(told: string): void {
-    const following = new AbortController()
-    const beats = setInterval(() => this.#beat(), BEAT_MS)
-    this.#rest = () => {
-      clearInterval(beats)
-      following.abort()
-    }
-    void this.#follow(told, following.signal)
-  }
-
-  async #follow(told: string, signal: AbortSignal): Promise<void> {
-    try {
-      let last = told
-      for await (const changed of this.#told.changes(signal)) {
-        const started = performance.now()
-        const text = JSON.stringify(changed)
-        if (text !== last) this.#tell(event('status', text))
-        last = text
-        await pause(Math.max(QUIET_MS, SHARE * (performance.now() - started)), signal)
-      }
-    } catch (cause) {
-      if (!signal.aborted) log('agent: cannot tell what changes', { error: (cause as Error).message })
-    }
-    // Who listens finds out by asking again.
-    if (!signal.aborted) this.stop()
-  }
-
-  #tell(text: string): void {
-    for (const one of this.#listeners) {
-      one.waiting = text
-      deliver(one)
-    }
-  }
-
-  #beat(): void {
-    for (const { sink } of this.#listeners) if (!sink.busy) sink.send(`: still here\n${event('beat', '{}')}`)
-  }
+/** A line of `ip -o monitor`, undefined when it tells of nothing that the agent could have made. */
+export function ipEvent(line: string): Event | undefined {
+  const gone = line.startsWith('Deleted ')
+  const text = (gone ? line.slice(8) : line).replace(/^\[[A-Z]+\]/, '')
+  const words = text.split(/[\s\\]+/)
+  const [first = '', second = ''] = words
+  if (/^\s|^\[|^Timestamp/.test(line) || second === '') return undefined
+  if (first === 'id') return nexthopEvent(words, gone)
+  if (/^\d+:$/.test(first)) return second.endsWith(':') ? linkEvent(text, words, gone) : addrEvent(words, gone)
+  if (STATES.some((state) => words.includes(state))) return neighEvent(words, gone)
+  return routeEvent(words, gone)
 }
 
-function deliver(one: Listener): void {
-  if (one.waiting === undefined || one.sink.busy) return
-  const text = one.waiting
-  delete one.waiting
-  one.sink.send(text)
+/** A line of `bridge monitor fdb`, undefined when it tells of no VXLAN device's entry. */
+export function bridgeEvent(line: string): Event | undefined {
+  const gone = line.startsWith('Deleted ')
+  const words = (gone ? line.slice(8) : line).split(/\s+/)
+  const [mac, dev, dst] = [words[0], after(words, 'dev'), after(words, 'dst')]
+  if (mac === undefined || dev === undefined || dst === undefined || !words.includes('self')) return undefined
+  const odd = !words.includes('permanent') || ['port', 'vni', 'via'].some((word) => words.includes(word))
+  return event({ kind: 'tunnel', ns: 'host', dev: dev as IfName, mac: mac as Mac, dst: dst as Ip }, gone, odd)
 }
 
-function event(name: string, data: string): string {
-  return `event: ${name}\nid: ${Date.now()}\ndata: ${data}\n\n`
+// ip-neighbour(8): what stands at the end of an entry, and never in a route.
+const STATES = ['REACHABLE', 'STALE', 'DELAY', 'PROBE', 'FAILED', 'INCOMPLETE', 'NOARP', 'PERMANENT', 'NONE']
+// ip-route(8): routes of other types are none of ours.
+const TYPES = ['local', 'broadcast', 'multicast', 'anycast', 'blackhole', 'unreachable', 'prohibit', 'throw', 'nat']
+
+function event(resource: Resource, gone: boolean, odd: boolean): Event {
+  const { key, text } = face(resource)
+  return { kind: resource.kind, key, gone, text: odd ? '' : text, resource }
 }
 
-// Ends early with the signal.
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(done, ms)
-    signal.addEventListener('abort', done)
-    function done(): void {
-      clearTimeout(timer)
-      signal.removeEventListener('abort', done)
-      resolve()
-    }
-  })
+function after(words: readonly string[], word: string): string | undefined {
+  const at = words.indexOf(word)
+  return at < 0 ? undefined : words[at + 1]
+}
+
+// `3: flannel.1@NONE: <BROADCAST,UP> mtu 1450 …\ link/ether 02:… brd …`
+function linkEvent(text: string, words: readonly string[], gone: boolean): Event {
+  const name = (words[1] as string).slice(0, -1).split('@', 1)[0] as IfName
+  const mac = /link\/\S+ (\S+)/.exec(text)?.[1]
+  const up = /[<,]UP[,>]/.test(words[2] ?? '')
+  return event({ kind: 'link', ns: 'host', name, type: 'vxlan', mtu: Number(after(words, 'mtu')), up, ...(mac ? { mac: mac as Mac } : {}) }, gone, false)
+}
+
+// `3: flannel.1    inet 10.2.1.0/32 scope global flannel.1\ valid_lft forever preferred_lft forever`
+function addrEvent(words: readonly string[], gone: boolean): Event | undefined {
+  const cidr = after(words, 'inet') ?? after(words, 'inet6')
+  if (cidr === undefined) return undefined
+  // Of a pair, `inet 10.0.0.1 peer 10.0.0.2/32`, neither half is what the agent sets.
+  return event({ kind: 'addr', ns: 'host', dev: words[1] as IfName, cidr: (cidr.includes('/') ? cidr : `${cidr}/32`) as Cidr }, gone, words.includes('peer') || words.includes('dadfailed'))
+}
+
+// `10.2.0.0 dev flannel.1 lladdr 02:… PERMANENT proto 112`
+function neighEvent(words: readonly string[], gone: boolean): Event | undefined {
+  const [ip, dev] = [words[0], after(words, 'dev')]
+  // An entry of a forwarding table, which `ip monitor` shows, too.
+  if (ip === undefined || ip === 'dev' || dev === undefined || (words.includes('NOARP') && words.includes('PERMANENT'))) return undefined
+  const resource: Resource = { kind: 'neigh', ns: 'host', dev: dev as IfName, ip: ip as Ip, mac: (after(words, 'lladdr') ?? '') as Mac, proto: Number(after(words, 'proto') ?? 0) }
+  return event(resource, gone, !words.includes('PERMANENT'))
+}
+
+// `id 5 via 10.0.0.9 dev eth0 scope link proto 112 onlink`
+function nexthopEvent(words: readonly string[], gone: boolean): Event {
+  const [via, dev] = [after(words, 'via'), after(words, 'dev')]
+  const onlink = words.includes('onlink') ? { onlink: true as const } : {}
+  return event({ kind: 'nexthop', ns: 'host', id: Number(words[1]), via: (via ?? '') as Ip, dev: (dev ?? '') as IfName, ...onlink, proto: Number(after(words, 'proto') ?? 0) }, gone, via === undefined)
+}
+
+// `10.5.0.0/24 nhid 5 via 10.0.0.8 dev eth0 proto 112 onlink`, of IPv6 with `metric 1024 pref medium`
+function routeEvent(words: readonly string[], gone: boolean): Event | undefined {
+  const [dst = ''] = words
+  if (TYPES.includes(dst) || words.includes('table') || !/^([\da-f.:]+(\/\d+)?|default)$/.test(dst)) return undefined
+  const value = (word: string) => after(words, word)
+  const [gateway, dev, nhid, proto, metric] = ['via', 'dev', 'nhid', 'proto', 'metric'].map(value)
+  const row = { dst, ...(gateway ? { gateway } : {}), ...(dev ? { dev } : {}), ...(nhid ? { nhid: Number(nhid) } : {}), ...(metric ? { metric: Number(metric) } : {}), ...(words.includes('onlink') ? { flags: ['onlink'] } : {}) }
+  const odd = words.includes('nexthop') || words.includes('src') || words.includes('mtu') || gateway === 'inet6'
+  return event(routeOf(row, proto === undefined ? undefined : Number(proto)), gone, odd)
 }

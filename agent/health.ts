@@ -1,7 +1,7 @@
 import { readdirSync } from 'node:fs'
 import { CniError, CODE } from '../lib/errors.ts'
 import { remove, withLock } from '../lib/files.ts'
-import { Feed } from './events.ts'
+import { Feed } from './feed.ts'
 import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
 import { metrics, type Usage } from './metrics.ts'
 import type { Status } from './status.ts'

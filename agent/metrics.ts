@@ -1,4 +1,4 @@
-import { unreachable } from './peers.ts'
+import { unreachable } from './seen.ts'
 import { BUCKETS, type Status } from './status.ts'
 
 /** What the process takes of the machine. */

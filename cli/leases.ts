@@ -1,4 +1,4 @@
-import { nameOf, ordered } from '../agent/peers.ts'
+import { nameOf, ordered } from '../agent/seen.ts'
 import type { Peer, Status } from '../agent/status.ts'
 import { line } from '../agent/words.ts'
 import { ask } from './ask.ts'

@@ -1,4 +1,4 @@
-import { drift, total, unreachable } from '../agent/peers.ts'
+import { drift, total, unreachable } from '../agent/seen.ts'
 import type { Status } from '../agent/status.ts'
 import { line, span, stepWords, storeWords } from '../agent/words.ts'
 import { ask } from './ask.ts'

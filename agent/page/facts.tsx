@@ -1,5 +1,5 @@
 import type { ComponentChildren } from 'preact'
-import { drift, total, unreachable } from '../peers.ts'
+import { drift, total, unreachable } from '../seen.ts'
 import type { Status } from '../status.ts'
 import { span, stepWords, storeWords } from '../words.ts'
 

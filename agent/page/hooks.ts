@@ -1,6 +1,6 @@
 import type { RefObject } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { drift, total } from '../peers.ts'
+import { drift, total } from '../seen.ts'
 import type { Status } from '../status.ts'
 import { add, begin, type History } from './history.ts'
 import { follow } from './live.ts'

@@ -1,5 +1,5 @@
 import { useMemo, useState } from 'preact/hooks'
-import { nameOf, ordered, unreachable } from '../peers.ts'
+import { nameOf, ordered, unreachable } from '../seen.ts'
 import type { Peer } from '../status.ts'
 import { line } from '../words.ts'
 import { Both } from './facts.tsx'

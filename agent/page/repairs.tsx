@@ -1,4 +1,4 @@
-import { total } from '../peers.ts'
+import { total } from '../seen.ts'
 import type { Repair, Status } from '../status.ts'
 import { span } from '../words.ts'
 

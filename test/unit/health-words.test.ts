@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { drift, nameOf, ordered, total, unreachable } from '../../agent/peers.ts'
+import { drift, nameOf, ordered, total, unreachable } from '../../agent/seen.ts'
 import { span, stepWords, storeWords } from '../../agent/words.ts'
 import { leasesText } from '../../cli/leases.ts'
 import { statusText } from '../../cli/status.ts'
