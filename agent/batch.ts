@@ -1,9 +1,9 @@
 import { ExecError } from '../lib/errors.ts'
 import { failures } from '../lib/iproute.ts'
 import { handler } from '../lib/kinds/index.ts'
-import { title } from '../lib/title.ts'
 import type { Run } from '../lib/plugin.ts'
 import type { Line, Resource } from '../lib/state.ts'
+import { title } from '../lib/title.ts'
 
 /** What is to be done to one resource: put, or dropped. */
 export interface Step {

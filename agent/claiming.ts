@@ -1,6 +1,7 @@
 import { shown } from '../lib/errors.ts'
 import type { Cidr } from '../lib/ip.ts'
-import { type Both, both, isSame, type Lease } from './lease.ts'
+import { both, isSame } from './both.ts'
+import type { Both, Lease } from './lease.ts'
 import type { NetworkConf } from './netconf.ts'
 import { type Draft, OutOfSubnetsError, StoreError, type SubnetStore, SubnetTakenError } from './store.ts'
 import type { Wakes } from './wakes.ts'

@@ -1,10 +1,10 @@
 import { existsSync, readFileSync } from 'node:fs'
-import { CniError, ValueError } from '../lib/errors.ts'
+import { type CniError, ValueError } from '../lib/errors.ts'
 import { log } from '../lib/log.ts'
 import { version } from '../package.json'
 import { cleanup } from './cleanup.ts'
-import { describe, readSettings, type Settings, settingRows, settingsPath } from './settings.ts'
 import { serve } from './serve.ts'
+import { describe, readSettings, type Settings, settingRows, settingsPath } from './settings.ts'
 import { SubnetTakenError } from './store.ts'
 
 /** Runs `plumb agent ARGV` until a signal and gives the exit status: 0 when a signal ended it, 1 when something did. `print` takes what is for stdout. Throws ValueError for settings that are wrong. */

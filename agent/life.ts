@@ -2,7 +2,8 @@ import { existsSync, readFileSync } from 'node:fs'
 import type { Cidr } from '../lib/ip.ts'
 import type { Link } from '../lib/state.ts'
 import { type NetworkName, parse } from '../lib/values.ts'
-import { both, type Both } from './lease.ts'
+import { both } from './both.ts'
+import type { Both } from './lease.ts'
 import { TABLE } from './masquerade.ts'
 import type { NetworkConf } from './netconf.ts'
 import type { Scope } from './scope.ts'
@@ -35,7 +36,15 @@ export function storeWish({ store }: Settings): StoreWish {
     return { store: 'file', dir: store.dir, ...given }
   }
   const { endpoints, prefix, tls, user } = store
-  return { store: 'etcd', endpoints, prefix, ...(tls.authority ? { caFile: tls.authority } : {}), ...(tls.certificate ? { certFile: tls.certificate } : {}), ...(tls.key ? { keyFile: tls.key } : {}), ...(user ? { username: user.name, password: user.password } : {}) }
+  return {
+    store: 'etcd',
+    endpoints,
+    prefix,
+    ...(tls.authority ? { caFile: tls.authority } : {}),
+    ...(tls.certificate ? { certFile: tls.certificate } : {}),
+    ...(tls.key ? { keyFile: tls.key } : {}),
+    ...(user ? { username: user.name, password: user.password } : {}),
+  }
 }
 
 /** What was asked of the uplink. */

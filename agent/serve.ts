@@ -9,12 +9,12 @@ import { serveHealth } from './health.ts'
 import { installNetwork, installPlugins } from './install.ts'
 import { instanceOf, scopeOf, storeWish, tableOf, wishOf } from './life.ts'
 import { follow } from './monitor.ts'
+import { makeNews, type News } from './news.ts'
 import { readSubnetEnv, remember, remembered, writeSubnetEnv } from './nodefiles.ts'
 import { type Parts, Reconciler } from './reconcile.ts'
 import { run } from './run.ts'
 import type { Settings } from './settings.ts'
 import { openStore, type SubnetStore } from './store.ts'
-import { type News, makeNews } from './news.ts'
 import { makeWakes, type Wakes } from './wakes.ts'
 
 /** Runs the agent until the signal. Throws what ends it otherwise: settings or a network configuration that cannot be served, a subnet that belongs to another. */

@@ -1,6 +1,6 @@
-import { title } from '../lib/title.ts'
 import type { Run } from '../lib/plugin.ts'
 import type { Resource } from '../lib/state.ts'
+import { title } from '../lib/title.ts'
 import { perform, type Step, sentences } from './batch.ts'
 import { face } from './diff.ts'
 import { deviceOf, type KernelState, KINDS, type Waiting } from './known.ts'

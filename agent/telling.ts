@@ -1,5 +1,6 @@
 import type { Backend } from './backend.ts'
-import { both, isSame, type Lease } from './lease.ts'
+import { both, isSame } from './both.ts'
+import type { Lease } from './lease.ts'
 import type { NetworkConf } from './netconf.ts'
 import { BUCKETS, type KindCount, type Peer, type Repair, type Status } from './status.ts'
 import type { Snapshot, SubnetStore } from './store.ts'

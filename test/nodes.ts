@@ -95,7 +95,7 @@ export function subnetEnv({ dir }: Node): Record<string, string> | undefined {
 
 /** Gives a node a pod without CNI: a veth pair with an address of the node's subnet, and a route to everything. */
 export async function wirePod(node: Node, pod: Namespace): Promise<{ v4?: string; v6?: string }> {
-  const env = await until(() => subnetEnv(node))
+  const env = (await until(() => subnetEnv(node))) as Record<string, string>
   await node.ns.ip('link', 'add', 'name', 'pod0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', pod.path)
   const out: { v4?: string; v6?: string } = {}
   await pod.ip('link', 'set', 'lo', 'up')
@@ -153,13 +153,15 @@ function start(ns: Namespace, dir: string, argv: readonly string[]): Agent {
     status,
     ended,
     ready: (ms = 10_000) =>
-      until(async () => {
+      until<Status | undefined>(async () => {
         const seen = await status()
         if (child.exitCode !== null) throw new Error(`the agent ended with ${child.exitCode}: ${said}`)
         return seen?.ready ? seen : undefined
-      }, ms).catch(async (cause: Error) => {
-        throw new Error(`the agent of ${ns.name} is not ready: ${JSON.stringify((await status())?.reasons)} ${cause.message}\n${said}`)
-      }),
+      }, ms)
+        .then((seen) => seen as Status)
+        .catch(async (cause: Error) => {
+          throw new Error(`the agent of ${ns.name} is not ready: ${JSON.stringify((await status())?.reasons)} ${cause.message}\n${said}`)
+        }),
     async stop(signal = 'SIGTERM') {
       child.kill(signal)
       return ended
