@@ -21,6 +21,8 @@ const SEED = Number(process.env['PLUMB_FUZZ_SEED'] ?? 1)
 /** One case alone, as a failure names it. */
 const ONLY = process.env['PLUMB_FUZZ_CASE']
 const LIMIT_MS = 5000
+/** A machine that has other things to do gets through fewer of the usual cases; of those that are asked for, through all. */
+const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
 const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap }
@@ -33,21 +35,23 @@ describe('serve(), with input that is wrong', () => {
   })
   after(() => process.chdir('/'))
 
-  it(`answers each of ${CASES} cases of seed ${SEED} as CNI has it, says to tools nothing but its own grammar, and leaves nothing (PLUMB_FUZZ_CASES, PLUMB_FUZZ_SEED, PLUMB_FUZZ_CASE)`, async function () {
+  it(`answers ${CASES} cases of seed ${SEED}, or as many as 200 s allow, as CNI has it, says to tools nothing but its own grammar, and leaves nothing (PLUMB_FUZZ_CASES, PLUMB_FUZZ_SEED, PLUMB_FUZZ_CASE)`, async function () {
     this.timeout(0)
     const failures: string[] = []
     const seen = { ok: 0, refused: 0, slowest: 0 }
-    for (let number = ONLY ? Number(ONLY) : 0; number < (ONLY ? Number(ONLY) + 1 : CASES) && failures.length < 20; number++) {
+    const end = Date.now() + BUDGET_MS
+    for (let number = ONLY ? Number(ONLY) : 0; number < (ONLY ? Number(ONLY) + 1 : CASES) && failures.length < 20 && Date.now() < end; number++) {
       // A case that hangs or kills the process is among the fifty after the last line.
       if (number % 50 === 0) console.log(`fuzz: seed ${SEED}, case ${number}`)
       const made = makeCase(SEED, number, SITE)
       const wrong = await judge(made, seen)
       if (wrong.length > 0) failures.push(`PLUMB_FUZZ_SEED=${SEED} PLUMB_FUZZ_CASE=${number}: ${wrong.join('\n  ').slice(0, 2000)}\n  ${shown(made)}`)
     }
-    console.log(`fuzz: ${seen.ok} answered, ${seen.refused} refused, slowest ${Math.round(seen.slowest)} ms`)
+    console.log(`fuzz: ${seen.ok + seen.refused} cases of ${CASES}, ${seen.ok} answered, ${seen.refused} refused, slowest ${Math.round(seen.slowest)} ms`)
     if (failures.length > 0) assert.fail(failures.join('\n'))
     // Mostly refused, or mostly answered, would mean that the cases test little.
-    if (!ONLY && CASES >= 5000) assert.ok(seen.ok > CASES / 10 && seen.refused > CASES / 10, JSON.stringify(seen))
+    const done = seen.ok + seen.refused
+    if (!ONLY && CASES >= 5000) assert.ok(done > 2000 && seen.ok > done / 10 && seen.refused > done / 10, JSON.stringify(seen))
   })
 })
 
