@@ -131,9 +131,13 @@ export class Reconciler {
     const sight = await see(wish, run)
     const choice = chooseUplink(sight, wish, conf)
     const before = this.#now.choice?.uplink
-    for (const pool of [conf.v4, conf.v6]) {
-      const meets = pool && !allowOverlap && !before && overlap(sight, pool.network, backend.links(options))
-      if (meets) throw new ValueError(`the network ${pool.network} overlaps the route ${meets} of this node; want another "Network", or --allow-overlap`)
+    for (const pool of before || allowOverlap ? [] : [conf.v4, conf.v6]) {
+      const meets = pool && overlap(sight, pool.network, backend.links(options))
+      if (!meets) continue
+      const text = `the network ${pool.network} overlaps the route ${meets} of this node`
+      // A node that has pods already is served on.
+      if (!this.#parts.before?.v4 && !this.#parts.before?.v6) throw new ValueError(`${text}; want another "Network", or --allow-overlap`)
+      log(`agent: ${text}: addresses there may be out of reach`)
     }
     this.#doubted.uplink = false
     this.#now.choice = choice

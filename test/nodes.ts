@@ -14,6 +14,8 @@ export interface Node {
   readonly name: string
   readonly ns: Namespace
   readonly dir: string
+  /** Its usual options and the cluster's. */
+  readonly options: readonly string[]
   /** Starts an agent with the cluster's options and these. */
   agent(...more: readonly string[]): Agent
 }
@@ -58,8 +60,11 @@ export function inCluster(count: number, options: (cluster: Cluster) => readonly
           name,
           ns,
           dir: own,
+          get options() {
+            return [...usual(name, own), ...options(cluster)]
+          },
           agent(...more) {
-            const made = start(ns, own, [...usual(name, own), ...options(cluster), ...more])
+            const made = start(ns, own, [...this.options, ...more])
             running.push(made)
             return made
           },
