@@ -1,16 +1,22 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { type CniError, ValueError } from '../lib/errors.ts'
 import { log } from '../lib/log.ts'
-import { version } from '../package.json'
 import { cleanup } from './cleanup.ts'
 import { serve } from './serve.ts'
 import { describe, readSettings, type Settings, settingRows, settingsPath } from './settings.ts'
 import { SubnetTakenError } from './store.ts'
 
-/** Runs `plumb agent ARGV` until a signal and gives the exit status: 0 when a signal ended it, 1 when something did. `print` takes what is for stdout. Throws ValueError for settings that are wrong. */
-export async function run(argv: readonly string[], print: (text: string) => void, rows: (all: readonly (readonly string[])[]) => string): Promise<number> {
+/** What the command line lends: plumb's version, where stdout is, and how rows become text. */
+export interface Desk {
+  readonly version: string
+  print(text: string): void
+  table(rows: readonly (readonly string[])[]): string
+}
+
+/** Runs `plumb agent ARGV` until a signal and gives the exit status: 0 when a signal ended it, 1 when something did. Throws ValueError for settings that are wrong. */
+export async function run(argv: readonly string[], { version, print, table }: Desk): Promise<number> {
   if (argv.some((one) => /^(-h|-?-help)$/.test(one))) {
-    print(`${HELP}\n\n${rows(settingRows())}`)
+    print(`${HELP}\n\n${table(settingRows())}`)
     return 0
   }
   const isCleanup = argv[0] === 'cleanup'
@@ -29,7 +35,7 @@ export async function run(argv: readonly string[], print: (text: string) => void
     return 0
   }
   log(`agent: plumb ${version} ${describe(settings)}`)
-  return untilSignal(settings)
+  return untilSignal(settings, version)
 }
 
 const HELP = `usage: plumb agent [options]: gives this node its part of the network, and makes the other nodes' pods reachable
@@ -45,7 +51,7 @@ function settingsOf(argv: readonly string[]): Settings {
   return readSettings(argv, process.env, path === undefined ? undefined : { path, text: readFileSync(path, 'utf8') })
 }
 
-async function untilSignal(settings: Settings): Promise<number> {
+async function untilSignal(settings: Settings, version: string): Promise<number> {
   const end = new AbortController()
   for (const signal of ['SIGTERM', 'SIGINT'] as const)
     process.once(signal, () => {
@@ -55,7 +61,7 @@ async function untilSignal(settings: Settings): Promise<number> {
       process.once(signal, () => process.exit(1))
     })
   try {
-    await serve(settings, end.signal)
+    await serve(settings, version, end.signal)
     return 0
   } catch (cause) {
     if (end.signal.aborted) return 0

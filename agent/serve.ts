@@ -1,10 +1,9 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { log } from '../lib/log.ts'
-import { version } from '../package.json'
 import { openBackend } from './backend.ts'
 import { Converger } from './converge.ts'
-import { bridgeEvent, ipEvent, MONITORS } from './events.ts'
+import { bridgeEvent, type Event, ipEvent, MONITORS } from './events.ts'
 import { serveHealth } from './health.ts'
 import { installNetwork, installPlugins } from './install.ts'
 import { instanceOf, scopeOf, storeWish, tableOf, wishOf } from './life.ts'
@@ -18,7 +17,7 @@ import { openStore, type SubnetStore } from './store.ts'
 import { makeWakes, type Wakes } from './wakes.ts'
 
 /** Runs the agent until the signal. Throws what ends it otherwise: settings or a network configuration that cannot be served, a subnet that belongs to another. */
-export async function serve(settings: Settings, signal: AbortSignal): Promise<void> {
+export async function serve(settings: Settings, version: string, signal: AbortSignal): Promise<void> {
   const { node, files, firewall } = settings
   const before = remembered(files.stateDir, node)
   // Pods that start meanwhile have what they had; who reads the file needs no store for it.
@@ -39,7 +38,7 @@ export async function serve(settings: Settings, signal: AbortSignal): Promise<vo
       conf,
       backend,
       options,
-      facts: { instance, nexthops: (await run(['ip', 'nexthop', 'show', 'id', '1'], '')).stderr.match(/not supported|unknown/i) === null },
+      facts: { instance, nexthops: await hasNexthops(run) },
       converger: new Converger(scopeOf(settings, conf, backend.links(options), before?.network), run),
       run,
       wakes,
@@ -68,6 +67,9 @@ export async function serve(settings: Settings, signal: AbortSignal): Promise<vo
     await store.close()
   }
 }
+
+// Links and addresses change in groups.
+const UPLINK_MS = 100
 
 /** What the loop hears. */
 interface Ears {
@@ -117,53 +119,25 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall }: Parts, s
     reconciler.doubtAll()
     wakes.poke('listening')
   }
-  const uplink = () => {
+  const heard = (event: Event | undefined) => {
+    if (!event) return
+    if (converger.heard(event)) wakes.poke('drift')
+    if (!reconciler.concerns(event)) return
     reconciler.doubt('uplink')
-    wakes.poke('uplink', 100)
+    wakes.poke('uplink', UPLINK_MS)
   }
-  const say = (text: string) => log(text)
-  return [
-    follow(
-      {
-        argv: MONITORS.ip,
-        lost,
-        line(text) {
-          const event = ipEvent(text)
-          if (!event) return
-          if (converger.heard(event)) wakes.poke('drift')
-          if (reconciler.concerns(event)) uplink()
-        },
-      },
-      signal,
-      say,
-    ),
-    follow(
-      {
-        argv: MONITORS.bridge,
-        lost,
-        line(text) {
-          const event = bridgeEvent(text)
-          if (event && converger.heard(event)) wakes.poke('drift')
-        },
-      },
-      signal,
-      say,
-    ),
-    follow(
-      {
-        argv: ['nft', 'monitor'],
-        lost,
-        line(text) {
-          if (text.includes(` ${firewall.table}`)) reconciler.doubt('table')
-          else if (/ ip6? filter( (FORWARD|PLUMB-FORWARD)\b|$)/.test(text)) reconciler.doubt('forward')
-          else return
-          wakes.poke('drift')
-        },
-      },
-      signal,
-      say,
-    ),
+  function nft(text: string): void {
+    if (text.includes(` ${firewall.table}`)) reconciler.doubt('table')
+    else if (/ ip6? filter( (FORWARD|PLUMB-FORWARD)\b|$)/.test(text)) reconciler.doubt('forward')
+    else return
+    wakes.poke('drift')
+  }
+  const ears = [
+    { argv: MONITORS.ip, line: (text: string) => heard(ipEvent(text)) },
+    { argv: MONITORS.bridge, line: (text: string) => heard(bridgeEvent(text)) },
+    { argv: ['nft', 'monitor'], line: nft },
   ]
+  return ears.map((one) => follow({ ...one, lost }, signal, (text) => log(text)))
 }
 
 function install({ files }: Settings): void {
