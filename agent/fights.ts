@@ -6,8 +6,8 @@ export interface Fights {
   current(now: number): string[]
 }
 
-// Somebody who deletes a few things by hand is no fight.
-const [MANY, WINDOW_MS, FIRST_MS, LONGEST_MS] = [5, 10_000, 200, 30_000]
+// Somebody who deletes things by hand is no fight: a program that undoes what it sees is there again at once.
+const [MANY, WINDOW_MS, FIRST_MS, LONGEST_MS] = [20, 10_000, 200, 30_000]
 
 /** Makes one. */
 export function watchFights(): Fights {

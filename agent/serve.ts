@@ -9,6 +9,7 @@ import { installNetwork, installPlugins } from './install.ts'
 import { instanceOf, scopeOf, storeWish, tableOf, wishOf } from './life.ts'
 import { follow } from './monitor.ts'
 import { makeNews, type News } from './news.ts'
+import { hasNexthops } from './nexthops.ts'
 import { readSubnetEnv, remember, remembered, writeSubnetEnv } from './nodefiles.ts'
 import { type Parts, Reconciler } from './reconcile.ts'
 import { run } from './run.ts'
@@ -130,7 +131,7 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall }: Parts, s
     if (text.includes(` ${firewall.table}`)) reconciler.doubt('table')
     else if (/ ip6? filter( (FORWARD|PLUMB-FORWARD)\b|$)/.test(text)) reconciler.doubt('forward')
     else return
-    wakes.poke('drift')
+    wakes.poke('rules')
   }
   const ears = [
     { argv: MONITORS.ip, line: (text: string) => heard(ipEvent(text)) },

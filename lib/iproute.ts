@@ -1,6 +1,4 @@
 import { ExecError, shown } from './errors.ts'
-import type { Run } from './plugin.ts'
-import type { Netns } from './state.ts'
 
 /** The argv of a batch that only sets. */
 export const BLIND: readonly string[] = ['ip', '-batch', '-']

@@ -98,29 +98,6 @@ export function subnetEnv({ dir }: Node): Record<string, string> | undefined {
   )
 }
 
-/** Gives a node a pod without CNI: a veth pair with an address of the node's subnet, and a route to everything. */
-export async function wirePod(node: Node, pod: Namespace): Promise<{ v4?: string; v6?: string }> {
-  const env = (await until(() => subnetEnv(node))) as Record<string, string>
-  await node.ns.ip('link', 'add', 'name', 'pod0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', pod.path)
-  const out: { v4?: string; v6?: string } = {}
-  await pod.ip('link', 'set', 'lo', 'up')
-  for (const [key, gateway] of [
-    ['v4', env['FLANNEL_SUBNET']],
-    ['v6', env['FLANNEL_IPV6_SUBNET']],
-  ] as const) {
-    if (!gateway) continue
-    const [address = '', length] = gateway.split('/')
-    out[key] = address.replace(/1$/, '9')
-    const nodad = key === 'v6' ? ['nodad'] : []
-    await node.ns.ip('addr', 'add', gateway, 'dev', 'pod0', ...nodad)
-    await pod.ip('addr', 'add', `${out[key]}/${length}`, 'dev', 'eth0', ...nodad)
-  }
-  await node.ns.ip('link', 'set', 'pod0', 'mtu', env['FLANNEL_MTU'] as string, 'up')
-  await pod.ip('link', 'set', 'eth0', 'mtu', env['FLANNEL_MTU'] as string, 'up')
-  for (const gateway of [env['FLANNEL_SUBNET'], env['FLANNEL_IPV6_SUBNET']]) if (gateway) await pod.ip('route', 'add', 'default', 'via', gateway.split('/')[0] as string)
-  return out
-}
-
 function usual(name: string, dir: string): string[] {
   return ['--node-name', name, '--subnet-file', join(dir, 'subnet.env'), '--state-dir', join(dir, 'state'), '--socket', join(dir, 'agent.sock'), '--cni-conf-dir', join(dir, 'net.d'), '--cni-bin-dir', join(dir, 'bin'), '--ip-masq']
 }
