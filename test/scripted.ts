@@ -8,6 +8,8 @@ export interface Scripted extends Source {
   set(change: Partial<Status>): void
   /** Says since when the loop has been in one step. */
   busy(since: number | undefined): void
+  /** Ends what all follow, as a source does that is closed. */
+  end(): void
   /** How many follow the changes. */
   readonly followers: number
 }
@@ -16,15 +18,17 @@ export interface Scripted extends Source {
 export function scripted(first: Partial<Status> = {}): Scripted {
   let status: Status = { ...calm(), ...first }
   let since: number | undefined
+  let ends = 0
   const wake = new Set<() => void>()
   async function* changes(signal: AbortSignal): AsyncIterable<Status> {
     let told: Status | undefined
+    const end = ends
     let next = () => {}
     const poke = () => next()
     wake.add(poke)
     signal.addEventListener('abort', poke)
     try {
-      while (!signal.aborted) {
+      while (!signal.aborted && end === ends) {
         const news = new Promise<void>((resolve) => {
           next = resolve
         })
@@ -47,6 +51,10 @@ export function scripted(first: Partial<Status> = {}): Scripted {
     },
     set(change) {
       status = { ...status, ...change }
+      for (const poke of wake) poke()
+    },
+    end() {
+      ends++
       for (const poke of wake) poke()
     },
     get followers() {
