@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { until } from './harness.ts'
+import { type Namespace, until } from './harness.ts'
 
 let serial = 0
 
@@ -47,6 +47,8 @@ export interface Cluster {
   /** Nothing comes through to a member any more, and nothing says so. */
   cut(member?: number): Promise<void>
   heal(member?: number): Promise<void>
+  /** Puts a namespace on the cluster's network, as eth0: its IPv4 address, which ends in `last`, and its IPv6 address. */
+  attach(ns: Namespace, last: number): Promise<{ readonly v4: string; readonly v6: string }>
   /** Waits until it answers. */
   ready(): Promise<void>
   stop(): Promise<void>
@@ -87,6 +89,12 @@ export async function startEtcd({ members: count = 1, tls = false, password }: W
     ...keys(ask),
     ...control,
     ready,
+    async attach({ path }, last) {
+      const [v4, v6] = [`10.123.${id}.${last}`, `fd7b:${id}::${last}`]
+      await sh(`ip link add etcd${id}n${last} master ${bridge} up type veth peer name eth0 netns ${path.slice(path.lastIndexOf('/') + 1)}`)
+      await sh(`nsenter --net=${path} sh -ec 'ip address add ${v4}/24 dev eth0; ip address add ${v6}/64 dev eth0 nodad; ip link set eth0 up; ip link set lo up; ip route add default via 10.123.${id}.1; ip -6 route add default via fd7b:${id}::1'`)
+      return { v4, v6 }
+    },
     async calls(method) {
       const texts = await Promise.all(base.map(async (url) => (await fetch(`${url}/metrics`, { tls: certificate(files) } as RequestInit)).text()))
       return texts.flatMap((text) => [...text.matchAll(new RegExp(`^grpc_server_started_total\\{.*grpc_method="${method}".*\\} (\\S+)$`, 'gm'))]).reduce((sum, [, n]) => sum + Number(n), 0)

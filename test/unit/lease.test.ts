@@ -4,8 +4,15 @@ import { decodeKey, decodeLease, encodeKey, encodeValue, parseNode } from '../..
 import { ValueError } from '../../lib/errors.ts'
 import { bitsOf, type Cidr, format, parseIp, split } from '../../lib/ip.ts'
 
-/** What flanneld wrote to etcd: of 0.28.9, in the order IPv4, dual stack, IPv6; host-gw. */
-const RECORDED: readonly (readonly [key: string, value: string])[] = [['10.5.72.0-24', '{"PublicIP":"172.30.0.2","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"5e:a3:5c:45:05:9a"}}']]
+/** What flanneld 0.28.9 wrote to etcd: vxlan with IPv4, both families, IPv6 alone; host-gw; alloc. */
+const RECORDED: readonly (readonly [key: string, value: string])[] = [
+  ['10.5.69.0-24', '{"PublicIP":"10.123.1.100","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"06:61:35:21:27:3f"}}'],
+  ['10.5.36.0-24&fd66:0:0:5f::-64', '{"PublicIP":"10.123.1.100","PublicIPv6":"fd7b:1::100","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"06:61:35:21:27:3f"},"BackendV6Data":{"VNI":1,"VtepMAC":"66:20:61:5f:bf:36"}}'],
+  ['0.0.0.0-0&fd66:0:0:57::-64', '{"PublicIP":"0.0.0.0","PublicIPv6":"fd7b:1::100","BackendType":"vxlan","BackendV6Data":{"VNI":1,"VtepMAC":"66:20:61:5f:bf:36"}}'],
+  ['10.5.21.0-24', '{"PublicIP":"10.123.1.100","PublicIPv6":null,"BackendType":"host-gw"}'],
+  ['10.5.17.0-24&fd66:0:0:36::-64', '{"PublicIP":"10.123.1.100","PublicIPv6":"fd7b:1::100","BackendType":"host-gw"}'],
+  ['10.5.71.0-24', '{"PublicIP":"10.123.1.100","PublicIPv6":null}'],
+]
 
 const network = (family: 4 | 6, width: number, most: number) =>
   fc.tuple(fc.bigInt(0n, (1n << BigInt(width)) - 1n), fc.integer({ min: 1, max: most })).map(([bits, length]) => {
