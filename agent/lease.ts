@@ -80,9 +80,9 @@ export function decodeLease(subnets: Both<Cidr>, text: string): Omit<Lease, 'nod
 
 function network(text: string, family: 4 | 6): Cidr {
   const cidr = parseCidr(text.replace('-', '/'))
-  const { bits, first, length } = split(cidr)
+  const { family: has, bits, first, length } = split(cidr)
   // flannel reads 5 bits of an IPv4 length and 7 of an IPv6 length (ParseSubnetKey).
-  if (bitsOf(cidr).family !== family || bits !== first || length === 0 || length > (family === 4 ? 31 : 127)) throw new ValueError(`${shown(text)}: want a network of IPv${family}`)
+  if (has !== family || bits !== first || length === 0 || length > (family === 4 ? 31 : 127)) throw new ValueError(`${shown(text)}: want a network of IPv${family}`)
   return cidr
 }
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
 import { execa } from 'execa'
-import { until } from './harness.ts'
+import { type Certificates, certificates, forFetch } from './certificates.ts'
+import { type Namespace, until } from './harness.ts'
 
 let serial = 0
 
@@ -23,12 +23,13 @@ export interface Wish {
   /** The password of user `flannel`, who may only read and write below /coreos.com/network/. */
   readonly password?: string
 }
-/** A real etcd, each member in a network namespace of its own on one bridge; calls on it are an admin's, and never plumb's own client. */
-export interface Cluster {
-  readonly endpoints: readonly string[]
-  /** For clients, when it has TLS. */
-  readonly files: { readonly caFile?: string; readonly certFile?: string; readonly keyFile?: string }
+/** What an admin does with keys. */
+export interface Keyed {
   put(key: string, value: string, ttlSeconds?: number): Promise<void>
+  /** Many at once, without an end. */
+  putMany(pairs: readonly (readonly [key: string, value: string])[]): Promise<void>
+  /** One that lives by an etcd lease that is there. */
+  putBy(key: string, value: string, lease: string): Promise<void>
   /** Everything below a key, in order. */
   list(prefix: string): Promise<Kept[]>
   del(key: string, andBelow?: boolean): Promise<void>
@@ -37,6 +38,12 @@ export interface Cluster {
   /** What is left of one, in seconds; -1 when it is gone. */
   left(lease: string): Promise<number>
   compact(): Promise<void>
+}
+/** A real etcd, each member in a network namespace of its own on one bridge; calls on it are an admin's, and never plumb's own client. */
+export interface Cluster extends Keyed {
+  readonly endpoints: readonly string[]
+  /** For clients, when it has TLS. */
+  readonly files: Certificates
   /** How often a gRPC method was called on all members that answer: `Range`, `LeaseTimeToLive`, `Watch`. The gateway's own calls are among them. */
   calls(method: string): Promise<number>
   /** Ends a member as a power cut does. */
@@ -44,9 +51,16 @@ export interface Cluster {
   start(member?: number, fresh?: boolean): Promise<void>
   freeze(member?: number): void
   thaw(member?: number): void
-  /** Nothing comes through to a member any more, and nothing says so. */
-  cut(member?: number): Promise<void>
+  /** Nothing comes through to a member any more, or nothing from the other members, and nothing says so. */
+  cut(member?: number, from?: 'all' | 'members'): Promise<void>
   heal(member?: number): Promise<void>
+  /** The same calls, made from a member's own namespace: a cut does not reach them. */
+  within(member?: number): Keyed
+  /** Puts a namespace on the cluster's network, as eth0: its IPv4 address, which ends in `last`, and its IPv6 address. */
+  attach(ns: Namespace, last: number): Promise<{ readonly v4: string; readonly v6: string }>
+  /** Logs the admin in again: a restart has ended the session. */
+  login(): Promise<void>
+  addUser(name: string): Promise<void>
   /** Waits until it answers. */
   ready(): Promise<void>
   stop(): Promise<void>
@@ -80,15 +94,28 @@ export async function startEtcd({ members: count = 1, tls = false, password }: W
   await ready().catch((cause) => {
     throw new Error(`etcd does not start: ${readFileSync(`${dir}/m0.log`, 'utf8').slice(-500)}`, { cause })
   })
-  if (password !== undefined) token = await protect(ask, password)
+  async function login(): Promise<void> {
+    token = ''
+    token = (await until(() => ask('auth/authenticate', { name: 'root', password: 'rootpw' }), 10_000))['token']
+  }
+  if (password !== undefined) await protect(ask, password).then(login)
   return {
     endpoints: base,
     files,
     ...keys(ask),
     ...control,
     ready,
+    login,
+    addUser: async (name) => void (await ask('auth/user/add', { name, password: 'unused' })),
+    within: (i = 0) => keys((path, body) => askWithin(members[i] as Member, `${base[i]}/v3/${path}`, body)),
+    async attach({ path }, last) {
+      const [v4, v6] = [`10.123.${id}.${last}`, `fd7b:${id}::${last}`]
+      await sh(`ip link add etcd${id}n${last} master ${bridge} up type veth peer name eth0 netns ${path.slice(path.lastIndexOf('/') + 1)}`)
+      await sh(`nsenter --net=${path} sh -ec 'ip address add ${v4}/24 dev eth0; ip address add ${v6}/64 dev eth0 nodad; ip link set eth0 up; ip link set lo up; ip route add default via 10.123.${id}.1; ip -6 route add default via fd7b:${id}::1'`)
+      return { v4, v6 }
+    },
     async calls(method) {
-      const texts = await Promise.all(base.map(async (url) => (await fetch(`${url}/metrics`, { tls: certificate(files) } as RequestInit)).text()))
+      const texts = await Promise.all(base.map(async (url) => (await fetch(`${url}/metrics`, { tls: forFetch(files) } as RequestInit)).text()))
       return texts.flatMap((text) => [...text.matchAll(new RegExp(`^grpc_server_started_total\\{.*grpc_method="${method}".*\\} (\\S+)$`, 'gm'))]).reduce((sum, [, n]) => sum + Number(n), 0)
     },
     async stop() {
@@ -116,7 +143,11 @@ function controls(members: readonly Member[], scheme: string, dir: string): Pick
     },
     freeze: (i = 0) => at(i).child?.kill('SIGSTOP'),
     thaw: (i = 0) => at(i).child?.kill('SIGCONT'),
-    cut: (i = 0) => sh(`ip netns exec ${at(i).ns} nft 'table inet cut { chain in { type filter hook input priority 0; policy drop; iif lo accept; }; chain out { type filter hook output priority 0; policy drop; oif lo accept; }; }'`),
+    cut(i = 0, from = 'all') {
+      const members = 'tcp dport 2380 drop; tcp sport 2380 drop'
+      const [inwards, outwards] = from === 'all' ? ['iif != lo drop', 'oif != lo drop'] : [members, members]
+      return sh(`ip netns exec ${at(i).ns} nft 'table inet cut { chain in { type filter hook input priority 0; ${inwards}; }; chain out { type filter hook output priority 0; ${outwards}; }; }'`)
+    },
     heal: (i = 0) => sh(`ip netns exec ${at(i).ns} nft delete table inet cut`),
   }
 }
@@ -125,12 +156,16 @@ type Ask = (path: string, body: object) => Promise<Reply>
 // biome-ignore lint/suspicious/noExplicitAny: answers of the gateway, looked at key by key
 type Reply = Record<string, any>
 
-function keys(ask: Ask): Pick<Cluster, 'put' | 'list' | 'del' | 'leases' | 'left' | 'compact'> {
+function keys(ask: Ask): Keyed {
   return {
     async put(key, value, ttlSeconds) {
       const lease = ttlSeconds === undefined ? undefined : (await ask('lease/grant', { TTL: ttlSeconds }))['ID']
       await ask('kv/put', { key: b64(key), value: b64(value), lease })
     },
+    async putMany(pairs) {
+      for (let i = 0; i < pairs.length; i += 100) await ask('kv/txn', { success: pairs.slice(i, i + 100).map(([key, value]) => ({ request_put: { key: b64(key), value: b64(value) } })) })
+    },
+    putBy: async (key, value, lease) => void (await ask('kv/put', { key: b64(key), value: b64(value), lease })),
     async list(prefix) {
       const { kvs = [] } = await ask('kv/range', { key: b64(prefix), range_end: b64(end(prefix)) })
       return kvs.map(({ key, value = '', lease = '0', create_revision, mod_revision }: Reply) => ({ key: text(key), value: text(value), lease, create: create_revision, mod: mod_revision }))
@@ -146,12 +181,12 @@ function keys(ask: Ask): Pick<Cluster, 'put' | 'list' | 'del' | 'leases' | 'left
 }
 
 // Any member that answers will do.
-function admin(base: readonly string[], files: Cluster['files'], token: () => string): Ask {
+function admin(base: readonly string[], files: Certificates, token: () => string): Ask {
   return async (path, body) => {
     const failures: unknown[] = []
     for (const url of base) {
       try {
-        const answer = await fetch(`${url}/v3/${path}`, { method: 'POST', body: JSON.stringify(body), headers: token() ? { authorization: token() } : {}, signal: AbortSignal.timeout(3000), tls: certificate(files) } as RequestInit)
+        const answer = await fetch(`${url}/v3/${path}`, { method: 'POST', body: JSON.stringify(body), headers: token() ? { authorization: token() } : {}, signal: AbortSignal.timeout(3000), tls: forFetch(files) } as RequestInit)
         const reply = (await answer.json()) as Reply
         if (reply['error']) throw new Error(`${path}: ${reply['error']}`)
         return reply
@@ -163,7 +198,12 @@ function admin(base: readonly string[], files: Cluster['files'], token: () => st
   }
 }
 
-async function protect(ask: Ask, password: string): Promise<string> {
+async function askWithin({ ns }: Member, url: string, body: object): Promise<Reply> {
+  const script = "process.stdout.write(await (await fetch(process.argv[1], { method: 'POST', body: process.argv[2] })).text())"
+  return JSON.parse((await execa('nsenter', [`--net=/run/netns/${ns}`, '--', process.execPath, '-e', script, url, JSON.stringify(body)])).stdout)
+}
+
+async function protect(ask: Ask, password: string): Promise<void> {
   await ask('auth/role/add', { name: 'root' })
   await ask('auth/user/add', { name: 'root', password: 'rootpw' })
   await ask('auth/user/grant', { user: 'root', role: 'root' })
@@ -172,7 +212,6 @@ async function protect(ask: Ask, password: string): Promise<string> {
   await ask('auth/user/add', { name: 'flannel', password })
   await ask('auth/user/grant', { user: 'flannel', role: 'flannel' })
   await ask('auth/enable', {})
-  return (await ask('auth/authenticate', { name: 'root', password: 'rootpw' }))['token']
 }
 
 function flags({ name, ip }: Member, members: readonly Member[], scheme: string, dir: string): string[] {
@@ -189,21 +228,6 @@ function flags({ name, ip }: Member, members: readonly Member[], scheme: string,
     '--log-level=error',
     ...(scheme === 'https' ? [...pair(''), ...pair('peer-')] : []),
   ]
-}
-
-async function certificates(dir: string, members: readonly Member[]): Promise<Cluster['files']> {
-  const make = 'openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
-  await sh(`cd ${dir} && ${make} -x509 -keyout ca.key -out ca.pem -days 2 -subj /CN=plumb-test-ca`)
-  // No user of etcd: the name of a certificate is one, where passwords are asked for.
-  for (const [name, names] of [...members.map((one) => [one.name, `IP:${one.ip}`]), ['client', 'DNS:client']])
-    await sh(
-      `cd ${dir} && ${make} -keyout ${name}.key -subj / -out ${name}.csr && printf 'subjectAltName=${names}\\nextendedKeyUsage=serverAuth,clientAuth' >${name}.ext && openssl x509 -req -in ${name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ${name}.ext -out ${name}.pem`,
-    )
-  return { caFile: join(dir, 'ca.pem'), certFile: join(dir, 'client.pem'), keyFile: join(dir, 'client.key') }
-}
-
-function certificate({ caFile, certFile, keyFile }: Cluster['files']): object | undefined {
-  return caFile && certFile && keyFile ? { ca: readFileSync(caFile), cert: readFileSync(certFile), key: readFileSync(keyFile) } : undefined
 }
 
 async function sh(script: string): Promise<void> {

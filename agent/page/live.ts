@@ -15,7 +15,7 @@ const AGAIN_MS = [1000, 1000, 2000, 5000, 10_000]
 /** Listens to the agent's events, and asks again for as long as the page stands when the connection is lost. Gives what ends it. */
 export function follow(url: string, ears: Ears): () => void {
   let source: EventSource | undefined
-  let timer = 0
+  let timer: ReturnType<typeof setTimeout> | undefined
   let tries = 0
 
   function open(): void {

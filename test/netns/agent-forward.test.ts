@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces, type Namespace, ping } from '../harness.ts'
+import { inNamespaces, type Namespace, ping, until } from '../harness.ts'
 import { skip } from '../skip.ts'
 
 const NETWORKS = ['10.244.0.0/16', 'fd00:244::/48']
@@ -19,7 +19,7 @@ describe('the agent and a FORWARD policy of DROP', () => {
       `[F 37] ${tool}: pods pass a policy of DROP and Docker's rules; what is right is left alone, what somebody changed is put right, and removing it leaves the others' rules`,
       inNamespaces(['node', 'pod', 'world'], async ({ node, pod, world }) => {
         const [target, from] = await wire(node, pod, world, six)
-        assert.ok(await ping(pod, target))
+        await until(() => ping(pod, target))
         for (const argv of [
           ['-P', 'FORWARD', 'DROP'],
           ['-N', 'DOCKER-USER'],
@@ -31,7 +31,7 @@ describe('the agent and a FORWARD policy of DROP', () => {
         const theirs = await rules(node, tool)
         assert.ok(!(await ping(pod, target)))
         assert.deepEqual(await call(node, 'passForward'), [`${tool}: chain PLUMB-FORWARD and the jump to it`])
-        assert.ok(await ping(pod, target))
+        await until(() => ping(pod, target))
         assert.deepEqual(await call(node, 'passForward'), [])
         for (const broken of [
           ['-F', 'PLUMB-FORWARD'],
@@ -41,7 +41,7 @@ describe('the agent and a FORWARD policy of DROP', () => {
         ]) {
           await node.exec([tool, ...broken])
           assert.equal((await call(node, 'passForward')).length, 1, broken.join(' '))
-          assert.ok(await ping(pod, target), broken.join(' '))
+          await until(() => ping(pod, target))
           assert.deepEqual(await call(node, 'passForward'), [])
         }
         await node.exec([tool, '-D', 'FORWARD', '-s', from, '-j', 'DROP'])

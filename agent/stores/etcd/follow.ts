@@ -5,6 +5,9 @@ import type { WatchResponse } from './generated/etcd_pb.js'
 import type { Keys } from './keys.ts'
 import type { View } from './view.ts'
 
+// Less than five seconds after etcd is back, it is noticed.
+const [LEAST_MS, MOST_MS] = [100, 4000]
+
 /** What is watched, and by which connection. */
 export interface Followed {
   readonly etcd: Connection
@@ -14,7 +17,7 @@ export interface Followed {
 
 /** Keeps a view up to date until the signal: reads it once, then watches from there on, on every member in turn. What is known stays while etcd is away. */
 export async function follow({ etcd, keys, view }: Followed, signal: AbortSignal): Promise<void> {
-  let waits = delays(100, 5000)
+  let waits = delays(LEAST_MS, MOST_MS)
   while (!signal.aborted) {
     try {
       if (view.revision === 0n) await view.read(etcd, signal)
@@ -24,7 +27,7 @@ export async function follow({ etcd, keys, view }: Followed, signal: AbortSignal
           break
         }
         view.isLive = true
-        waits = delays(100, 5000)
+        waits = delays(LEAST_MS, MOST_MS)
         view.apply(answer.events, reached(answer))
       }
     } catch (cause) {

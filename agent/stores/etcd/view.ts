@@ -24,6 +24,9 @@ export interface Entry {
   readonly ttl: bigint
 }
 
+/** A key as etcd has it. */
+export type Kept = Pick<KeyValue, 'key' | 'value' | 'createRevision' | 'modRevision' | 'lease'>
+
 /** A node's record: which lease is its own, and when that was written. */
 export interface NodeRecord {
   readonly key: string
@@ -70,6 +73,14 @@ export class View {
     for (const { type, kv } of news) if (kv) type === 0 ? this.#note(kv) : this.#forget(kv.key)
     if (revision > this.revision) this.revision = revision
     if (news.length > 0) this.#changed()
+  }
+
+  /** Takes what this store has written itself, at `revision`, before the watch tells of it: a node does not miss its own lease. */
+  wrote(puts: readonly Kept[], removed: readonly Uint8Array[], revision: bigint): void {
+    if (this.revision === 0n || revision <= this.revision) return
+    for (const key of removed) this.#forget(key)
+    for (const kv of puts) this.#note(kv)
+    this.#changed()
   }
 
   /** What is known is of no use to go on from: the next who needs it reads anew. It is told as it was until then. */
@@ -133,14 +144,14 @@ export class View {
     for (const changed of this.#listeners) changed()
   }
 
-  #note(kv: KeyValue): void {
+  #note(kv: Kept): void {
     const what = this.#keys.read(kv.key)
     if (!what) return
     if ('node' in what) this.#records.set(what.node, { key: decode(kv.value), written: kv.modRevision })
     else this.#put(what.lease, kv)
   }
 
-  #put(key: string, kv: KeyValue): void {
+  #put(key: string, kv: Kept): void {
     try {
       this.#entries.set(key, entryOf(key, kv))
     } catch (cause) {
@@ -161,7 +172,7 @@ export class View {
 }
 
 /** A lease of etcd, read. Throws ValueError for a key that names no subnets. */
-export function entryOf(key: string, { value, createRevision, modRevision, lease }: KeyValue): Entry {
+export function entryOf(key: string, { value, createRevision, modRevision, lease }: Kept): Entry {
   const subnets = decodeKey(key)
   return { key: key as SubnetKey, subnets, ...readable(subnets, decode(value)), created: createRevision, written: modRevision, ttl: lease }
 }

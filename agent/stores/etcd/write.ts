@@ -5,7 +5,7 @@ import { StoreError } from '../../store.ts'
 import type { Connection } from './connection.ts'
 import type { CompareSchema, RequestOpSchema } from './generated/etcd_pb.js'
 import { encode, type Keys } from './keys.ts'
-import type { Entry } from './view.ts'
+import type { Entry, View } from './view.ts'
 
 /** What a claim writes: the lease of a key, new or over one that is there, the node's record, and nothing of the lease that goes for it. */
 export interface Change {
@@ -33,7 +33,7 @@ type Operation = MessageInitShape<typeof RequestOpSchema>
 const [VERSION, MOD] = [0, 2]
 
 /** Writes all of it in one transaction, or nothing: false when anything that it rests on has changed meanwhile. */
-export async function write({ etcd, keys }: To, change: Change, signal: AbortSignal): Promise<boolean> {
+export async function write({ etcd, keys, view }: To & { readonly view: View }, change: Change, signal: AbortSignal): Promise<boolean> {
   const { node, record, key, value, over, instead, ttl, subnets, claims } = change
   const v6 = subnets.v4 && subnets.v6
   const isNew = over === undefined
@@ -45,7 +45,19 @@ export async function write({ etcd, keys }: To, change: Change, signal: AbortSig
   ]
   const success = [...(instead ? removal(keys, instead, v6) : []), put(keys.lease(key), value, ttl), put(keys.record(node), key, 0n), ...(v6 ? [put(keys.claim(v6), node, ttl)] : [])]
   const failure = isNew && v6 ? [{ request: { case: 'requestRange' as const, value: { key: keys.claim(v6) } } }] : []
-  const { succeeded, responses } = await etcd.call(({ kv }, options) => kv.txn({ compare, success, failure }, options), signal)
+  const { succeeded, responses, header } = await etcd.call(({ kv }, options) => kv.txn({ compare, success, failure }, options), signal)
+  const revision = header?.revision ?? 0n
+  if (succeeded) {
+    const made = { createRevision: over?.created ?? revision, modRevision: revision, lease: ttl }
+    view.wrote(
+      [
+        { ...made, key: keys.lease(key), value: encode(value) },
+        { ...made, key: keys.record(node), value: encode(key) },
+      ],
+      instead ? [keys.lease(instead.key)] : [],
+      revision,
+    )
+  }
   const [said] = responses
   const claimed = !succeeded && said?.response.case === 'responseRange' ? said.response.value.kvs[0] : undefined
   if (claimed && v6) claims.set(v6, claimed.modRevision)
