@@ -57,7 +57,12 @@ export function sentences(failed: ReadonlyMap<Step, string>): string[] {
   return [...groups.values()].map((steps) => {
     const [first] = steps as [Step]
     const said = failed.get(first) as string
-    const why = first.resource.kind === 'route' && /File exists/.test(said) ? `another program has a route there (see: ip route show ${first.resource.dst})` : said
-    return `Cannot ${first.put ? 'make' : 'remove'} ${title(first.resource)}${steps.length > 1 ? ` and ${steps.length - 1} more` : ''}: ${why}`
+    return `Cannot ${first.put ? 'make' : 'remove'} ${title(first.resource)}${steps.length > 1 ? ` and ${steps.length - 1} more` : ''}: ${reasonOf(first, said)}`
   })
+}
+
+function reasonOf({ resource }: Step, said: string): string {
+  if (resource.kind === 'route' && /File exists/.test(said)) return `another program has a route there (see: ip route show ${resource.dst})`
+  if ((resource.kind === 'route' || resource.kind === 'nexthop') && /device mismatch/.test(said)) return `another program has a route there (see: ip -6 route get ${resource.kind === 'route' ? resource.via[0] : resource.via})`
+  return said
 }

@@ -1,3 +1,4 @@
+import { isSix } from '../lib/cidr.ts'
 import { ValueError } from '../lib/errors.ts'
 import { isSameTunnel } from '../lib/kinds/vxlan.ts'
 import { txChecksum } from '../lib/libc.ts'
@@ -90,13 +91,16 @@ export class Converger {
       return found
     }
     const nexthops = others.size === 0 ? differ('nexthop') : differ('nexthop', withoutOthers(wanted('nexthop'), others))
+    for (const one of others.size === 0 ? [] : wanted('nexthop')) if (one.kind === 'nexthop' && others.has(one.id)) tally.awaits(one, 'its id is taken')
     if (this.#absent([...nexthops.add, ...nexthops.change.map(({ want }) => want)], unusable, tally)) return this.#rest(group, unusable, tally)
     const [addr, neigh, tunnel] = [differ('addr'), differ('neigh'), differ('tunnel')]
     const route = others.size === 0 ? differ('route') : differ('route', withoutOthers(wanted('route'), others))
     const puts = ({ add, change }: ReturnType<typeof diff>) => [...change.map(({ want, have }) => changeOf(want, have)), ...add.map((one) => putOf(one, this.#scope.takeOver))]
     await tally.perform('bridge', puts(tunnel), this.#run)
-    const drops = [...route.drop, ...neigh.drop, ...nexthops.drop, ...addr.drop].map((one) => dropOf(one))
-    await tally.perform('ip', [...puts(addr), ...puts(nexthops), ...puts(neigh), ...puts(route), ...drops], this.#run)
+    const early = route.change.filter(({ want, have }) => leadsAway(want, have))
+    const moved = { add: [...route.add, ...early.map(({ want }) => want)], change: route.change.filter((one) => !early.includes(one)), drop: [] }
+    const drops = [...route.drop, ...neigh.drop, ...nexthops.drop, ...addr.drop]
+    await tally.perform('ip', [...early.map(({ have }) => dropOf(have)), ...puts(addr), ...puts(nexthops), ...puts(neigh), ...puts(moved), ...drops.map((one) => dropOf(one))], this.#run)
     await tally.perform(
       'bridge',
       tunnel.drop.map((one) => dropOf(one)),
@@ -125,6 +129,11 @@ function grouped(want: readonly Resource[]): Group {
     list.push(one)
   }
   return group
+}
+
+// The kernel takes no gateway on a link while an IPv6 route to that very gateway leads over another (ip6_route_check_nh_onlink), so that route goes first.
+function leadsAway(want: Resource, have: Resource): boolean {
+  return want.kind === 'route' && have.kind === 'route' && want.onlink === true && isSix(want.dst) && want.dev !== have.dev
 }
 
 // An id that somebody else has already: the route goes without an object then.

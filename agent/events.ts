@@ -1,4 +1,4 @@
-import type { Cidr, Ip } from '../lib/ip.ts'
+import { type Cidr, type Ip, parseCidr } from '../lib/ip.ts'
 import { routeOf } from '../lib/kinds/route.ts'
 import type { Resource } from '../lib/state.ts'
 import type { IfName, Mac } from '../lib/values.ts'
@@ -46,6 +46,8 @@ const STATES = ['REACHABLE', 'STALE', 'DELAY', 'PROBE', 'FAILED', 'INCOMPLETE', 
 // ip-route(8): routes of other types are none of ours.
 const TYPES = ['local', 'broadcast', 'multicast', 'anycast', 'blackhole', 'unreachable', 'prohibit', 'throw', 'nat']
 
+const ADDRESS = /^(\d{1,3}(\.\d{1,3}){3}|[\da-f]*:[\da-f.:]*:[\da-f.:]*)(\/\d{1,3})?$/
+
 function event(resource: Resource, gone: boolean, odd: boolean): Event {
   const { key, text } = face(resource)
   return { kind: resource.kind, key, gone, text: odd ? '' : text, resource }
@@ -66,17 +68,25 @@ function linkEvent(text: string, words: readonly string[], gone: boolean): Event
 
 // `3: flannel.1    inet 10.2.1.0/32 scope global flannel.1\ valid_lft forever preferred_lft forever`
 function addrEvent(words: readonly string[], gone: boolean): Event | undefined {
-  const cidr = after(words, 'inet') ?? after(words, 'inet6')
-  if (cidr === undefined) return undefined
+  const given = after(words, 'inet') ?? after(words, 'inet6') ?? ''
+  const cidr = cidrOf(given.includes('/') ? given : `${given}/32`)
   // Of a pair, `inet 10.0.0.1 peer 10.0.0.2/32`, neither half is what the agent sets.
-  return event({ kind: 'addr', ns: 'host', dev: words[1] as IfName, cidr: (cidr.includes('/') ? cidr : `${cidr}/32`) as Cidr }, gone, words.includes('peer') || words.includes('dadfailed'))
+  return cidr && event({ kind: 'addr', ns: 'host', dev: words[1] as IfName, cidr }, gone, words.includes('peer') || words.includes('dadfailed'))
+}
+
+function cidrOf(text: string): Cidr | undefined {
+  try {
+    return parseCidr(text)
+  } catch {
+    return undefined
+  }
 }
 
 // `10.2.0.0 dev flannel.1 lladdr 02:… PERMANENT proto 112`
 function neighEvent(words: readonly string[], gone: boolean): Event | undefined {
   const [ip, dev] = [words[0], after(words, 'dev')]
   // An entry of a forwarding table, which `ip monitor` shows, too.
-  if (ip === undefined || ip === 'dev' || dev === undefined || (words.includes('NOARP') && words.includes('PERMANENT'))) return undefined
+  if (ip === undefined || !ADDRESS.test(ip) || dev === undefined || (words.includes('NOARP') && words.includes('PERMANENT'))) return undefined
   const resource: Resource = { kind: 'neigh', ns: 'host', dev: dev as IfName, ip: ip as Ip, mac: (after(words, 'lladdr') ?? '') as Mac, proto: Number(after(words, 'proto') ?? 0) }
   return event(resource, gone, !words.includes('PERMANENT'))
 }
@@ -91,7 +101,7 @@ function nexthopEvent(words: readonly string[], gone: boolean): Event {
 // `10.5.0.0/24 nhid 5 via 10.0.0.8 dev eth0 proto 112 onlink`, of IPv6 with `metric 1024 pref medium`
 function routeEvent(words: readonly string[], gone: boolean): Event | undefined {
   const [dst = ''] = words
-  if (TYPES.includes(dst) || words.includes('table') || !/^([\da-f.:]+(\/\d+)?|default)$/.test(dst)) return undefined
+  if (TYPES.includes(dst) || words.includes('table') || !(dst === 'default' || ADDRESS.test(dst))) return undefined
   const value = (word: string) => after(words, word)
   const [gateway, dev, nhid, proto, metric] = ['via', 'dev', 'nhid', 'proto', 'metric'].map(value)
   const row = { dst, ...(gateway ? { gateway } : {}), ...(dev ? { dev } : {}), ...(nhid ? { nhid: Number(nhid) } : {}), ...(metric ? { metric: Number(metric) } : {}), ...(words.includes('onlink') ? { flags: ['onlink'] } : {}) }

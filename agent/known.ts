@@ -9,6 +9,7 @@ import { ownership, type Scope } from './scope.ts'
 
 /** The kinds that are converged, in the order in which they are made. */
 export const KINDS = ['link', 'sysctl', 'addr', 'nexthop', 'neigh', 'tunnel', 'route'] as const satisfies readonly Kind[]
+const MAKING_MS = 2000
 /** What was wanted and could not be had: on which device, and what the tool said. */
 export interface Waiting {
   readonly dev: string | undefined
@@ -33,6 +34,7 @@ export class KernelState {
   readonly #doubted = new Set<Kind>(KINDS)
   readonly #listed = new Set<Kind>()
   readonly #settled = new Map<Kind, readonly Resource[]>()
+  readonly #making = new Map<string, number>()
   #looking = false
 
   constructor(scope: Scope) {
@@ -46,6 +48,7 @@ export class KernelState {
 
   /** The next look lists these kinds anew; all when none is named. */
   doubt(...kinds: readonly Kind[]): void {
+    if (kinds.length === 0) this.#making.clear()
     for (const kind of kinds.length > 0 ? kinds : KINDS) this.#doubted.add(kind)
   }
 
@@ -78,6 +81,11 @@ export class KernelState {
     this.#settled.delete(kind)
   }
 
+  /** A link is being made, made anew or removed: until it is told to be so, what is told of it and of what stands on it is the agent's own doing. */
+  making(name: string): void {
+    this.#making.set(name, performance.now() + MAKING_MS)
+  }
+
   /** Notes what a resource stands on. */
   uses(resource: Resource): void {
     const dev = deviceOf(resource)
@@ -87,6 +95,7 @@ export class KernelState {
 
   /** Lists what is in doubt, and nothing when nothing is; gives the kinds that it looked at. `nexthops` are wanted: one of their ids that carries our number was ours before somebody changed it. Throws ExecError. */
   async look(run: Run, nexthops: readonly Resource[]): Promise<ReadonlySet<Kind>> {
+    if ([...this.#making.values()].some((until) => until <= performance.now())) this.doubt()
     const kinds = new Set(this.#doubted)
     if (kinds.size === 0) return kinds
     // Before the list is asked for: what changes from now on is doubtful again.
@@ -110,11 +119,12 @@ export class KernelState {
 
   /** Whether an event tells of nothing but what is known: what the agent did itself, or what is none of its business. */
   agrees({ kind, key, gone, text, resource }: Event): boolean {
+    if (this.#making.size > 0 && this.#isBeingMade(deviceOf(resource))) return true
     if (resource.kind === 'link') return this.#agreesLink(resource, key, gone, text)
     const entry = this.#known.get(kind)?.get(key)
     if (entry) return !gone && entry.text === text
     if (this.waiting.has(key)) return false
-    if (gone) return !(isLast(resource) && this.devices.has(resource.dev) && !this.#scope.links.includes(resource.dev)) && !(resource.kind === 'nexthop' && this.others.has(resource.id))
+    if (gone) return !(isLast(resource) && this.devices.has(resource.dev) && !this.#scope.links.includes(resource.dev))
     // What the kernel itself learns of neighbours comes and goes.
     return ((kind === 'neigh' || kind === 'tunnel') && text === '') || !this.#owns(resource)
   }
@@ -124,6 +134,7 @@ export class KernelState {
     const { kind, key, gone, resource } = event
     const agrees = this.agrees(event)
     const known = this.#known.get(kind)
+    if (resource.kind === 'link' && (gone ? !known?.has(key) : known?.get(key)?.text === event.text)) this.#making.delete(resource.name)
     if (resource.kind === 'nexthop' && !known?.has(key)) this.#other(resource.id, gone, this.#owns(resource))
     // The first list, which is under way, may be from before.
     const isEarly = this.#looking && !this.#listed.has(kind) && this.#owns(resource)
@@ -133,6 +144,11 @@ export class KernelState {
     else if (gone) this.#heardGone(event)
     else this.doubt(kind)
     return true
+  }
+
+  // Its events come in the kernel's order, so nothing of anybody else's is missed; but a monitor that was not there then never tells of the end.
+  #isBeingMade(name: string | undefined): boolean {
+    return name !== undefined && (this.#making.get(name) ?? 0) > performance.now()
   }
 
   #agreesLink({ name, up }: Link, key: string, gone: boolean, text: string): boolean {

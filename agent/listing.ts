@@ -78,7 +78,8 @@ function addrsFound({ ifname, addr_info }: LinkRow): Found[] {
 }
 
 function neighFound({ dst, lladdr, protocol }: NeighRow, dev: IfName): Found[] {
-  return [{ resource: { kind: 'neigh', ns: 'host', dev, ip: dst as Ip, mac: (lladdr ?? '') as Mac, proto: Number(protocol ?? 0) } }]
+  if (lladdr === undefined) return []
+  return [{ resource: { kind: 'neigh', ns: 'host', dev, ip: dst as Ip, mac: lladdr as Mac, proto: Number(protocol ?? 0) } }]
 }
 
 // Learned entries have no state; what has no address to go to is not ours to judge.
@@ -87,13 +88,19 @@ function tunnelFound({ mac, dst, state, port, vni, via }: FdbRow, dev: IfName): 
   return [{ resource: { kind: 'tunnel', ns: 'host', dev, mac: mac as Mac, dst: dst as Ip }, ...(state !== 'permanent' || port !== undefined || vni !== undefined || via !== undefined ? { odd: true as const } : {}) }]
 }
 
+// The kernel takes names for links that a batch line would read as a quote or a comment; none that is ours stands on one.
+function isPlain(dev: string | undefined): boolean {
+  return dev === undefined || !/["'#\\]/.test(dev)
+}
+
 function nexthopFound(row: unknown): Found[] {
   const { id, gateway, dev, protocol, flags } = row as NexthopRow
   const resource: Resource = { kind: 'nexthop', ns: 'host', id, via: (gateway ?? '') as Ip, dev: (dev ?? '') as IfName, ...(flags?.includes('onlink') ? { onlink: true } : {}), proto: Number(protocol ?? 0) }
-  return [{ resource, ...(gateway === undefined ? { odd: true } : {}) }]
+  return [{ resource, ...(gateway === undefined || !isPlain(dev) ? { odd: true } : {}) }]
 }
 
 function routeFound(row: RouteRow, proto?: number): Found[] {
+  if (!isPlain(row.dev)) return []
   const odd = row.type !== undefined || row.nexthops !== undefined || row.metrics !== undefined || row.prefsrc !== undefined
   return [{ resource: routeOf(row, proto), ...(odd ? { odd } : {}) }]
 }

@@ -33,9 +33,8 @@ export function ownership({ instance, links, networks }: Scope): (found: Resourc
       case 'nexthop':
         return found.proto === PROTO && (isOurs(found.dev) || isOwnId(instance, found))
       case 'route':
-        // Of another table only somebody else's: all of ours are in the main one.
-        if (found.table !== undefined) return false
-        if (isInside(found.dst)) return found.proto === PROTO || isOurs(found.dev)
+        // flannel's carry no number (ip-route(8): boot); the kernel's own do, and those of people who say so.
+        if (isInside(found.dst)) return found.proto === PROTO || (found.proto === undefined && isOurs(found.dev))
         return found.proto === PROTO && found.nhid !== undefined && found.via[0] !== undefined && isOwnId(instance, { id: found.nhid, via: found.via[0], dev: found.dev })
       default:
         return false

@@ -68,6 +68,11 @@ export class Tally {
     this.#waiting.set(key, { dev: resource.kind === 'link' ? resource.vxlan?.dev : deviceOf(resource), said })
   }
 
+  /** Something else serves in its place, until its own becomes free. */
+  awaits(resource: Resource, said: string): void {
+    this.#waiting.set(face(resource).key, { dev: deviceOf(resource), said })
+  }
+
   hasFailed(resource: Resource): boolean {
     return this.#resources.has(resource)
   }
@@ -85,11 +90,10 @@ export class Tally {
     const { key, text } = face(resource)
     const known = this.#state.of(resource.kind)
     const before = known.get(key)
-    if (!put) known.delete(key)
-    else {
-      known.set(key, { resource, text })
-      this.#state.uses(resource)
-    }
+    if (put) known.set(key, { resource, text })
+    else known.delete(key)
+    this.#state.uses(resource)
+    if (resource.kind === 'link') this.#state.making(resource.name)
     return before
   }
 }

@@ -8,7 +8,7 @@ import type { Uplink } from '../agent/uplink.ts'
 import { run } from '../lib/exec.ts'
 import type { Cidr, Ip } from '../lib/ip.ts'
 import { parse } from '../lib/values.ts'
-import type { Namespace } from './harness.ts'
+import { type Namespace, until } from './harness.ts'
 
 /** The pods' networks of a cluster: node N has 10.244.N.0/24 and fd00:244:N::/64, or those of another number. */
 export const NETWORKS = networks(244)
@@ -86,6 +86,23 @@ export function uplink(n: number, families: How['families'] = ['v4', 'v6']): Upl
   return { name: parse.ifname('eth0'), index: 2, mtu: 1500, tunnel: ips, advertise: ips, routes }
 }
 
+/** How many of the packets, a hundred a second, were lost while the work was done. */
+export async function pinging(from: Member, to: Member, work: () => Promise<void>): Promise<number> {
+  const pid = '/run/pinging.pid'
+  const ping = from.ns.exec(['sh', '-c', `echo $$ >${pid}; exec ping -n -i 0.01 -W 1 -I ${addressOf(from, 'v4')} ${addressOf(to, 'v4')}`])
+  await until(async () => (await from.ns.exec(['cat', pid])).status === 0)
+  try {
+    await work()
+  } finally {
+    await from.ns.exec(['sh', '-c', `kill -INT "$(cat ${pid})" && rm ${pid}`])
+  }
+  const { stdout } = await ping
+  const [, sent, received] = /(\d+) packets transmitted, (\d+) received/.exec(stdout) ?? []
+  assert.ok(Number(sent) > 10, stdout)
+  // The one that was under way when it was stopped does not count.
+  return Math.max(0, Number(sent) - Number(received) - 1)
+}
+
 function networks(prefix: number): Cidr[] {
   return [`10.${prefix}.0.0/16` as Cidr, `fd00:${prefix}::/32` as Cidr]
 }
@@ -139,13 +156,23 @@ export async function answers(one: Member, other: Member, family: 'v4' | 'v6' = 
 
 /** What there is of the agent's on a node, as text: links by alias, what stands on them, nexthops, and routes by number; one per line, sorted. */
 export async function held({ ns }: Pick<Member, 'ns'>): Promise<string[]> {
-  const links = (await ns.json('link')).filter(({ ifalias }) => ifalias?.startsWith('plumb-agent/')).map(({ ifname }) => ifname)
-  const asks = [['nexthop', 'show'], ['-4', 'route', 'show', 'proto', '112'], ['-6', 'route', 'show', 'proto', '112'], ['neigh', 'show', 'nud', 'permanent', 'proto', '112'], ...links.map((dev) => ['address', 'show', 'dev', dev, 'scope', 'global'])]
+  const found = (await ns.json('link')).filter(({ ifalias }) => ifalias?.startsWith('plumb-agent/'))
+  const links = found.map(({ ifname }) => ifname)
+  const asks = [
+    ['nexthop', 'show'],
+    ['-4', 'route', 'show', 'proto', '112'],
+    ['-6', 'route', 'show', 'proto', '112'],
+    ['neigh', 'show', 'nud', 'permanent', 'proto', '112'],
+    ...links.flatMap((dev) => [
+      ['address', 'show', 'dev', dev, 'scope', 'global'],
+      ['route', 'show', 'dev', dev, 'proto', 'boot'],
+    ]),
+  ]
   const texts = await Promise.all(asks.map((ask) => ns.ip('-o', ...ask)))
   const fdb = await Promise.all(links.map(async (dev) => (await ns.exec(['bridge', 'fdb', 'show', 'dev', dev])).stdout))
-  return [...links, ...texts, ...fdb]
+  return [...found.map(({ ifname, mtu, address, flags, ifalias }) => `${ifname} ${mtu} ${address} ${flags} ${ifalias}`), ...texts, ...fdb]
     .flatMap((text) => text.split('\n'))
-    .map((text) => text.trim())
+    .map((text) => text.replace(/^\d+: /, '').trim())
     .filter(Boolean)
     .sort()
 }

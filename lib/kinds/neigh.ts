@@ -7,7 +7,11 @@ export const neigh: Handler<Neigh> = {
   tool: 'ip',
   key: ({ ns, dev, ip }) => `neigh ${ns} ${dev} ${ip}`,
   put: ({ dev, ip, mac, proto }) => [{ text: `neigh replace ${ip} lladdr ${mac} dev ${dev} nud permanent protocol ${proto}` }],
-  drop: ({ dev, ip }) => [{ text: `neigh delete ${ip} dev ${dev}`, unless: /No such file|Cannot find device/ }],
+  // iproute2 ends at once, with all lines to come, when it is to delete one that is not there: so it is made first.
+  drop: ({ dev, ip, mac }) => [
+    { text: `neigh replace ${ip} lladdr ${mac} dev ${dev} nud stale`, unless: /Cannot find device/ },
+    { text: `neigh delete ${ip} dev ${dev}`, unless: /Cannot find device/ },
+  ],
   ask: ({ dev }) => `neigh show dev ${dev} nud permanent`,
   read(row, want) {
     const { dst, lladdr, protocol } = row as NeighRow

@@ -1,11 +1,11 @@
 import type { Handler, Tunnel } from '../state.ts'
 
-/** Permanent entries of a VXLAN device's own forwarding table. A MAC may be behind several addresses (`append`), so the address is part of what makes an entry this one. */
+/** Permanent entries of a VXLAN device's own forwarding table: the kernel keeps one address for a node's MAC. */
 export const tunnel: Handler<Tunnel> = {
   tool: 'bridge',
-  key: ({ ns, dev, mac, dst }) => `tunnel ${ns} ${dev} ${mac} ${dst}`,
+  key: ({ ns, dev, mac }) => `tunnel ${ns} ${dev} ${mac}`,
   put: ({ dev, mac, dst }) => [{ text: `fdb replace ${mac} dev ${dev} dst ${dst} self permanent` }],
-  drop: ({ dev, mac, dst }) => [{ text: `fdb delete ${mac} dev ${dev} dst ${dst} self`, unless: /No such file|Cannot find device/ }],
+  drop: ({ dev, mac }) => [{ text: `fdb delete ${mac} dev ${dev} self`, unless: /No such file|Cannot find device/ }],
   ask: ({ dev }) => `fdb show dev ${dev}`,
   read(row, want) {
     const { mac, dst, state, port, vni, via } = row as FdbRow

@@ -13,7 +13,7 @@ describe('Converger and the monitors', () => {
     'what a step does itself is no news: peers that come, change their MAC, and go',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const [a, b, c] = await start(ns)
-      await listening(a, async ({ news, caughtUp }) => {
+      await listening(a, [], async ({ news, caughtUp }) => {
         for (const peers of [[b], [b, c], [c], [], [b, c]]) {
           await a.reach(peers)
           await caughtUp()
@@ -32,7 +32,7 @@ describe('Converger and the monitors', () => {
       const [a, b] = await start(ns)
       await b.reach([a])
       await a.reach([b])
-      await listening(a, async ({ news, caughtUp }) => {
+      await listening(a, [b], async ({ news, caughtUp }) => {
         await assertReached(a, [b], MTU)
         for (const line of [
           'link add name pod1 up type bridge',
@@ -58,7 +58,7 @@ describe('Converger and the monitors', () => {
     ['IPv6 route', 'ip -6 route delete fd00:244:2::/64', 'route'],
     ['neighbour', 'ip neigh delete 10.244.2.0 dev flannel.1', 'neigh'],
     ['IPv6 neighbour', 'ip neigh delete fd00:244:2:: dev flannel-v6.1', 'neigh'],
-    ['FDB entry', 'bridge fdb delete MAC dev flannel.1 dst 192.0.2.2 self', 'tunnel'],
+    ['FDB entry', 'bridge fdb delete MAC dev flannel.1 self', 'tunnel'],
     ['address', 'ip address delete 10.244.1.0/32 dev flannel.1', 'addr'],
     ['nexthop', 'ip nexthop delete id ID', 'nexthop'],
     ['link', 'ip link delete flannel.1', 'link'],
@@ -66,7 +66,11 @@ describe('Converger and the monitors', () => {
     ['route, replaced', 'ip route replace 10.244.2.0/24 via 192.0.2.9 dev eth0 proto 112', 'route'],
     ['neighbour, changed', 'ip neigh replace 10.244.2.0 lladdr 02:00:00:00:00:01 dev flannel.1 nud permanent', 'neigh'],
     ['FDB entry, changed', 'bridge fdb replace MAC dev flannel.1 dst 192.0.2.9 self permanent', 'tunnel'],
-    ['FDB entry, added', 'bridge fdb append MAC dev flannel.1 dst 192.0.2.9 self permanent', 'tunnel'],
+    ['FDB entry, added', 'bridge fdb add 02:00:00:00:00:01 dev flannel.1 dst 192.0.2.9 self permanent', 'tunnel'],
+    ['FDB entry, no longer permanent', 'bridge fdb replace MAC dev flannel.1 dst 192.0.2.2 self static', 'tunnel'],
+    ['FDB entry, to another port', 'bridge fdb replace MAC dev flannel.1 dst 192.0.2.2 port 99 self permanent', 'tunnel'],
+    ['address, another inside the network', 'ip address add 10.244.99.1/32 dev flannel.1', 'addr'],
+    ['route, another inside the network', 'ip route add 10.244.98.0/24 via 10.244.98.0 dev flannel.1 onlink', 'route'],
     ['nexthop, changed', 'ip nexthop replace id ID via 10.244.9.0 dev flannel.1 onlink proto 112', 'nexthop'],
     ['MTU', 'ip link set flannel.1 mtu 1300', 'link'],
     ['MAC', 'ip link set flannel.1 address 02:00:00:00:00:01', 'link'],
@@ -79,7 +83,7 @@ describe('Converger and the monitors', () => {
         for (const one of [a, b, c]) await one.reach([a, b, c])
         const foreign = await foreignThings(a)
         const right = await held(a)
-        await listening(a, async ({ news, caughtUp }) => {
+        await listening(a, [b, c], async ({ news, caughtUp }) => {
           const [gateway] = (await a.ns.json('nexthop', 'show')).filter(({ gateway }) => gateway === '10.244.2.0')
           const mac = (b.lease.data as { v4: { VtepMAC: string } }).v4.VtepMAC
           const { status, stderr } = await a.ns.exec(argv.replace('MAC', mac).replace('ID', String(gateway?.['id'])).split(' '))
@@ -112,7 +116,7 @@ describe('Converger and the monitors', () => {
       await b.reach([a])
       await a.reach([b])
       const right = await held(a)
-      await listening(a, async ({ news, caughtUp }) => {
+      await listening(a, [b], async ({ news, caughtUp }) => {
         await a.ns.ip('link', 'set', 'eth0', 'down')
         await until(() => news().length > 0)
         assert.notDeepEqual(await held(a), right)
@@ -134,8 +138,9 @@ describe('Converger and the monitors', () => {
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const [a, b, c] = await start(ns)
       await a.ns.ip(...'route add 10.244.2.0/24 via 192.0.2.9'.split(' '))
-      await listening(a, async ({ news, caughtUp }) => {
+      await listening(a, [b, c], async ({ news, caughtUp }) => {
         const { failed } = await a.reach([b, c])
+        await caughtUp()
         assert.deepEqual(failed, ['Cannot make route 10.244.2.0/24: another program has a route there (see: ip route show 10.244.2.0/24)'])
         await caughtUp()
         assert.deepEqual(news(), [])
@@ -154,7 +159,8 @@ async function start({ lan, ...nodes }: Record<string, Namespace> & { lan: Names
 }
 
 /** Runs work while a member's converger hears what the monitors say on its node. `news` are the lines that it did not know of. */
-async function listening({ ns, converger }: Member, work: (ear: { news: () => readonly string[]; caughtUp: () => Promise<void> }) => Promise<void>): Promise<void> {
+async function listening(member: Member, peers: readonly Member[], work: (ear: { news: () => readonly string[]; caughtUp: () => Promise<void> }) => Promise<void>): Promise<void> {
+  const { ns, converger } = member
   const news: string[] = []
   const all: string[] = []
   const children = [
@@ -184,6 +190,11 @@ async function listening({ ns, converger }: Member, work: (ear: { news: () => re
   }
   try {
     await caughtUp()
+    // As the agent does: what happened before they listened is not known.
+    converger.invalidate()
+    await member.reach(peers)
+    await caughtUp()
+    news.length = 0
     await work({ news: () => [...news], caughtUp })
   } finally {
     for (const { child } of children) child.kill()

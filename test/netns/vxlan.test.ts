@@ -3,8 +3,8 @@ import vxlan from '../../agent/backends/vxlan.ts'
 import { txChecksum } from '../../lib/libc.ts'
 import { inside } from '../../lib/netns.ts'
 import { parse } from '../../lib/values.ts'
-import { answers, assertReached, held, type Member, members, uplink, wire } from '../cluster.ts'
-import { inNamespaces, type Namespace, until } from '../harness.ts'
+import { answers, assertReached, held, type Member, members, pinging, uplink, wire } from '../cluster.ts'
+import { inNamespaces, type Namespace } from '../harness.ts'
 import { testBackend } from '../suites/testBackend.ts'
 
 const MTU = { v4: 1450, v6: 1430 }
@@ -226,22 +226,4 @@ function macs({ lease: { data } }: Member): string[] {
 
 async function fdb(ns: Namespace, dev = 'flannel.1'): Promise<string> {
   return (await ns.exec(['bridge', 'fdb', 'show', 'dev', dev])).stdout.replace(/ \n/g, '\n')
-}
-
-/** How many of the packets, a hundred a second, were lost while the work was done. */
-async function pinging(from: Member, to: Member, work: () => Promise<void>): Promise<number> {
-  const pid = '/run/pinging.pid'
-  const [source, target] = [from, to].map(({ lease }) => (lease.subnets.v4 as string).replace('.0/24', '.1')) as [string, string]
-  const ping = from.ns.exec(['sh', '-c', `echo $$ >${pid}; exec ping -n -i 0.01 -W 1 -I ${source} ${target}`])
-  await until(async () => (await from.ns.exec(['cat', pid])).status === 0)
-  try {
-    await work()
-  } finally {
-    await from.ns.exec(['sh', '-c', `kill -INT "$(cat ${pid})" && rm ${pid}`])
-  }
-  const { stdout } = await ping
-  const [, sent, received] = /(\d+) packets transmitted, (\d+) received/.exec(stdout) ?? []
-  assert.ok(Number(sent) > 20, stdout)
-  // The one that was under way when it was stopped does not count.
-  return Math.max(0, Number(sent) - Number(received) - 1)
 }
