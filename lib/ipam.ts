@@ -5,7 +5,7 @@ import { runPlugin } from './exec.ts'
 import type { Pool } from './plugin.ts'
 import type { Result } from './result.ts'
 import { ipam, openPool } from './verbs/ipam.ts'
-import { decode } from './versions.ts'
+import { decode, encode } from './versions.ts'
 
 /** A pool that an interface plugin delegates to, in this process or as another program (CNI spec 1.1.0 section 4). */
 export interface Delegate {
@@ -31,7 +31,12 @@ export async function delegate(type: string, call: Call): Promise<Delegate> {
   const verbs = ipam(plugin)
   let opened: Pool | undefined
   const pool = () => (opened ??= openPool(plugin, call))
-  return { foreign: false, valid: () => pool().valid(), add: async () => pool().take(call.at), check: () => verbs.check(call), del: () => verbs.del(call), gc: () => verbs.gc(call), status: () => verbs.status(call) }
+  return { foreign: false, valid: () => pool().valid(), add: async () => inVersion(pool().take(call.at), call.version), check: () => verbs.check(call), del: () => verbs.del(call), gc: () => verbs.gc(call), status: () => verbs.status(call) }
+}
+
+// CNI 0.1.0 and 0.2.0 keep of routes what leads where, and of each family only what has an address: another program's result would not hold more.
+function inVersion(result: Result, version: string): Result {
+  return /^0\.[12]\./.test(version) ? decode(JSON.parse(encode(result, version)), version, 'the IPAM result') : result
 }
 
 function isFile(path: string): boolean {

@@ -183,9 +183,9 @@ function mute({ name, alias }: Link): Resource {
   return { kind: 'sysctl', ns: 'host', name: `ipv6/conf/${name}/${key}`, value, optional: true }
 }
 
-// A default route for each family that has a gateway and, from the pool, none of its own.
+// A default route for each family that has a gateway and, from the pool, none of its own: one that names its gateway, as upstream counts, or the very same.
 function defaults(ips: readonly IpConfig[], routes: readonly RouteConfig[]): RouteConfig[] {
-  const served = (six: boolean) => routes.some(({ dst }) => isSix(dst) === six && split(dst).length === 0)
+  const served = (six: boolean) => routes.some(({ dst, gw, table, priority }) => isSix(dst) === six && split(dst).length === 0 && (gw !== undefined || (table === undefined && !priority)))
   const firsts = [false, true].flatMap((six) => ips.find(({ address }) => isSix(address) === six) ?? [])
   return firsts.filter(({ address }) => !served(isSix(address))).map((ip) => ({ dst: (isSix(ip.address) ? '::/0' : '0.0.0.0/0') as Cidr, gw: gatewayOf(ip) }))
 }
