@@ -73,7 +73,7 @@ export default definePlugin<Conf>({
     await removeForeignVeth(at, ({ master }) => master !== undefined && master === (bridge ?? master), run)
     if (ipMasq !== false) await removeForeignMasquerade(at, run)
   },
-  status: ({ bridge, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, isGateway || isDefaultGateway ? ['ipv4/ip_forward'] : [], run),
+  status: ({ bridge, vlan, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, !(isGateway || isDefaultGateway) ? undefined : vlan ? gatewayName(bridge, vlan) : bridge, run),
   unshare: ({ name }, run) => unmasquerade(name, run),
 })
 
@@ -198,7 +198,7 @@ function forwarding(bridge: IfName, ips: readonly IpConfig[], gateway: boolean):
 
 /** With a VLAN the gateway's addresses stand on a link of their own, `<bridge>.<vlan>`, whose other end is a port in that VLAN. */
 function gatewayLink({ name: network, bridge, vlan, mtu }: Conf): { name: IfName; mac: Mac; resources: Resource[] } {
-  const name = parse.ifname(`${bridge}.${vlan}`)
+  const name = gatewayName(bridge, vlan)
   const owner: Owner = { network, containerId: 'gateway', ifname: name }
   const port = hostVeth(owner)
   const mac = podMac(owner)
@@ -211,4 +211,8 @@ function gatewayLink({ name: network, bridge, vlan, mtu }: Conf): { name: IfName
       { kind: 'link', ns: 'host', name, type: 'peer', up: true },
     ],
   }
+}
+
+function gatewayName(bridge: IfName, vlan: number): IfName {
+  return parse.ifname(`${bridge}.${vlan}`)
 }
