@@ -1,11 +1,11 @@
 import { contains, isSix } from './cidr.ts'
 import { CniError, CODE } from './errors.ts'
+import { notForwarding } from './forwarding.ts'
 import { type Cidr, split } from './ip.ts'
 import { rows } from './iproute.ts'
 import type { LinkRow } from './kinds/link.ts'
 import type { Run, Seen } from './plugin.ts'
 import type { Addr, Link, Plan } from './state.ts'
-import { readSysctl } from './sysctls.ts'
 import type { IfName } from './values.ts'
 
 /** What a bridge was like before anything was set on it. */
@@ -41,16 +41,21 @@ export function gatewayPlan(row: LinkRow, gateways: readonly Addr[], force: bool
   return { put: missing, drop }
 }
 
-/** Throws CniError 50 when no bridge of this name can be had, 51 when there is one and the node does not forward what its pods send. */
-export async function bridgeReady(name: IfName, forwards: readonly string[], run: Run): Promise<void> {
-  const { status, stdout } = await run(['ip', '-d', '-j', 'addr', 'show', 'dev', name], '')
-  const row = status === 0 ? (rows(stdout)[0]?.[0] as LinkRow | undefined) : undefined
+/** Throws CniError 50 when no bridge of this name can be had, 51 when there is one and the node does not forward what its pods send to the gateways on the link `gateway`. */
+export async function bridgeReady(name: IfName, gateway: IfName | undefined, run: Run): Promise<void> {
+  const row = await shown(name, run)
   if (!row) return
   try {
     mustBeBridge(row)
   } catch (cause) {
     throw new CniError(CODE.notReady, (cause as CniError).message, (cause as CniError).details, { cause })
   }
-  const shut = forwards.filter((sysctl) => readSysctl(sysctl) === '0')
+  const holder = gateway === name ? row : gateway && (await shown(gateway, run))
+  const shut = notForwarding(holder ? [holder] : [])
   if (shut.length > 0) throw new CniError(CODE.limited, `Pods of bridge ${name} reach only each other: the node does not forward`, `sysctl ${shut.map((one) => `net/${one}`).join(', ')} is 0; the next ADD sets it to 1`)
+}
+
+async function shown(name: IfName, run: Run): Promise<LinkRow | undefined> {
+  const { status, stdout } = await run(['ip', '-d', '-j', 'addr', 'show', 'dev', name], '')
+  return status === 0 ? (rows(stdout)[0]?.[0] as LinkRow | undefined) : undefined
 }

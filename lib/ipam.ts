@@ -4,7 +4,7 @@ import { CniError, CODE, shown } from './errors.ts'
 import type { IpamPlugin, NetConf, Pool } from './plugin.ts'
 import type { Result } from './result.ts'
 import { ipam, openPool } from './verbs/ipam.ts'
-import { decode } from './versions.ts'
+import { decode, encode } from './versions.ts'
 
 /** A pool that an interface plugin delegates to, in this process or as another program (CNI spec 1.1.0 section 4). */
 export interface Delegate {
@@ -28,7 +28,12 @@ export async function delegate(type: string, call: Call): Promise<Delegate> {
   const verbs = ipam(found)
   let opened: Pool | undefined
   const pool = () => (opened ??= openPool(found, call))
-  return { foreign: false, valid: () => pool().valid(), add: async () => pool().take(call.at), check: () => verbs.check(call), del: () => verbs.del(call), gc: () => verbs.gc(call), status: () => verbs.status(call) }
+  return { foreign: false, valid: () => pool().valid(), add: async () => inVersion(pool().take(call.at), call.version), check: () => verbs.check(call), del: () => verbs.del(call), gc: () => verbs.gc(call), status: () => verbs.status(call) }
+}
+
+/** A pool's answer as a configuration of this version sees it: CNI 0.1.0 and 0.2.0 keep of routes what leads where, and of each family only what has an address: another program's result would not hold more. */
+export function inVersion(result: Result, version: string): Result {
+  return /^0\.[12]\./.test(version) ? decode(JSON.parse(encode(result, version)), version, 'the IPAM result') : result
 }
 
 /** The pool that a type names: the plugin of this executable, or the path of another program. Throws as `delegate`. */

@@ -73,7 +73,7 @@ export default definePlugin<Conf>({
     await removeForeignVeth(at, ({ master }) => master !== undefined && master === (bridge ?? master), run)
     if (ipMasq !== false) await removeForeignMasquerade(at, run)
   },
-  status: ({ bridge, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, isGateway || isDefaultGateway ? ['ipv4/ip_forward'] : [], run),
+  status: ({ bridge, vlan, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, !(isGateway || isDefaultGateway) ? undefined : vlan ? gatewayName(bridge, vlan) : bridge, run),
   unshare: ({ name }, run) => unmasquerade(name, run),
 })
 
@@ -183,9 +183,9 @@ function mute({ name, alias }: Link): Resource {
   return { kind: 'sysctl', ns: 'host', name: `ipv6/conf/${name}/${key}`, value, optional: true }
 }
 
-// A default route for each family that has a gateway and, from the pool, none of its own.
+// A default route for each family that has a gateway and, from the pool, none of its own: one that names its gateway, as upstream counts, or the very same.
 function defaults(ips: readonly IpConfig[], routes: readonly RouteConfig[]): RouteConfig[] {
-  const served = (six: boolean) => routes.some(({ dst }) => isSix(dst) === six && split(dst).length === 0)
+  const served = (six: boolean) => routes.some(({ dst, gw, table, priority }) => isSix(dst) === six && split(dst).length === 0 && (gw !== undefined || (table === undefined && !priority)))
   const firsts = [false, true].flatMap((six) => ips.find(({ address }) => isSix(address) === six) ?? [])
   return firsts.filter(({ address }) => !served(isSix(address))).map((ip) => ({ dst: (isSix(ip.address) ? '::/0' : '0.0.0.0/0') as Cidr, gw: gatewayOf(ip) }))
 }
@@ -198,7 +198,7 @@ function forwarding(bridge: IfName, ips: readonly IpConfig[], gateway: boolean):
 
 /** With a VLAN the gateway's addresses stand on a link of their own, `<bridge>.<vlan>`, whose other end is a port in that VLAN. */
 function gatewayLink({ name: network, bridge, vlan, mtu }: Conf): { name: IfName; mac: Mac; resources: Resource[] } {
-  const name = parse.ifname(`${bridge}.${vlan}`)
+  const name = gatewayName(bridge, vlan)
   const owner: Owner = { network, containerId: 'gateway', ifname: name }
   const port = hostVeth(owner)
   const mac = podMac(owner)
@@ -211,4 +211,8 @@ function gatewayLink({ name: network, bridge, vlan, mtu }: Conf): { name: IfName
       { kind: 'link', ns: 'host', name, type: 'peer', up: true },
     ],
   }
+}
+
+function gatewayName(bridge: IfName, vlan: number): IfName {
+  return parse.ifname(`${bridge}.${vlan}`)
 }

@@ -5,16 +5,17 @@ import { definePlugin } from '../lib/cni.ts'
 import { chooseDns, dnsShape } from '../lib/dns.ts'
 import { CniError, CODE } from '../lib/errors.ts'
 import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
+import { notForwarding } from '../lib/forwarding.ts'
 import { split } from '../lib/ip.ts'
+import { rows } from '../lib/iproute.ts'
+import type { LinkRow } from '../lib/kinds/link.ts'
 import { masquerade, unmasquerade } from '../lib/masquerade.ts'
-import { aliased } from '../lib/observe.ts'
 import { hostVeth } from '../lib/owner.ts'
 import type { Attachment, Run, Wiring } from '../lib/plugin.ts'
 import { gatewayOf, podSide } from '../lib/pod.ts'
 import type { IpConfig, Result } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
 import type { Resource } from '../lib/state.ts'
-import { readSysctl } from '../lib/sysctls.ts'
 import type { IfName } from '../lib/values.ts'
 import { vethPair } from '../lib/veth.ts'
 
@@ -89,6 +90,9 @@ function reachable(ip: IpConfig): NonNullable<IpConfig['gateway']> {
 
 /** Ready until the node is seen not to forward what pods of the network send. */
 async function status({ name, ipam }: Conf, run: Run): Promise<void> {
-  if (!ipam.type || readSysctl('ipv4/ip_forward') !== '0' || (await aliased(aliasPrefix(name), run)).length === 0) return
-  throw new CniError(CODE.limited, `Pods of network ${name} reach only the node: it does not forward`, 'sysctl net/ipv4/ip_forward is 0; the next ADD sets it to 1')
+  if (!ipam.type) return
+  const { stdout } = await run(['ip', '-d', '-j', 'addr', 'show'], '')
+  const links = (rows(stdout).flat() as LinkRow[]).filter(({ ifalias }) => ifalias?.startsWith(aliasPrefix(name)))
+  const shut = notForwarding(links)
+  if (shut.length > 0) throw new CniError(CODE.limited, `Pods of network ${name} reach only the node: it does not forward`, `sysctl ${shut.map((one) => `net/${one}`).join(', ')} is 0; the next ADD sets it to 1`)
 }

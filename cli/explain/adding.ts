@@ -1,7 +1,7 @@
 import { holds, isElsewhere, isFree, lapsed } from '../../lib/claimed.ts'
 import type { Call } from '../../lib/cni.ts'
 import { questionOf } from '../../lib/dad.ts'
-import { findPool } from '../../lib/ipam.ts'
+import { findPool, inVersion } from '../../lib/ipam.ts'
 import { asking } from '../../lib/iproute.ts'
 import { handler } from '../../lib/kinds/index.ts'
 import type { Json } from '../../lib/netconf.ts'
@@ -75,7 +75,7 @@ async function asked(type: string, call: Call, answer: Json | undefined): Promis
   const found = await findPool(type, call)
   const program = typeof found === 'string' ? { program: found } : {}
   const told = typeof found === 'string' ? undefined : foreseen(found, call)
-  if (told) return { pool: { type, result: shape(told.result, call), about: told.why }, result: told.result }
+  if (told) return { pool: { type, result: shape(told.result, call), about: told.why }, result: inVersion(told.result, call.version) }
   if (answer === undefined) return { pool: { type, ...program, about: 'what it answers is not known' } }
   const { interfaces: _, ...result } = decode(answer, call.version, '--prev-result')
   return { pool: { type, ...program, result: shape(result, call), about: GIVEN }, result }

@@ -17,7 +17,7 @@ export const route: Handler<Route> = {
     const seen = row as RouteRow
     // IPv6 joins routes of several links to one place into one.
     const hops = (seen.nexthops ?? [seen]).filter(({ dev }) => dev === want.dev)
-    if (hops.length === 0) return undefined
+    if (hops.length === 0 || (seen.metric ?? 0) !== (want.priority ?? (isSix(want.dst) ? IP6_RT_PRIO_USER : 0))) return undefined
     const metrics = seen.metrics?.[0]
     return {
       kind: 'route',
@@ -28,7 +28,7 @@ export const route: Handler<Route> = {
       ...(metrics?.mtu === undefined ? {} : { mtu: metrics.mtu }),
       ...(metrics?.advmss === undefined ? {} : { advmss: metrics.advmss }),
       ...(want.table === undefined ? {} : { table: want.table }),
-      ...(want.priority === undefined || seen.metric === undefined ? {} : { priority: seen.metric }),
+      ...(want.priority === undefined ? {} : { priority: want.priority }),
       ...(want.scope === undefined ? {} : { scope: SCOPES[seen.scope ?? 'global'] ?? Number(seen.scope) }),
       // Of joined routes only one's is shown.
       ...(want.proto === undefined ? {} : { proto: Number(seen.protocol) }),
@@ -37,6 +37,9 @@ export const route: Handler<Route> = {
     }
   },
 }
+
+// linux/ipv6_route.h: the metric of an IPv6 route that asked for none.
+const IP6_RT_PRIO_USER = 1024
 
 // rt_scopes of iproute2; `-N` would print numbers, but for every other field too.
 const SCOPES: Readonly<Record<string, number>> = { global: 0, site: 200, link: 253, host: 254, nowhere: 255 }

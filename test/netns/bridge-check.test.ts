@@ -102,6 +102,23 @@ describe('bridge: CHECK', () => {
   }
 
   it(
+    'tells routes to one place apart by their priority, and misses the one that is gone',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const { ipam, ...rest } = bridgeConf({ isDefaultGateway: true }, '10.1.0.0/24', 'fd00:1::/64')
+      const routes = ['0.0.0.0/0', '::/0'].flatMap((dst) => [
+        { dst, priority: 50, mtu: 1300 },
+        { dst, priority: 2000, mtu: 1280 },
+      ])
+      const net = network(node, { ...rest, ipam: { ...ipam, routes } })
+      const result = await net.add(pod)
+      await net.check(pod, result)
+      for (const family of ['-4', '-6']) await pod.ip(family, 'route', 'delete', 'default', 'metric', '2000')
+      const { details } = await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })
+      assert.equal(details, 'route 0.0.0.0/0 in the pod is missing; route ::/0 in the pod is missing')
+    }),
+  )
+
+  it(
     'refuses a call without prevResult',
     inNamespaces(['node', 'pod', 'other'], async (all) => {
       const { net } = await attached(all)

@@ -104,6 +104,25 @@ describe('protocol: delegation', () => {
     }),
   )
 
+  for (const [cniVersion, kept] of [
+    ['0.2.0', ['172.31.0.0/16 main']],
+    ['0.3.0', ['172.31.0.0/16 100', 'default main']],
+  ] as const) {
+    it(
+      `a pool in this process answers in CNI ${cniVersion}, as one that is a program would: ${cniVersion === '0.3.0' ? 'tables of routes and routes of either family are kept' : 'of a route its table is lost, and the whole of one whose family has no address'}`,
+      inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+        const routes = [{ dst: '172.31.0.0/16', table: 100 }, { dst: '::/0' }]
+        const conf = bridgeConf({ cniVersion })
+        await network(node, { ...conf, ipam: { ...conf.ipam, routes } }).add(pod)
+        const made = (await Promise.all(['-4', '-6'].map((family) => pod.json(family, 'route', 'show', 'table', 'all', 'protocol', 'boot')))).flat()
+        assert.deepEqual(
+          made.map(({ dst, table = 'main' }) => `${dst} ${table}`),
+          kept,
+        )
+      }),
+    )
+  }
+
   it(
     'a hard link to our executable elsewhere is our pool, and works',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {

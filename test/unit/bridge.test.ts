@@ -47,6 +47,18 @@ route prepend ::/0 via fd00:1::1 dev eth0`,
     )
   })
 
+  it('isDefaultGateway adds a default route beside one of another table or priority, and none beside one that names its gateway or is the same', () => {
+    const route = (more: object) => ({ ...DUAL, ips: DUAL.ips?.slice(0, 1), routes: [{ dst: '0.0.0.0/0', ...more }] }) as unknown as Result
+    const added = { dst: '0.0.0.0/0', gw: '10.1.0.1' }
+    for (const [more, isAdded] of [
+      [{ priority: 50 }, true],
+      [{ table: 100 }, true],
+      [{ mtu: 1300 }, false],
+      [{ gw: '10.1.0.9', priority: 50 }, false],
+    ] as const)
+      assert.deepEqual(wired({ isDefaultGateway: true }, route(more)).result.routes, [{ dst: '0.0.0.0/0', ...more }, ...(isAdded ? [added] : [])])
+  })
+
   it('has, for masquerade, elements of the network that no pod adds to', () => {
     const lines = text(wired({ ipMasq: true }, DUAL))
     assert.equal(

@@ -1,0 +1,3 @@
+import { generated } from '../beside/suite.ts'
+
+generated(true, 2, 3)

@@ -1,0 +1,3 @@
+import { stagedScenes } from '../beside/suite.ts'
+
+stagedScenes(false)
