@@ -38,8 +38,8 @@ export default definePlugin<Conf>({
   outline: (some) => rendered(some, attempt(some)),
 })
 
-/** The delegate's configuration, as upstream makes it: what it says itself counts, but for the network's name, its addresses and runtimeConfig. */
-function rendered({ cniVersion = '0.1.0', name, delegate, ipam, runtimeConfig }: Partial<Conf>, env: SubnetEnv | undefined): Rendered {
+/** The delegate's configuration, as upstream makes it: what it says itself counts, but for its addresses and runtimeConfig. */
+function rendered({ delegate, ipam, runtimeConfig }: Partial<Conf>, env: SubnetEnv | undefined): Rendered {
   const { type = 'bridge', name: _, ipam: __, ...own } = delegate ?? {}
   const { routes = [], ...base } = ipam ?? {}
   const told = env && { ranges: env.subnets.map((subnet) => [{ subnet }]), routes: [...routes, ...env.networks.map((dst) => ({ dst }))] }
@@ -49,8 +49,6 @@ function rendered({ cniVersion = '0.1.0', name, delegate, ipam, runtimeConfig }:
     ...own,
     ...(runtimeConfig && { runtimeConfig }),
     type,
-    name,
-    cniVersion,
     ipam: { type: 'host-local', ...base, ...told },
   }
 }

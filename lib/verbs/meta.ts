@@ -1,7 +1,7 @@
 import { readArgs } from '../attachment.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { findPlugin, runDelegate } from '../delegation.ts'
-import { CniError, CODE, shown } from '../errors.ts'
+import { CniError, CODE, shown, ValueError } from '../errors.ts'
 import { delegate as poolOf } from '../ipam.ts'
 import { forget, isKeptFor, type Kept, keep, keptFor, keptOf } from '../kept.ts'
 import { log } from '../log.ts'
@@ -21,7 +21,7 @@ export function meta<C extends NetConf>(plugin: MetaPlugin<C>): Verbs {
     del: (call) => del(plugin, call),
     gc: (call) => gc(plugin, call),
     async status(call) {
-      const { verbs, inner } = await delegate(await plugin.render(readConf(plugin, call), 'STATUS'), call)
+      const { verbs, inner } = await delegate(named(await plugin.render(readConf(plugin, call), 'STATUS'), call), call)
       await verbs.status(inner)
     },
   }
@@ -31,7 +31,7 @@ async function add<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
   const { at } = call
   const conf = readConf(plugin, call)
   requirePod(call)
-  const asked = await plugin.render(conf, 'ADD')
+  const asked = named(await plugin.render(conf, 'ADD'), call)
   const { verbs, inner, foreign } = await delegate(asked, call)
   const dir = plugin.dataDir(conf)
   const isAgain = keptFor(dir, at) !== undefined
@@ -69,7 +69,7 @@ async function del<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
   if (kept?.conf) {
     const { verbs, inner } = await delegate(previously(kept.conf, call), call)
     await verbs.del(inner)
-  } else await unkept(plugin.outline(conf), call)
+  } else await unkept(named(plugin.outline(conf), call), call)
   if (kept) forget(kept.path)
 }
 
@@ -95,7 +95,7 @@ async function gc<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise
   const gone: Kept[] = []
   for (const one of stale) if (await attempt(drop(one, call))) gone.push(one)
   const lists = Object.fromEntries(Object.entries(call.raw).filter(([key]) => key.startsWith('cni.dev/')))
-  const isDone = await attempt(delegate({ ...plugin.outline(conf), ...lists }, call).then(({ verbs, inner }) => verbs.gc(inner)))
+  const isDone = await attempt(delegate({ ...named(plugin.outline(conf), call), ...lists }, call).then(({ verbs, inner }) => verbs.gc(inner)))
   // What could not be dropped by name is dropped by the list.
   if (isDone) for (const { path } of gone) forget(path)
   throwAll(failures, call)
@@ -121,9 +121,25 @@ const WANTED = { role: 'interface', what: 'delegate plugin', key: 'delegate.type
 
 async function delegate(conf: Rendered, call: Call): Promise<Delegated> {
   const found = await findPlugin(conf.type, WANTED, call)
-  const inner = { ...call, raw: conf, text: JSON.stringify(conf) }
+  const text = json(conf)
+  if (text === undefined) throw new ValueError(`Cannot pass the configuration on to ${shown(conf.type)}: want values nested less deep`)
+  const inner = { ...call, raw: conf, text }
   if (typeof found === 'string') return { verbs: program(found), inner, foreign: true }
   return { verbs: interfaces(found), inner: { ...inner, at: { ...call.at, args: argsFor(found, call) } }, foreign: false }
+}
+
+// The keys that every plugin has, as this call was read: a configuration may have them twice, in other case.
+function named(conf: Rendered, { at, version }: Call): Rendered {
+  return { ...conf, name: at.network, cniVersion: version }
+}
+
+// JSON.parse reads what JSON.stringify has no stack for.
+function json(value: unknown): string | undefined {
+  try {
+    return JSON.stringify(value)
+  } catch {
+    return undefined
+  }
 }
 
 // Each plugin has its own words in CNI_ARGS.
@@ -134,7 +150,7 @@ function argsFor({ args }: InterfacePlugin<NetConf>, { command, at, io }: Call):
 // A previous result is in the words of the configuration of today, which may speak another version than that of ADD did.
 function previously(kept: Rendered, { raw, version }: Call): Rendered {
   const [, prevResult] = Object.entries(raw).find(([key]) => key.toLowerCase() === 'prevresult') ?? []
-  return prevResult && compare(version, '0.4.0') >= 0 ? { ...kept, cniVersion: version, prevResult } : kept
+  return prevResult && json(prevResult) !== undefined && compare(version, '0.4.0') >= 0 ? { ...kept, cniVersion: version, prevResult } : kept
 }
 
 function program(file: string): Verbs {
