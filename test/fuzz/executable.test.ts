@@ -96,7 +96,7 @@ function isOwn(line: string): boolean {
 /** Addresses that are taken, and ADDs that have not ended. */
 function addresses(): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
-  return files.flatMap((one) => (one.isFile() && (/^[\da-f:]+[.:][\da-f:.]+$/.test(one.name) || /\/(pending|flannel)$/.test(one.parentPath)) ? `${one.parentPath}/${one.name}` : []))
+  return files.flatMap((one) => (one.isFile() && (/^[\da-f:]+[.:][\da-f:.]+$/.test(one.name) || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`)) ? `${one.parentPath}/${one.name}` : []))
 }
 
 function fresh(): void {

@@ -146,7 +146,7 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
 /** What attachments have: links in the recorder, addresses, unfinished ADDs and what flannel keeps on disk. */
 function world(kernel: Recorder): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
-  const held = files.filter((one) => one.isFile() && (isIP(one.name) !== 0 || /\/(pending|flannel)$/.test(one.parentPath)))
+  const held = files.filter((one) => one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`)))
   return [...kernel.links(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 
