@@ -82,6 +82,8 @@ export interface FileSettings {
   readonly install: boolean
   readonly confDir: string
   readonly binDir: string
+  /** Where the agent answers `plumb status`. */
+  readonly socket: string
 }
 
 /** The settings of a command line, an environment and a file: a flag counts before the environment, that before the file, that before the default. Pure but for the host's name. Throws ValueError naming the place and the value. */

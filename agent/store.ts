@@ -1,6 +1,8 @@
 import type { Cidr } from '../lib/ip.ts'
 import type { Both, Lease } from './lease.ts'
 import type { NetworkConf } from './netconf.ts'
+import type { EtcdOptions } from './stores/etcd/options.ts'
+import type { FileOptions } from './stores/file.ts'
 
 /** What a node asks for. */
 export interface Draft extends Pick<Lease, 'ips' | 'backend' | 'data'> {
@@ -54,4 +56,12 @@ export class OutOfSubnetsError extends Error {
 /** The subnet that this node's pods have addresses of belongs to another. */
 export class SubnetTakenError extends Error {
   override name = 'SubnetTakenError'
+}
+
+/** Which store, and its options. */
+export type StoreWish = ({ readonly store: 'file' } & FileOptions) | ({ readonly store: 'etcd' } & EtcdOptions)
+
+/** Opens a store; its libraries are loaded with it. Throws ValueError for options that cannot be used. */
+export async function openStore(wish: StoreWish): Promise<SubnetStore> {
+  return wish.store === 'etcd' ? (await import('./stores/etcd.ts')).openEtcd(wish) : (await import('./stores/file.ts')).openFile(wish)
 }

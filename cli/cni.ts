@@ -1,14 +1,16 @@
 import { existsSync } from 'node:fs'
 import { type Cached, listCached } from '../lib/cache.ts'
+import type { Io } from '../lib/cni.ts'
 import { shown, ValueError } from '../lib/errors.ts'
 import { type Host, warn } from '../lib/invoke.ts'
-import type { Json, NetworkList } from '../lib/netconf.ts'
+import type { NetworkList } from '../lib/netconf.ts'
 import { addNetwork, checkNetwork, delNetwork, gcNetwork, type RuntimeConf, statusNetwork } from '../lib/runtime.ts'
 import { suggestion } from '../lib/shape.ts'
 import { compare } from '../lib/versions.ts'
 import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
-import { attachmentOf, hostOf, networkOf, validOf } from './target.ts'
+import { addressesOf } from './result.ts'
+import { answerOf, attachmentOf, hostOf, networkOf, validOf } from './target.ts'
 
 /** What a verb has to say: to a person, and to a program. */
 interface Said {
@@ -19,7 +21,7 @@ interface Verb {
   readonly words: string
   readonly about: string
   readonly options: readonly OptionName[]
-  run(given: Given, network: string, netns: string | undefined): Promise<Said>
+  run(given: Given, network: string, netns: string | undefined, load: Io['plugin']): Promise<Said>
 }
 const where: readonly OptionName[] = ['conf-dir', 'bin-dir', 'cache-dir', 'timeout', 'json', 'help']
 const who: readonly OptionName[] = ['ifname', 'container-id', 'cap-args', 'port-mapping', 'args']
@@ -29,11 +31,12 @@ const verbs: Readonly<Record<string, Verb>> = {
   del: { words: 'NETWORK [NETNS]', about: 'detach; without NETNS by --container-id', options: [...who, ...where], run: del },
   gc: { words: 'NETWORK', about: 'remove what is left of attachments that are not in use any more', options: ['valid', 'valid-file', 'all', 'dry-run', ...where], run: gc },
   status: { words: 'NETWORK', about: 'see whether the network can take attachments', options: where, run: status },
+  explain: { words: 'NETWORK [NETNS]', about: 'print what add, or with --del del, would run; runs nothing, needs no root', options: [...who, 'del', 'prev-result', 'rules', ...where.filter((one) => one !== 'timeout')], run: explain },
   list: { words: '[NETWORK]', about: 'show the attachments that are remembered', options: ['cache-dir', 'json', 'help'], run: list },
 }
 
-/** Runs `plumb cni ARGV` and gives the exit status. Throws ValueError for a wrong command line or configuration, CniError for what a plugin said. */
-export async function run(argv: readonly string[]): Promise<number> {
+/** Runs `plumb cni ARGV` and gives the exit status; `load` finds the executable's plugins. Throws ValueError for a wrong command line or configuration, CniError for what a plugin said. */
+export async function run(argv: readonly string[], load: Io['plugin']): Promise<number> {
   const [name = '--help', ...rest] = argv
   if (/^(--help|-h|help)$/.test(name)) {
     print(help())
@@ -49,7 +52,7 @@ export async function run(argv: readonly string[]): Promise<number> {
   const [network, netns] = given.words
   // cnitool wants a NETNS for gc and status too, and does not use it; so one is no mistake.
   if (given.words.length > 2 || (network === undefined && name !== 'list')) throw new ValueError(`plumb cni ${name} wants ${verb.words}, not ${shown(given.words.join(' '))}; see plumb cni ${name} --help`)
-  const { text, json } = await verb.run(given, network ?? '', netns)
+  const { text, json } = await verb.run(given, network ?? '', netns, load)
   print(given.values.json ? JSON.stringify(json, null, 4) : text)
   return 0
 }
@@ -98,6 +101,20 @@ async function status(given: Given, network: string): Promise<Said> {
   return { text: asked ? `${list.name} is ready` : `${list.name} is CNI ${list.cniVersion}, which has no STATUS: its plugins were not asked`, json: { asked } }
 }
 
+async function explain(given: Given, network: string, netns: string | undefined, load: Io['plugin']): Promise<Said> {
+  const [{ EXAMPLE, explainAdd, explainDel }, { textOf }] = await Promise.all([import('./explain/index.ts'), import('./explain/text.ts')])
+  const { del: isDel = false, rules = false, 'container-id': id } = given.values
+  const name = isDel && network !== '-' ? network : networkOf(given, network).name
+  // DEL does without NETNS where the container is named.
+  const isExample = netns === undefined && !(isDel && id !== undefined)
+  const { cached, ...at } = attachmentOf(given, name, isExample ? EXAMPLE : netns)
+  const [list, host] = [networkOf(given, name, cached), hostOf(given)]
+  if (!isDel) warnUnused(list, at, host)
+  const subject = { list, at, cached, isExample, host, load, answer: answerOf(given, list.cniVersion) }
+  const told = await (isDel ? explainDel(subject) : explainAdd(subject))
+  return { text: textOf(told, rules), json: told }
+}
+
 async function list({ values }: Given, network: string): Promise<Said> {
   const dir = values['cache-dir'] ?? '/var/lib/cni'
   const { entries, unreadable } = listCached(dir)
@@ -110,12 +127,6 @@ async function list({ values }: Given, network: string): Promise<Said> {
 
 function rowOf({ network, containerId, ifname, netns, result }: Cached) {
   return { network, containerId, ifname, netns, addresses: addressesOf(result) }
-}
-
-// Of any version: `ips` from 0.3.0, before that one per family.
-function addressesOf(result: Json | undefined): string[] {
-  const { ips, ip4, ip6 } = (result ?? {}) as { ips?: { address: string }[]; ip4?: { ip: string }; ip6?: { ip: string } }
-  return [...(Array.isArray(ips) ? ips.map(({ address }) => address) : []), ...[ip4, ip6].flatMap((one) => one?.ip ?? [])]
 }
 
 function mustExist(netns: string): void {

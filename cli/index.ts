@@ -1,3 +1,4 @@
+import type { Io } from '../lib/cni.ts'
 import { ValueError } from '../lib/errors.ts'
 import { suggestion } from '../lib/shape.ts'
 import { version } from '../package.json'
@@ -6,15 +7,18 @@ import { fail, print, table } from './output.ts'
 interface Command {
   readonly about: string
   /** Loaded when it is asked for: no command pays for another one's libraries. */
-  load(): Promise<{ run(argv: readonly string[]): Promise<number> }>
+  load(): Promise<{ run(argv: readonly string[], plugin: Io['plugin']): Promise<number> }>
 }
 const commands: Readonly<Record<string, Command>> = {
   cni: { about: 'attach a network namespace to a network and detach it, as a container runtime does', load: () => import('./cni.ts') },
+  agent: { about: "give this node its part of the network, and make other nodes' pods reachable", load: () => import('./agent.ts') },
+  status: { about: 'tell whether this node’s agent has connected its pods, and why not', load: () => import('./status.ts') },
+  leases: { about: 'show which node has which subnet, and which cannot be reached', load: () => import('./leases.ts') },
   demo: { about: 'wire three pods on a node of its own, try them out and remove them', load: () => import('./demo.ts') },
 }
 
-/** Runs `plumb ARGV` and gives the exit status: 0 done, 1 something failed, 2 the command line or a configuration is wrong. Never throws. */
-export async function main(argv: string[]): Promise<number> {
+/** Runs `plumb ARGV`, where `plugin` finds the executable's plugins, and gives the exit status: 0 done, 1 something failed, 2 the command line or a configuration is wrong. Never throws. */
+export async function main(argv: string[], plugin: Io['plugin']): Promise<number> {
   const [name = '--help', ...rest] = argv
   try {
     if (/^(--help|-h|help)$/.test(name)) {
@@ -28,7 +32,7 @@ export async function main(argv: string[]): Promise<number> {
     const command = Object.hasOwn(commands, name) ? commands[name] : undefined
     if (!command) throw new ValueError(`plumb has no command "${name}"${suggestion(name, new Map(Object.keys(commands).map((one) => [one, one])))}; see plumb --help`)
     const { run } = await command.load()
-    return await run(rest)
+    return await run(rest, plugin)
   } catch (cause) {
     return fail(cause, rest.includes('--json'))
   }

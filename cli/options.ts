@@ -11,13 +11,16 @@ interface Option {
   readonly value?: string
   readonly about: string
 }
-/** The options of `plumb cni`; each verb takes some of them. Where an environment variable is named, it is read when the option is not given: cnitool's. */
+/** The options of all commands; each takes some of them. Where an environment variable is named, it is read when the option is not given: cnitool's. */
 const options = {
   ifname: { type: 'string', short: 'i', value: 'NAME', about: 'interface name in the container (CNI_IFNAME, else eth0)' },
   'container-id': { type: 'string', value: 'ID', about: 'container id (else made from the path of NETNS as cnitool makes it)' },
   'cap-args': { type: 'string', value: 'JSON', about: 'capability arguments, such as {"ips":["10.1.0.9/24"]} (CAP_ARGS)' },
   'port-mapping': { type: 'string', multiple: true, value: '[IP:]HOST:CONTAINER[/PROTO]', about: 'publish a port: 8080:80/tcp; may be repeated' },
   args: { type: 'string', value: 'K=V;…', about: 'arguments for every plugin (CNI_ARGS)' },
+  del: { type: 'boolean', about: 'what del would run, not add' },
+  'prev-result': { type: 'string', value: 'FILE', about: "what a plugin or pool that is not plumb's answers: a result as JSON; - is stdin" },
+  rules: { type: 'boolean', about: 'show the firewall rules that are loaded when they are not there' },
   valid: { type: 'string', multiple: true, value: 'ID:IFNAME', about: 'an attachment that is in use; may be repeated' },
   'valid-file': { type: 'string', value: 'FILE', about: 'the same from a file, one per line, or a JSON list of {containerID, ifname}; - is stdin' },
   all: { type: 'boolean', about: 'no attachment is in use: every address and rule of the network goes, whatever runtime made it' },
@@ -25,6 +28,7 @@ const options = {
   'conf-dir': { type: 'string', value: 'DIR', about: 'where networks are configured (NETCONFPATH, else /etc/cni/net.d)' },
   'bin-dir': { type: 'string', multiple: true, value: 'DIR[:DIR…]', about: 'where plugins are; may be repeated (CNI_PATH, else /opt/cni/bin)' },
   'cache-dir': { type: 'string', value: 'DIR', about: 'where attachments are remembered, in DIR/results (/var/lib/cni)' },
+  socket: { type: 'string', value: 'PATH', about: 'where the agent of this node answers (/run/plumb/agent.sock)' },
   timeout: { type: 'string', value: 'SECONDS', about: 'for each plugin call (120)' },
   json: { type: 'boolean', about: 'answer with JSON, errors too' },
   help: { type: 'boolean', short: 'h', about: 'this text' },

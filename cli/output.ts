@@ -1,6 +1,14 @@
 import { writeSync } from 'node:fs'
 import { CniError, CODE, ValueError } from '../lib/errors.ts'
 
+// What of a refusal is the fault of a configuration or of the command line.
+const GIVEN: readonly number[] = [CODE.version, CODE.unsupportedField, CODE.env, CODE.decode, CODE.config, CODE.netns]
+
+/** What a plugin would refuse a call with, told without calling it. */
+export class Refused extends CniError {
+  override name = 'Refused'
+}
+
 /** Writes text and a newline to stdout, whole. Throws CniError 5 when stdout is closed or full, so that nobody takes half an answer for all of it. */
 export function print(text: string): void {
   write(`${text}\n`)
@@ -49,7 +57,7 @@ export function fail(cause: unknown, json: boolean): 1 | 2 {
   } catch {
     // Nobody listens; the exit status still tells.
   }
-  return usage ? 2 : 1
+  return usage || (cause instanceof Refused && GIVEN.includes(code)) ? 2 : 1
 }
 
 function writeAll(fd: number, text: string): void {

@@ -7,6 +7,7 @@ import { parseIp } from '../lib/ip.ts'
 import { type Json, loadNetwork, type NetworkList, parseJson, parseNetwork } from '../lib/netconf.ts'
 import type { RuntimeConf } from '../lib/runtime.ts'
 import { type NetnsPath, parse } from '../lib/values.ts'
+import { decode, encode } from '../lib/versions.ts'
 import type { Given } from './options.ts'
 
 const env = process.env
@@ -43,6 +44,13 @@ export function attachmentOf(options: Given, network: string, netns: string | un
   const { key, cached } = found
   const given = found.netns !== '' ? found.netns : existing(cached?.netns)
   return { containerId: key.containerId, ifname, netns: given, ...argsOf(values.args ?? env['CNI_ARGS']), ...capabilitiesOf(values['cap-args'] ?? env['CAP_ARGS'], values['port-mapping']), cached }
+}
+
+/** What `--prev-result` says, in the form of a version; undefined when it was not given. Throws ValueError. */
+export function answerOf({ values }: Given, version: string): Json | undefined {
+  const file = values['prev-result']
+  if (file === undefined) return undefined
+  return named('--prev-result', () => JSON.parse(encode(decode(parseJson(readFileSync(file === '-' ? 0 : file, 'utf8'), file), version, file), version)))
 }
 
 /** The attachments that `gc` is told are in use. Throws ValueError when it is told nothing, or a list that is empty. */

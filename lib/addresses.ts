@@ -4,7 +4,7 @@ import { remove, withLock } from './files.ts'
 import { heldBy, type Ledger, openLedger, settle } from './holdings.ts'
 import { type Ip, split } from './ip.ts'
 import { capacity, describe, type RangeSet, rangeOf, walk } from './ranges.ts'
-import { lastReserved, names, type Place, readAll, reserve } from './reservations.ts'
+import { type Holder, holderOf, lastReserved, names, type Place, readAll, reserve } from './reservations.ts'
 import { putToRest, resting } from './resting.ts'
 import type { IpConfig } from './result.ts'
 import type { Owner } from './state.ts'
@@ -14,6 +14,8 @@ import { brief, type NetworkName } from './values.ts'
 export interface AddressStore {
   /** One address of each set, all or none: the wanted one of a set, else the next free one. Throws CniError 11 when a set is exhausted, 7 when a wanted address cannot be had, 4 when the owner holds addresses already. */
   take(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[]): IpConfig[]
+  /** What `take` would give, without the lock and without a change: the owner's own addresses when it holds some, else what is free as far as this user can see, and a phrase which of these it is. `isFreed`: as if it had released them. Throws as `take`. */
+  foresee(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[], isFreed?: boolean): { readonly ips: IpConfig[]; readonly why: string }
   release(owner: Owner): void
   holds(owner: Owner): boolean
   /** Frees what belongs to none of these. */
@@ -36,6 +38,7 @@ export function addressStore(dataDir: string, network: NetworkName, cooldown = 0
       const given = assign(sets, wanted)
       return locked(() => take({ place, cooldown }, owner, sets, given))
     },
+    foresee: (owner, sets, wanted, isFreed) => foresee({ place, cooldown }, owner, sets, assign(sets, wanted), isFreed),
     release: (owner) => ifThere(() => release(openLedger(place), owner, cooldown)),
     holds: (owner) => ifThere(() => holds(openLedger(place), owner)) ?? false,
     keepOnly: (owners) => ifThere(() => keepOnly(place, owners, cooldown)),
@@ -71,21 +74,64 @@ function take(pool: Pool, owner: Owner, sets: readonly RangeSet[], wanted: reado
   const picks = sets.map((set, n) => {
     const ip = wanted[n]
     if (ip === undefined) return free(set, n)
-    if (existsSync(`${place.dir}/${ip}`)) throw new CniError(CODE.config, `requested IP address ${ip} is not available in range set ${describe(set)}`, 'it belongs to another attachment')
+    if (existsSync(`${place.dir}/${ip}`)) throw unavailable(ip, set)
     return ip
   })
   if (!reserve(place, owner, picks)) throw new CniError(CODE.tryLater, `Cannot reserve ${picks.join(' and ')} in ${place.dir}`, 'someone made the file without taking the lock; try again')
   settle(ledger, [[owner, picks]])
-  return picks.map((ip, n) => {
-    const { subnet, gateway } = rangeOf(sets[n] as RangeSet, ip) as NonNullable<ReturnType<typeof rangeOf>>
-    return { address: `${ip}/${split(subnet).length}` as IpConfig['address'], gateway }
-  })
+  return picks.map((ip, n) => configured(ip, sets[n] as RangeSet))
 }
 
-/** Finds the next free address of a set, round robin from the one given out last. */
-function finder({ place, cooldown }: Pool): (set: RangeSet, n: number) => Ip {
-  const tired = resting(place, cooldown)
-  let all: ReadonlySet<string> | undefined
+function configured(ip: Ip, set: RangeSet): IpConfig {
+  const { subnet, gateway } = rangeOf(set, ip) as NonNullable<ReturnType<typeof rangeOf>>
+  return { address: `${ip}/${split(subnet).length}` as IpConfig['address'], gateway }
+}
+
+function unavailable(ip: Ip, set: RangeSet): CniError {
+  return new CniError(CODE.config, `requested IP address ${ip} is not available in range set ${describe(set)}`, 'it belongs to another attachment')
+}
+
+function foresee({ place, cooldown }: Pool, owner: Owner, sets: readonly RangeSet[], wanted: readonly (Ip | undefined)[], isFreed = false): { ips: IpConfig[]; why: string } {
+  const [all, tired] = [visible(() => names(place), []), visible(() => resting(place, cooldown), new Set<string>())]
+  const mine = (all ?? []).filter((name) =>
+    isHeldBy(
+      visible(() => holderOf(place, name), undefined),
+      owner,
+    ),
+  )
+  const held = isFreed ? [] : mine
+  // What is freed rests as long as any.
+  const taken = new Set(isFreed && cooldown === 0 ? all?.filter((name) => !mine.includes(name)) : all)
+  const free = finder({ place, cooldown }, { all: taken, tired: tired ?? new Set() })
+  const ips = sets.map((set, n) => {
+    const own = held.find((name) => rangeOf(set, name as Ip)) as Ip | undefined
+    const ip = own ?? wanted[n] ?? free(set, n)
+    if (own === undefined && ip === wanted[n] && taken.has(ip) && !mine.includes(ip)) throw unavailable(ip, set)
+    return configured(ip, set)
+  })
+  if (held.length > 0) return { ips, why: 'held by this attachment already' }
+  if (wanted.every((ip) => ip !== undefined)) return { ips, why: 'asked for' }
+  return { ips, why: all && tired ? 'free now; the pool decides when it is asked' : `an example: ${place.dir} cannot be read, the pool decides when it is asked` }
+}
+
+// An old file names the container alone.
+function isHeldBy(holder: Holder | undefined, { containerId, ifname }: Owner): boolean {
+  return holder?.containerId === containerId && (holder.ifname === ifname || holder.ifname === '')
+}
+
+// Undefined for what this user must not read.
+function visible<T>(read: () => T, absent: T): T | undefined {
+  try {
+    return read()
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'ENOENT' ? absent : undefined
+  }
+}
+
+/** Finds the next free address of a set, round robin from the one given out last. `known` is what has been read already. */
+function finder({ place, cooldown }: Pool, known?: { readonly all: ReadonlySet<string>; readonly tired: ReadonlySet<string> }): (set: RangeSet, n: number) => Ip {
+  const tired = known?.tired ?? resting(place, cooldown)
+  let all = known?.all
   return (set, n) => {
     let tried = 0
     for (const ip of walk(set, lastReserved(place, n))) {

@@ -59,7 +59,7 @@ export async function apply(plan: Plan, run: Run): Promise<Applied> {
 /** Hands the first process of a plan its input, for work that needs nothing else: `apply` of the same plan then only waits for it. */
 export function ahead(plan: Plan, run: Run): void {
   const [first] = batches(plan)
-  if (first?.tool === 'ip') run.feed?.(argvOf(first.tool, first.steps), inputOf(first.steps), first.ns)
+  if (first?.tool === 'ip') run.feed?.(argvOf(first), inputOf(first.steps), first.ns)
 }
 
 /** A plan as processes, in order: the host's links before what is in pods, in a pod sysctls before addresses, what is removed before what is made, nft last. Pure. */
@@ -93,7 +93,7 @@ async function lines(batch: Batch, run: Run): Promise<Applied> {
   const seen: Seen[] = []
   const already: Resource[] = []
   for (let rest = batch.steps; rest.length > 0; ) {
-    const argv = argvOf(tool, rest)
+    const argv = argvOf({ tool, steps: rest })
     const { status, stdout, stderr } = await run(argv, inputOf(rest), ns)
     const [failed] = failures(stderr).byLine
     const [number, said] = failed ?? [rest.length + 1, '']
@@ -110,7 +110,8 @@ async function lines(batch: Batch, run: Run): Promise<Applied> {
   return { seen, already }
 }
 
-function argvOf(tool: string, steps: readonly Step[]): string[] {
+/** The argv of a batch of ip or bridge lines: one that also shows when a line asks. */
+export function argvOf({ tool, steps }: Pick<Batch, 'tool' | 'steps'>): string[] {
   return [tool, ...(steps.some(({ line }) => line.asks) ? SHOWING : BLIND).slice(1)]
 }
 

@@ -1,23 +1,13 @@
-import { existsSync, mkdirSync, readlinkSync, rmdirSync, symlinkSync } from 'node:fs'
-import { CniError, CODE } from './errors.ts'
+import { mkdirSync, rmdirSync, symlinkSync } from 'node:fs'
+import { holds, isFree, PORTS } from './claimed.ts'
 import { remove, withLock } from './files.ts'
-import { listFiles } from './reading.ts'
-import { readRecord } from './records.ts'
 import type { Claim } from './state.ts'
 
-const DIR = '/run/cni/plumb/ports'
-
-/** Reserves host ports for their owners, all or none: a folder per protocol and port, in it a symbolic link per address whose text is the owner's record. What another attachment of the same container has stays with that one: podman sends the same ports for each network of a container. Throws CniError 7 naming the owner of one that is taken; a claim whose owner has no record any more counts for nothing. */
+/** Reserves host ports for their owners, all or none. What another attachment of the same container has stays with that one: podman sends the same ports for each network of a container. Throws CniError 7 naming the owner of one that is taken; a claim whose owner has no record any more counts for nothing. */
 export function take(claims: readonly Claim[]): void {
-  withLock(`${DIR}/lock`, () => {
-    const free = claims.filter((claim) => {
-      const others = inTheWay(claim)
-      const other = others.find((owner) => !isSibling(owner, claim))
-      if (other !== undefined) throw taken(claim, other)
-      return others.length === 0
-    })
-    for (const { protocol, port, ip, record } of free) {
-      const dir = `${DIR}/${protocol}-${port}`
+  withLock(`${PORTS}/lock`, () => {
+    for (const { protocol, port, ip, record } of claims.filter(isFree)) {
+      const dir = `${PORTS}/${protocol}-${port}`
       mkdirSync(dir, { recursive: true, mode: 0o755 })
       remove(`${dir}/${ip}`)
       symlinkSync(record, `${dir}/${ip}`)
@@ -27,53 +17,14 @@ export function take(claims: readonly Claim[]): void {
 
 /** Gives them back, those that are still their owner's. */
 export function release(claims: readonly Claim[]): void {
-  withLock(`${DIR}/lock`, () => {
+  withLock(`${PORTS}/lock`, () => {
     for (const claim of claims) {
       if (!holds(claim)) continue
-      const dir = `${DIR}/${claim.protocol}-${claim.port}`
+      const dir = `${PORTS}/${claim.protocol}-${claim.port}`
       remove(`${dir}/${claim.ip}`)
       removeEmpty(dir)
     }
   })
-}
-
-/** Whether a claim stands. */
-export function holds({ protocol, port, ip, record }: Claim): boolean {
-  return ownerOf(`${DIR}/${protocol}-${port}/${ip}`) === record
-}
-
-/** Whether another attachment of the same container has the port. */
-export function isElsewhere(claim: Claim): boolean {
-  return !holds(claim) && inTheWay(claim).some((owner) => isSibling(owner, claim))
-}
-
-/** The records of owners that are in the way of these claims though their network namespace is gone: nobody called DEL for them. */
-export function lapsed(claims: readonly Claim[]): string[] {
-  const others = claims.flatMap((claim) => inTheWay(claim).filter((owner) => !isSibling(owner, claim)))
-  return [...new Set(others)].filter((owner) => {
-    const netns = readRecord(owner)?.netns
-    return netns !== undefined && !existsSync(netns)
-  })
-}
-
-// The records of other attachments that have the port on this address, or on all where this is one, or on one where this is all.
-function inTheWay({ protocol, port, ip, record }: Claim): string[] {
-  const dir = `${DIR}/${protocol}-${port}`
-  return listFiles(dir).flatMap((other) => {
-    const owner = ownerOf(`${dir}/${other}`)
-    const meets = other === ip || ((isAny(other) || isAny(ip)) && isSix(other) === isSix(ip))
-    return meets && owner !== undefined && owner !== record && existsSync(owner) ? [owner] : []
-  })
-}
-
-function taken({ protocol, port }: Claim, owner: string): CniError {
-  const { containerId, network, ifname } = readRecord(owner)?.owner ?? { containerId: '?', network: '?', ifname: '?' }
-  return new CniError(CODE.config, `Cannot give host port ${port}/${protocol} to this container: container ${containerId} has it`, `it is mapped to ${ifname} of network ${network}; want another hostPort, or another hostIP`)
-}
-
-// A record's name is network, container and interface; none of them holds a colon.
-function isSibling(owner: string, { record }: Claim): boolean {
-  return owner.split(':')[1] === record.split(':')[1]
 }
 
 function removeEmpty(dir: string): void {
@@ -81,21 +32,5 @@ function removeEmpty(dir: string): void {
     rmdirSync(dir)
   } catch {
     // Another address of the port has an owner.
-  }
-}
-
-function isAny(ip: string): boolean {
-  return ip === 'any4' || ip === 'any6'
-}
-
-function isSix(ip: string): boolean {
-  return ip === 'any6' || ip.includes(':')
-}
-
-function ownerOf(path: string): string | undefined {
-  try {
-    return readlinkSync(path)
-  } catch {
-    return undefined
   }
 }

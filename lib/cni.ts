@@ -67,18 +67,19 @@ export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
     else await perform(plugin, command, io, seen)
     return 0
   } catch (cause) {
-    const { code, message, details } = translate(cause)
-    const answer = { cniVersion: seen.version, code, msg: brief(message), ...(details ? { details: brief(details) } : {}) }
+    const { code, msg, details } = errorOf(cause)
+    const answer = { cniVersion: seen.version, code, msg, ...(details ? { details } : {}) }
     try {
       io.answer(JSON.stringify(answer, null, 4))
     } catch (lost) {
-      log(`Cannot write the error to stdout: ${(lost as Error).message}`, { code, msg: brief(message), details: brief(details) })
+      log(`Cannot write the error to stdout: ${(lost as Error).message}`, { code, msg, details })
     }
     return 1
   }
 }
 
-async function perform(plugin: Plugin, command: Command, io: Io, seen: { version: string }): Promise<void> {
+/** A call as its verb gets it, taken apart and judged as far as that is the same for every plugin. `seen.version` becomes the one to answer in, as soon as it is known. Throws CniError. */
+export function readCall(plugin: Plugin, command: Command, io: Io, seen: { version: string } = { version: newest }): Call {
   const unnamed = readAttachment(command, io.env)
   const text = input(io)
   const raw = parseObject(text)
@@ -87,7 +88,17 @@ async function perform(plugin: Plugin, command: Command, io: Io, seen: { version
   if (supported.includes(version)) seen.version = version
   gate(command, version)
   const args = plugin.args && (command === 'ADD' || command === 'CHECK') ? readArgs(io.env['CNI_ARGS'] ?? '', plugin.args) : new Map<string, string>()
-  const call: Call = { command, at: { ...unnamed, network, args }, text, raw, version, io }
+  return { command, at: { ...unnamed, network, args }, text, raw, version, io }
+}
+
+/** Any failure as what CNI answers with. */
+export function errorOf(cause: unknown): { readonly code: number; readonly msg: string; readonly details: string } {
+  const { code, message, details } = translate(cause)
+  return { code, msg: brief(message), details: brief(details) }
+}
+
+async function perform(plugin: Plugin, command: Command, io: Io, seen: { version: string }): Promise<void> {
+  const call = readCall(plugin, command, io, seen)
   const verbs =
     plugin.role === 'interface' ? interfaces(plugin) : plugin.role === 'chained' ? chained(plugin) : plugin.role === 'ipam' ? ipam(plugin) : plugin.role === 'delegating' ? delegating(plugin) : plugin.role === 'meta' ? meta(plugin) : custom(plugin)
   if (command !== 'ADD') return verbs[command.toLowerCase() as 'check' | 'del' | 'gc' | 'status'](call)

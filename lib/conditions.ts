@@ -10,7 +10,9 @@ export function readConditions(family: 4 | 6): (value: unknown) => string | unde
     const text = value.join(' ').trim()
     // Upstream's way to tell them apart: no match of nft begins so.
     if (/^[-!]/.test(text)) throw new ValueError(`${shown(value)}: this is iptables' syntax; want nft's: ${JSON.stringify(inNft(family, value as string[]))}`)
-    if (!/^[\w.:/!=<>,{}()*&|^~" @-]*$/.test(text)) throw new ValueError(`${shown(value)}: want words of an nft match, without ";", "#" or line breaks`)
+    // To nft a quote that is left open goes on in the next line.
+    const isOpen = text.split('"').length % 2 === 0
+    if (isOpen || !/^[\w.:/!=<>,{}()*&|^~" @-]*$/.test(text)) throw new ValueError(`${shown(value)}: want words of an nft match, with quotes in pairs, without ";", "#" or line breaks`)
     return text || undefined
   }
 }

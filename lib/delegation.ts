@@ -41,7 +41,8 @@ function isFile(path: string): boolean {
   }
 }
 
-function isOurs(file: string): boolean {
+/** Whether a program is this very executable, under whichever name. */
+export function isOurs(file: string): boolean {
   const [one, own] = [statSync(file), statSync('/proc/self/exe')]
   return one.ino === own.ino && one.dev === own.dev
 }

@@ -10,8 +10,8 @@ export async function forgetFlows(ns: Netns, { given, taken }: { readonly given:
   if (!has('conntrack')) return log('plumb: conntrack is not installed: UDP clients of a host port may go on to its former owner for up to 30 s')
   const lines = taken.map(forgetOf)
   for (const family of [4, 6] as const) {
-    const wanted = given.filter((one) => one.family === family)
-    if (wanted.length > 0) lines.push(...(await stale(ns, family, wanted, run)))
+    const [first, ...others] = given.filter((one) => one.family === family)
+    if (first) lines.push(...(await stale(ns, [first, ...others], run)))
   }
   if (lines.length === 0) return
   const { status } = await run(['conntrack', '-R', '-'], `${lines.join('\n')}\n`, ns)
@@ -24,15 +24,15 @@ export function forgetOf({ family, port, ip, pod }: Flows): string {
   return `-D -f ipv${family} -p udp${ip === undefined ? '' : ` --orig-dst ${ip}`} --orig-port-dst ${port} --reply-src ${pod}`
 }
 
-/** The command that lists the connections of a port. */
-export function listOf(family: 4 | 6, port?: number): string {
-  return `-L -f ipv${family} -p udp${port === undefined ? '' : ` --orig-port-dst ${port}`}`
+/** The command that lists the connections of ports of one family: one list for any number of ports, as it looks at every connection of the node. */
+export function listOf([first, ...others]: readonly [Flows, ...Flows[]]): string {
+  return `-L -f ipv${first.family} -p udp${others.some(({ port }) => port !== first.port) ? '' : ` --orig-port-dst ${first.port}`}`
 }
 
-// One list for any number of ports: a list looks at every connection of the node.
-async function stale(ns: Netns, family: 4 | 6, wanted: readonly Flows[], run: Run): Promise<string[]> {
+async function stale(ns: Netns, wanted: readonly [Flows, ...Flows[]], run: Run): Promise<string[]> {
+  const [{ family }] = wanted
   const ports = new Set(wanted.map(({ port }) => port))
-  const { stdout } = await run(['conntrack', ...listOf(family, ports.size === 1 ? wanted[0]?.port : undefined).split(' ')], '', ns)
+  const { stdout } = await run(['conntrack', ...listOf(wanted).split(' ')], '', ns)
   const lines: string[] = []
   const local = stdout.includes('src=') ? localAddresses(family) : new Set<Ip>()
   const isLocal = (ip: Ip) => local.has(ip) || ip.startsWith('127.')

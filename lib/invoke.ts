@@ -21,8 +21,8 @@ const BUSY_MS = [50, 100, 200, 400, 800, 1600, 3200]
 
 /** Starts a plugin with our environment and the CNI variables, config on stdin, and gives its stdout. A failure is a CniError with the plugin's own code, else 999: `plugin type="x" failed (add): …` (libcni's words). */
 export async function invoke(type: string, env: CallEnv, config: string, host: Host): Promise<string> {
-  const title = `plugin type=${shown(type)} failed (${env['CNI_COMMAND']?.toLowerCase()})`
-  const file = find(type, host.path)
+  const title = titleOf(type, env['CNI_COMMAND'] ?? '')
+  const file = findPlugin(type, host.path)
   const { timeoutMs = TIMEOUT_MS } = host
   const child = await start(file, { ...process.env, ...env, CNI_PATH: host.path.join(':') }, config, host)
   const pipes = [child.stdout.getReader(), child.stderr.getReader()]
@@ -56,7 +56,13 @@ export function warn(host: Host, text: string): void {
   }
 }
 
-function find(type: string, path: readonly string[]): string {
+/** What the message of a plugin's failure begins with (libcni's words). */
+export function titleOf(type: string, command: string): string {
+  return `plugin type=${shown(type)} failed (${command.toLowerCase()})`
+}
+
+/** The file of a plugin: the first of its name along CNI_PATH. Throws CniError 7 naming where it was looked for. */
+export function findPlugin(type: string, path: readonly string[]): string {
   const file = path.map((dir) => `${dir}/${type}`).find((one) => !type.includes('/') && statSync(one, { throwIfNoEntry: false })?.isFile())
   if (!file) throw new CniError(CODE.config, `Cannot find the plugin ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
   return file

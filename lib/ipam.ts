@@ -1,7 +1,7 @@
 import type { Call } from './cni.ts'
 import { findPlugin, runDelegate } from './delegation.ts'
 import { CniError, CODE, shown } from './errors.ts'
-import type { Pool } from './plugin.ts'
+import type { IpamPlugin, NetConf, Pool } from './plugin.ts'
 import type { Result } from './result.ts'
 import { ipam, openPool } from './verbs/ipam.ts'
 import { decode } from './versions.ts'
@@ -23,12 +23,17 @@ const WANTED = { role: 'ipam', what: 'IPAM plugin', key: 'ipam.type', example: '
 
 /** Finds the pool that `ipam.type` names along CNI_PATH. Throws CniError 7 naming the type and where it was looked for. */
 export async function delegate(type: string, call: Call): Promise<Delegate> {
-  const found = await findPlugin(type, WANTED, call)
+  const found = await findPool(type, call)
   if (typeof found === 'string') return program(found, call)
   const verbs = ipam(found)
   let opened: Pool | undefined
   const pool = () => (opened ??= openPool(found, call))
   return { foreign: false, valid: () => pool().valid(), add: async () => pool().take(call.at), check: () => verbs.check(call), del: () => verbs.del(call), gc: () => verbs.gc(call), status: () => verbs.status(call) }
+}
+
+/** The pool that a type names: the plugin of this executable, or the path of another program. Throws as `delegate`. */
+export function findPool(type: string, call: Call): Promise<IpamPlugin<NetConf> | string> {
+  return findPlugin(type, WANTED, call)
 }
 
 function program(file: string, call: Call): Delegate {

@@ -25,7 +25,7 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   const making = steps.filter(({ line }) => !line.unless)
   if (making.length === 0) return
   const wanted = making.map(({ line }) => line.text)
-  let done = await send([MARK, ...wanted])
+  let done = await send(addingTo(wanted))
   if (/No such file or directory/.test(done.stderr)) done = await load(wanted, run, send)
   if (/overlaps|File exists/.test(done.stderr)) {
     const elements = making.map(({ resource }) => resource).filter(isElement)
@@ -43,7 +43,17 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
 async function load(wanted: readonly string[], run: Run, send: Send): Promise<Output> {
   const names = [...(run.rules?.().keys() ?? [])].filter((name) => name.startsWith('cond'))
   const { stdout } = names.length > 0 ? await send(names.map((name) => `list chain inet plumb ${name}`)) : { stdout: '' }
-  return send([ruleset, `add set inet plumb ${SET} { type mark; }`, stdout, MARK, ...wanted])
+  return send(loading(wanted, stdout))
+}
+
+/** The lines of the transaction that makes things in a table that has the rules. */
+export function addingTo(wanted: readonly string[]): string[] {
+  return [MARK, ...wanted]
+}
+
+/** The lines of the transaction that loads the rules first: lib/ruleset.nft as one line, and as another one the chains of networks, as nft printed them. */
+export function loading(wanted: readonly string[], chains = ''): string[] {
+  return [ruleset, `add set inet plumb ${SET} { type mark; }`, chains, MARK, ...wanted]
 }
 
 // One transaction; an element that is gone already fails it whole, so it is left out and the rest tried again.

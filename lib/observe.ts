@@ -1,12 +1,13 @@
-import { ExecError } from './errors.ts'
-import { failures, rows } from './iproute.ts'
+import { rows } from './iproute.ts'
 import { handler } from './kinds/index.ts'
 import { link } from './kinds/link.ts'
 import { inside } from './netns.ts'
 import type { Run } from './plugin.ts'
 import { lostRules } from './rules.ts'
+import { show } from './showing.ts'
 import type { Handler, Link, Netns, Resource } from './state.ts'
 import { readSysctl } from './sysctls.ts'
+import { title } from './title.ts'
 import type { IfName } from './values.ts'
 
 /** What differs between resources as they should be and as they are, one phrase each; none when all is as it should be. Only what `want` names is compared. Changes nothing. */
@@ -36,18 +37,16 @@ export async function aliased(prefix: string, run: Run): Promise<Link[]> {
 export async function observe(want: readonly Resource[], run: Run): Promise<(Resource | undefined)[]> {
   const answers = new Map<string, readonly unknown[]>()
   for (const { ns, tool, six, asks } of questions(want.filter((one) => handler(one.kind).ask(one) !== ''))) {
-    const found = tool === 'file' ? sysctls(ns, asks) : tool === 'nft' ? await elements(ns, asks, run) : await shown(ns, six ? [tool, '-6'] : [tool], asks, run)
+    const found = tool === 'file' ? sysctls(ns, asks) : tool === 'nft' ? await elements(ns, asks, run) : await show(six ? [tool, '-6', '-d'] : [tool, '-d'], asks, run, ns)
     for (const [i, ask] of asks.entries()) answers.set(`${ns} ${tool} ${six}${ask}`, found[i] ?? [])
   }
   return want.map((resource) => {
     const { tool, ask, read } = handler(resource.kind)
     // Nothing to ask a tool: the handler looks for itself.
     if (ask(resource) === '') return read(undefined, resource)
-    for (const row of answers.get(`${resource.ns} ${tool} ${ask(resource)}`) ?? []) {
-      const have = handler(resource.kind).read(row, resource)
-      if (have) return have
-    }
-    return undefined
+    const found = (answers.get(`${resource.ns} ${tool} ${ask(resource)}`) ?? []).flatMap((row) => read(row, resource) ?? [])
+    // One link may have several routes to one place.
+    return found.find((have) => compare(resource, have).length === 0) ?? found[0]
   })
 }
 
@@ -73,15 +72,6 @@ function questions(want: readonly Resource[]): Question[] {
   return [...found.values()]
 }
 
-async function shown(ns: Netns, tool: readonly string[], asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
-  const argv = [...tool, '-d', '-j', '-force', '-batch', '-']
-  const { status, stdout, stderr } = await run(argv, `${asks.join('\n')}\n`, ns)
-  const failed = failures(stderr)
-  if (status !== 0 && failed.byLine.size === 0) throw new ExecError(argv, undefined, failed.rest || `ended with status ${status}`)
-  const arrays = rows(stdout, tool[0])
-  return asks.map((_, i) => (failed.byLine.has(i + 1) ? [] : (arrays.shift() ?? [])))
-}
-
 // One that is missing spoils the answer for all, so the others are asked again. What a command shows is a table of its own.
 async function elements(ns: Netns, asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
   const { stdout, stderr } = await run(['nft', '-f', '-'], `${asks.join('\n')}\n`, ns)
@@ -100,7 +90,7 @@ function sysctls(ns: Netns, asks: readonly string[]): readonly (readonly unknown
 }
 
 // What only says how to make a resource, not how it then looks.
-const MAKING = new Set(['kind', 'ns', 'shared', 'peer', 'optional', 'owner', 'absent', 'dad', 'rules', 'noprefixroute', 'onlink', 'append', 'exclusive'])
+const MAKING = new Set(['kind', 'ns', 'shared', 'peer', 'optional', 'owner', 'absent', 'dad', 'rules', 'noprefixroute', 'onlink', 'beside', 'exclusive'])
 
 function compare(want: Resource, have: Resource | undefined): string[] {
   if (want.kind === 'sysctl' && want.optional && !have) return []
@@ -119,17 +109,4 @@ function flat(resource: object, prefix = ''): Map<string, string> {
     else out.set(prefix + key, value === false ? '' : String(value))
   }
   return out
-}
-
-function title(resource: Resource): string {
-  const where = resource.ns === 'host' ? '' : ' in the pod'
-  if (resource.kind === 'link') return `link ${resource.name}${where}`
-  if (resource.kind === 'addr') return `address ${resource.cidr} on ${resource.dev}${where}`
-  if (resource.kind === 'route') return `route ${resource.dst}${where}`
-  if (resource.kind === 'sysctl') return `sysctl net/${resource.name}${where}`
-  if (resource.kind === 'element') return `nft element ${resource.key} of ${resource.set}`
-  if (resource.kind === 'chain') return `nft chain ${resource.name}`
-  if (resource.kind === 'claim') return `claim to host port ${resource.port}/${resource.protocol}`
-  if (resource.kind === 'flows') return `connections of host port ${resource.port}`
-  return `${resource.kind} of ${resource.dev}${where}`
 }

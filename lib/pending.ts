@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { createMark, remove } from './files.ts'
 import { listFiles } from './reading.ts'
 import type { Owner } from './state.ts'
@@ -9,6 +10,11 @@ const DIR = '/run/cni/plumb/pending'
 /** Notes that an ADD is under way. True when one for the same attachment was left without an end: killed, so that what it made has to go first. */
 export function begin(owner: Owner): boolean {
   return !createMark(`${DIR}/${mark(owner)}`)
+}
+
+/** Whether one was left without an end, as `begin` would find out. */
+export function isUnfinished(owner: Owner): boolean {
+  return existsSync(`${DIR}/${mark(owner)}`)
 }
 
 /** Notes that a removal is under way, so that an ADD which finds it unfinished finishes it first. Cannot fail: nothing must keep a DEL from removing. */

@@ -1,7 +1,7 @@
 import type { Ip } from './ip.ts'
 import type { Result } from './result.ts'
 import type { Shape } from './shape.ts'
-import type { Link, Owner, Plan, Resource } from './state.ts'
+import type { Link, Netns, Owner, Plan, Resource } from './state.ts'
 import type { ContainerId, IfName, NetnsPath, NetworkName } from './values.ts'
 
 /** The configuration keys every plugin has. */
@@ -69,12 +69,20 @@ export interface NodeFacts {
 /** `given` is what the pool returned (interface plugins) or prevResult (chained plugins). Pure. */
 export type Wire<C> = (conf: C, at: Attachment, given: Result, node: NodeFacts) => Wiring
 
-/** Addresses by owner. Every method holds the pool's lock while it works. */
+/** What a pool would answer, and a phrase on how far that holds: `free now`. */
+export interface Foreseen {
+  readonly result: Result
+  readonly why: string
+}
+
+/** Addresses by owner. Every method but `foresee` holds the pool's lock while it works. */
 export interface Pool {
   /** Throws for a configuration or a request that no state of the pool could satisfy; called before anything is made. */
   valid(): void
   /** Takes one address per range set for the owner. Throws CniError: 11 none free, 7 a wanted address cannot be had. */
   take(owner: Owner): Result
+  /** What `take` would give the owner, for people: nothing is locked, taken or written, and a pool that cannot be read gives an example. `isFreed`: once what it holds is released. Throws as `take`. Absent: it cannot be told beforehand. */
+  foresee?(owner: Owner, isFreed?: boolean): Foreseen
   /** Frees what the owner holds; nothing held is success. */
   release(owner: Owner): void
   holds(owner: Owner): boolean
@@ -134,7 +142,7 @@ export interface IpamPlugin<C extends NetConf> extends Described<C> {
   readonly pool: (conf: Partial<C>, at: Attachment) => Pool
 }
 
-/** Another interface plugin under keys of its own: every verb is that one's (CNI spec 1.1.0 section 4, in this process). */
+/** Another interface plugin under keys of its own: every verb is that one's (CNI spec 1.1.0 section 4, in this process). So is the pool that its translation names, whatever CNI_PATH holds: it has no key by which a user could name another. */
 export interface DelegatingPlugin<C extends NetConf> extends Described<C> {
   readonly role: 'delegating'
   /** The type of the plugin that does the work. */
@@ -165,4 +173,18 @@ export interface CustomPlugin<C extends NetConf> extends Described<C> {
   readonly add: (conf: C, at: Attachment, run: Run) => Promise<Result>
   readonly check: (conf: C, at: Attachment, run: Run) => Promise<void>
   readonly del: (conf: Partial<C>, at: Attachment, run: Run) => Promise<void>
+  /** What ADD or DEL would run and ADD answer, for people. Pure. Absent: it cannot be told beforehand. */
+  readonly foretell?: (command: 'ADD' | 'DEL', conf: Partial<C>, at: Attachment) => Foretold
+}
+
+/** What the verb of a custom plugin comes to when all goes as it should. */
+export interface Foretold {
+  readonly scripts: readonly Script[]
+  readonly result?: Result
+}
+/** One process: its namespace, its argv, and its input line by line, each with a phrase on what it is for. */
+export interface Script {
+  readonly ns: Netns
+  readonly argv: readonly string[]
+  readonly lines: readonly { readonly text: string; readonly about: string }[]
 }

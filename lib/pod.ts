@@ -34,7 +34,7 @@ function gatewayRoutes(ns: Netns, dev: IfName, ips: readonly IpConfig[]): Route[
   for (const ip of ips) {
     const { ip: src } = split(ip.address)
     const [gateway, subnet] = [hostCidr(gatewayOf(ip)), networkOf(ip.address)]
-    const add = (dst: Cidr, more: Pick<Route, 'via' | 'scope'>) => made.has(dst) || made.set(dst, { kind: 'route', ns, dev, dst, ...more, src, append: true })
+    const add = (dst: Cidr, more: Pick<Route, 'via' | 'scope'>) => made.has(dst) || made.set(dst, { kind: 'route', ns, dev, dst, ...more, src, beside: 'append' })
     add(gateway, { via: [], ...(isSix(gateway) ? {} : { scope: LINK }) })
     // An address without a subnet is its own.
     if (subnet !== hostCidr(src)) add(subnet, { via: [gatewayOf(ip)] })
@@ -49,10 +49,11 @@ const LINK = 253
 function behind(route: Route, ips: readonly IpConfig[]): Route {
   const gateways = ips.map(gatewayOf)
   const further = route.via.some((via) => !gateways.includes(via) && ips.some(({ address }) => contains(address, via)))
-  return { ...route, append: true, ...(further ? { onlink: true } : {}) }
+  return { ...route, ...(further ? { onlink: true } : {}) }
 }
 
-// A route without a gateway takes the family's first; two gateways for one destination make one multipath route.
+// A route without a gateway takes the family's first; two gateways for one destination make one multipath route. As with the reference plugins
+// (netlink's NLM_F_CREATE alone) the routes of a pod's latest link come first, and when that link goes those of the others count again.
 function routes(ns: Netns, dev: IfName, { ips = [], routes = [] }: Result): Route[] {
   const gateway = (dst: Cidr) => ips.find((ip) => ip.gateway !== undefined && isSix(ip.address) === isSix(dst))?.gateway
   const made = new Map<string, Route>()
@@ -61,7 +62,7 @@ function routes(ns: Netns, dev: IfName, { ips = [], routes = [] }: Result): Rout
     const key = JSON.stringify([dst, rest])
     const before = made.get(key)
     if (before && (via === undefined || before.via.includes(via))) continue
-    made.set(key, { kind: 'route', ns, dev, dst: networkOf(dst), ...known(rest), via: [...(before?.via ?? []), ...(via === undefined ? [] : [via])] })
+    made.set(key, { kind: 'route', ns, dev, dst: networkOf(dst), ...known(rest), via: [...(before?.via ?? []), ...(via === undefined ? [] : [via])], beside: 'prepend' })
   }
   return [...made.values()]
 }

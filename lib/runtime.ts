@@ -1,7 +1,8 @@
 import { type Cached, type Key, listCached, readCached, removeCached, withCache, writeCached } from './cache.ts'
 import { CniError, CODE, shown } from './errors.ts'
-import { type CallEnv, type Host, invoke, TIMEOUT_MS, warn } from './invoke.ts'
+import { type Host, invoke, TIMEOUT_MS, warn } from './invoke.ts'
 import type { Json, NetworkList, PluginConf } from './netconf.ts'
+import { configOf, envOf, requestOf, restored } from './requests.ts'
 import type { NetnsPath } from './values.ts'
 import { compare, decode, encode, gate } from './versions.ts'
 
@@ -68,7 +69,7 @@ export async function gcNetwork(list: NetworkList, valid: readonly Omit<Key, 'ne
     // Both names of the key, as libcni: the spec's text had another one at first (containernetworking/cni#1101).
     const extra = { 'cni.dev/valid-attachments': attachments, 'cni.dev/attachments': attachments }
     const asked = compare(list.cniVersion, '1.1.0') >= 0 ? list.plugins : []
-    fail('gc', [...failures, ...(await every(asked, ({ type, conf }) => invoke(type, envOf('GC'), request(list, conf, extra), host)))])
+    fail('gc', [...failures, ...(await every(asked, ({ type, conf }) => invoke(type, envOf('GC'), configOf(list, conf, extra), host)))])
     return found
   })
 }
@@ -76,7 +77,7 @@ export async function gcNetwork(list: NetworkList, valid: readonly Omit<Key, 'ne
 /** Runs STATUS of every plugin in order up to the first that is not ready, whose CniError it throws. Below 1.1.0 there is no STATUS, and nothing is asked. */
 export async function statusNetwork(list: NetworkList, host: Host): Promise<void> {
   if (compare(list.cniVersion, '1.1.0') < 0) return
-  for (const { type, conf } of list.plugins) await invoke(type, envOf('STATUS'), request(list, conf, {}), host)
+  for (const { type, conf } of list.plugins) await invoke(type, envOf('STATUS'), configOf(list, conf, {}), host)
 }
 
 async function removeAttachment(list: NetworkList, at: RuntimeConf, host: Host): Promise<void> {
@@ -96,28 +97,9 @@ async function rolledBack(cause: unknown, list: NetworkList, at: RuntimeConf, pr
   return left.length === 0 ? first : new CniError(first.code, first.message, [first.details, ...left.map((one) => `rollback: ${one}`)].filter(Boolean).join('\n'), { cause: first })
 }
 
-async function call(command: 'ADD' | 'CHECK' | 'DEL', list: NetworkList, { type, conf, capabilities }: PluginConf, at: RuntimeConf, prevResult: Json | undefined, host: Host): Promise<string> {
-  const supplied = capabilities.filter((name) => Object.hasOwn(at.capabilityArgs ?? {}, name)).map((name) => [name, at.capabilityArgs?.[name]])
-  const config = request(list, conf, { ...(prevResult && { prevResult }), ...(supplied.length > 0 && { runtimeConfig: Object.fromEntries(supplied) }) })
-  return invoke(type, envOf(command, at), config, host)
-}
-
-/** The plugin's object with what the runtime adds; `capabilities` is for the runtime and stays out (CNI spec 1.1.0 "Deriving request configuration from plugin configuration"). */
-function request(list: NetworkList, conf: Json, extra: Json): string {
-  const added: Json = { cniVersion: list.cniVersion, name: list.name, ...extra }
-  const ours = new Set(['capabilities', 'prevresult', ...Object.keys(added).map((key) => key.toLowerCase())])
-  const kept = Object.entries(conf).filter(([key]) => !ours.has(key.toLowerCase()))
-  return JSON.stringify({ ...Object.fromEntries(kept), ...added })
-}
-
-// Every variable is set, so that none of the caller's own environment gets through.
-function envOf(command: string, at?: RuntimeConf): CallEnv {
-  const args = at?.args?.map((pair) => pair.join('=')).join(';') ?? ''
-  return { CNI_COMMAND: command, CNI_CONTAINERID: at?.containerId ?? '', CNI_NETNS: at?.netns ?? '', CNI_IFNAME: at?.ifname ?? '', CNI_ARGS: args }
-}
-
-function restored(at: RuntimeConf, cached: Cached | undefined): RuntimeConf {
-  return { args: cached?.args ?? [], capabilityArgs: cached?.capabilityArgs ?? {}, ...at }
+async function call(command: 'ADD' | 'CHECK' | 'DEL', list: NetworkList, plugin: PluginConf, at: RuntimeConf, prevResult: Json | undefined, host: Host): Promise<string> {
+  const { env, config } = requestOf(command, list, plugin, at, prevResult)
+  return invoke(plugin.type, env, config, host)
 }
 
 // A torn entry must not stop ADD or DEL: what it held is lost, and the plugins work from the key.

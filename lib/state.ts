@@ -70,8 +70,8 @@ export interface Route {
   readonly src?: Ip
   /** The gateway is on the link, whatever the other routes say. */
   readonly onlink?: true
-  /** Another link may have a route to the same place: both stay, as the kernel keeps those of two links in one subnet, and the first counts. */
-  readonly append?: true
+  /** Another link may have a route to the same place: both stay. For IPv4 the first counts: this one, or the one that was there before; those of IPv6 that have gateways the kernel makes one multipath route. */
+  readonly beside?: 'prepend' | 'append'
   /** A route to that place which is there already leads elsewhere: an error. */
   readonly exclusive?: true
   /** Who made it (rt_protos); the agent's are all of its own number. */
@@ -201,6 +201,8 @@ export interface Handler<R extends Resource> {
   key(resource: R): string
   put(resource: R): readonly Line[]
   drop(resource: R): readonly Line[]
+  /** What makes one that is there, and ours, as it should be; none when it is. Absent: `put` does. */
+  change?(want: R, have: R): readonly Line[]
   /** The command that shows it; the same text for resources that one command shows. Empty: `read` sees for itself. */
   ask(resource: R): string
   /** One row of the answer, as the resource it describes for what `want` asks. */

@@ -7,7 +7,7 @@ import { ipOrNone, onePerFamily, routesShape } from '../lib/ipamconf.ts'
 import type { Attachment } from '../lib/plugin.ts'
 import { type RangeConf, type RangeSet, readRangeSets, type SetConf } from '../lib/ranges.ts'
 import { readResolv } from '../lib/resolv.ts'
-import type { Dns, Result } from '../lib/result.ts'
+import type { Dns, IpConfig, Result } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
 
 const ips = v.optional(v.array(field.by(wantedIp)), [])
@@ -48,8 +48,12 @@ export default definePlugin<Conf>({
       valid: () => void asked(),
       take(owner) {
         const { wanted, sets, dns } = asked()
-        const taken = store.take(owner, sets, wanted)
-        return { ips: taken, ...(ipam?.routes.length ? { routes: ipam.routes } : {}), ...(dns ? { dns } : {}) } satisfies Result
+        return resultOf(store.take(owner, sets, wanted), some, dns)
+      },
+      foresee(owner, isFreed) {
+        const { wanted, sets, dns } = asked()
+        const { ips, why } = store.foresee(owner, sets, wanted, isFreed)
+        return { result: resultOf(ips, some, dns), why }
       },
       release: (owner) => store.release(owner),
       holds: (owner) => store.holds(owner),
@@ -58,6 +62,10 @@ export default definePlugin<Conf>({
     }
   },
 })
+
+function resultOf(ips: readonly IpConfig[], { ipam }: Partial<Conf>, dns: Dns | undefined): Result {
+  return { ips, ...(ipam?.routes.length ? { routes: ipam.routes } : {}), ...(dns ? { dns } : {}) }
+}
 
 /** What a call asks of the pool, all of it judged before an address is taken. */
 interface Asked {

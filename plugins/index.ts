@@ -1,4 +1,5 @@
 import { log } from '../lib/log.ts'
+import type { Plugin } from '../lib/plugin.ts'
 import { versionAnswer } from '../lib/spec.ts'
 import { toStdout } from '../lib/stdout.ts'
 
@@ -10,7 +11,7 @@ const called = process.argv0.slice(process.argv0.lastIndexOf('/') + 1)
 
 if (called === 'plumb') {
   const { main } = await import('../cli/index.ts')
-  process.exitCode = await main(process.argv.slice(2))
+  process.exitCode = await main(process.argv.slice(2), load)
 } else if (!PLUGINS.includes(called)) {
   log(`plumb has no plugin ${JSON.stringify(called)}: link the executable under the name of one (${PLUGINS.join(', ')})`)
   process.exitCode = 1
@@ -19,7 +20,11 @@ if (called === 'plumb') {
 } else {
   const { serveProcess } = await import('../lib/process.ts')
   // At once: what is left (a heap to give back, tools that were started ahead and not needed) goes with the process.
-  process.exit(await serveProcess(called, async (name) => (PLUGINS.includes(name) ? (await import(`./${name}.ts`)).default : undefined)))
+  process.exit(await serveProcess(called, load))
+}
+
+async function load(name: string): Promise<Plugin | undefined> {
+  return PLUGINS.includes(name) ? (await import(`./${name}.ts`)).default : undefined
 }
 
 function answerVersion(): void {

@@ -2,8 +2,8 @@ import * as v from 'valibot'
 import { definePlugin } from '../lib/cni.ts'
 import { CniError, CODE } from '../lib/errors.ts'
 import type { Cidr } from '../lib/ip.ts'
-import { rows } from '../lib/iproute.ts'
-import type { LinkRow } from '../lib/kinds/link.ts'
+import { BLIND, rows, SHOWING } from '../lib/iproute.ts'
+import type { AddrRow, LinkRow } from '../lib/kinds/link.ts'
 import type { Attachment, Run } from '../lib/plugin.ts'
 import type { Result } from '../lib/result.ts'
 import { common, type Shape } from '../lib/shape.ts'
@@ -35,17 +35,35 @@ export default definePlugin<Conf>({
   async del(_conf, at, run) {
     if (at.netns) await setDown(at.netns, run)
   },
+  foretell(command, conf, at) {
+    const ns = at.netns as NetnsPath
+    if (command === 'DEL') return { scripts: at.netns ? [{ ns, argv: BLIND, lines: [{ text: DOWN, about: 'lo goes down' }] }] : [] }
+    const given = conf.prevResult === undefined ? undefined : decode(conf.prevResult, conf.cniVersion ?? '0.1.0')
+    const about = ['what lo is like before', 'lo comes up', 'its addresses: none may be but loopback ones']
+    return { scripts: [{ ns, argv: SHOWING, lines: UP.map((text, i) => ({ text, about: about[i] as string })) }], result: given ?? result(at, LO) }
+  },
 })
 
+const UP = ['addr show dev lo', 'link set dev lo up', 'addr show dev lo']
+const DOWN = 'link set dev lo down'
+// As the kernel makes it.
+const LO = {
+  mtu: 65536,
+  addr_info: [
+    { local: '127.0.0.1', prefixlen: 8 },
+    { local: '::1', prefixlen: 128 },
+  ],
+}
+
 async function bringUp(at: Attachment, run: Run): Promise<{ before: LinkRow; link: LinkRow }> {
-  const { status, stdout, stderr } = await run(['ip', '-d', '-j', '-batch', '-'], 'addr show dev lo\nlink set dev lo up\naddr show dev lo\n', at.netns as NetnsPath)
+  const { status, stdout, stderr } = await run(SHOWING, `${UP.join('\n')}\n`, at.netns as NetnsPath)
   const [before, link] = rows(stdout).flat()
   if (status !== 0 || !link) throw new CniError(CODE.internal, `Cannot bring lo up in ${at.netns}`, stderr.trim())
   return { before: before as LinkRow, link: link as LinkRow }
 }
 
 async function setDown(netns: NetnsPath, run: Run): Promise<void> {
-  await run(['ip', '-batch', '-'], 'link set dev lo down\n', netns)
+  await run(BLIND, `${DOWN}\n`, netns)
 }
 
 async function show(at: Attachment, run: Run): Promise<LinkRow> {
@@ -55,7 +73,7 @@ async function show(at: Attachment, run: Run): Promise<LinkRow> {
   return link as LinkRow
 }
 
-function result(at: Attachment, link: LinkRow): Result {
+function result(at: Attachment, link: { readonly mtu: number; readonly addr_info: readonly Pick<AddrRow, 'local' | 'prefixlen'>[] }): Result {
   return {
     interfaces: [{ name: 'lo', mac: '00:00:00:00:00:00', mtu: link.mtu, sandbox: at.netns as string }],
     ips: link.addr_info.filter(({ local }) => local.startsWith('127.') || local === '::1').map(({ local, prefixlen }) => ({ interface: 0, address: `${local}/${prefixlen}` as Cidr })),

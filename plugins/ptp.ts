@@ -51,7 +51,6 @@ export default definePlugin<Conf>({
 /** What one pod needs: on the node the gateways' addresses and a route to each of the pod's, in the pod routes by the gateways alone. Pure. */
 function wire(conf: Conf, at: Attachment, given: Result): Wiring {
   const { host, pod, shown } = vethPair(at, conf.mtu, given)
-  if (conf.ipam.type && !given.ips?.length) throw new CniError(CODE.config, 'IPAM plugin returned missing IP config', `${conf.ipam.type} gave no address; leave "ipam" out for a link without addresses`)
   const ips = (given.ips ?? []).map((ip): IpConfig => ({ ...ip, interface: 1, gateway: reachable(ip) }))
   const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns: 'host', name, value, optional: true })
   const forwarding = [set('ipv4/ip_forward', '1'), set('ipv6/conf/all/forwarding', '1')].filter((_, i) => ips.some(({ address }) => isSix(address) === (i === 1)))

@@ -64,8 +64,9 @@ export const FLAGS = {
   'cni-conf-dir': { kind: 'text', fallback: '/etc/cni/net.d', value: 'DIR', about: 'where the container runtime finds networks' },
   'cni-bin-dir': { kind: 'text', fallback: '/opt/cni/bin', value: 'DIR', about: 'where it finds plugins' },
   'status-address': { kind: 'text', fallback: '127.0.0.1:9469', value: 'IP:PORT', about: 'of the status server; off for none' },
+  socket: { kind: 'text', fallback: '/run/plumb/agent.sock', value: 'FILE', about: 'where the agent answers plumb status and plumb leases' },
   'tx-checksum-offload': { kind: 'text', fallback: 'auto', value: 'auto|on|off', about: 'checksums of tunnelled packets by the network card; auto leaves it as the kernel has it' },
-  resync: { kind: 'number', fallback: '60', value: 'SECONDS', about: 'how often everything is looked over though nothing is known to have changed; 0 for never' },
+  resync: { kind: 'number', fallback: '900', value: 'SECONDS', about: 'how often everything is looked over though nothing is known to have changed; 0 for never' },
   'quiet-ms': { kind: 'number', fallback: '10', value: 'MS', about: 'how long changes are gathered before they are acted on' },
   'allow-overlap': { kind: 'flag', fallback: 'false', about: 'go on though the network overlaps a route of the node' },
 } as const satisfies Readonly<Record<string, Flag>>

@@ -60,7 +60,7 @@ export function pathOf(read: Readers): { network: NetworkSettings; firewall: Fir
 
 /** Where things are on the node. Throws ValueError. */
 export function filesOf(read: Readers): Settings['files'] {
-  return { subnetEnv: path(read, 'subnet-file'), stateDir: path(read, 'state-dir'), install: read.flag('install-cni'), confDir: path(read, 'cni-conf-dir'), binDir: path(read, 'cni-bin-dir') }
+  return { subnetEnv: path(read, 'subnet-file'), stateDir: path(read, 'state-dir'), install: read.flag('install-cni'), confDir: path(read, 'cni-conf-dir'), binDir: path(read, 'cni-bin-dir'), socket: path(read, 'socket') }
 }
 
 /** Where the status server listens: at status-address when that was said, else as flanneld's healthz flags have it, else at the default. Throws ValueError. */

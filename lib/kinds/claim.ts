@@ -1,4 +1,4 @@
-import { holds } from '../claims.ts'
+import { holds } from '../claimed.ts'
 import { forgetOf, listOf } from '../flows.ts'
 import type { Claim, Flows, Handler } from '../state.ts'
 
@@ -16,7 +16,7 @@ export const claim: Handler<Claim> = {
 export const flows: Handler<Flows> = {
   tool: 'conntrack',
   key: ({ family, port, ip }) => `flows ${family} ${port} ${ip ?? 'any'}`,
-  put: ({ family, port }) => [{ text: listOf(family, port), asks: true }],
+  put: (want) => [{ text: listOf([want]), asks: true }],
   drop: (want) => [{ text: forgetOf(want) }],
   ask: () => '',
   read: (_row, want) => want,

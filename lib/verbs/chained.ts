@@ -1,14 +1,14 @@
 import { ahead, apply } from '../apply.ts'
-import { holds, isElsewhere, lapsed } from '../claims.ts'
+import { holds, isElsewhere, lapsed } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
 import { log } from '../log.ts'
 import { NFT } from '../nft.ts'
 import { differences } from '../observe.ts'
-import type { ChainedPlugin, NetConf, Run } from '../plugin.ts'
+import type { ChainedPlugin, NetConf, Run, Wiring } from '../plugin.ts'
 import { readRecord, record, recordPath, recordsOf, unrecord } from '../records.ts'
 import { readLoose } from '../shape.ts'
-import type { Claim, Resource } from '../state.ts'
+import type { Claim, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
@@ -50,11 +50,11 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   const undo = async () => void (isAgain || (await drop(path, io.run)))
   try {
     await reserve(own.filter(isClaim), io.run)
-    const links = shared.filter(({ kind }) => kind === 'link')
+    const { links, rest } = making({ shared, own }, holds)
     // What a link needs goes on beside the rest.
-    ahead({ put: links, drop: [] }, io.run)
-    await apply({ put: [...shared.filter((one) => !links.includes(one)), ...following(own, holds).filter((one) => !isClaim(one))], drop: [] }, io.run)
-    await apply({ put: links, drop: [] }, io.run)
+    ahead(links, io.run)
+    await apply(rest, io.run)
+    await apply(links, io.run)
     return { text, undo }
   } catch (cause) {
     await undo().catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
@@ -99,13 +99,22 @@ async function reserve(claims: readonly Claim[], run: Run): Promise<void> {
   }
 }
 
-// Claims last: another may have the port only when nothing that it adds can meet what is removed here.
 function drop(path: string, run: Run): Promise<boolean> {
   return unrecord(path, async (own) => {
-    const held = following(own, holds)
-    await apply({ put: [], drop: held.filter((one) => !isClaim(one)) }, run)
-    await apply({ put: [], drop: held.filter(isClaim) }, run)
+    for (const plan of removing(own, holds)) await apply(plan, run)
   })
+}
+
+/** What ADD makes once its claims are decided, given which of them stand: what links need gets its input first. Pure. */
+export function making({ shared, own }: Pick<Wiring, 'shared' | 'own'>, stands: (claim: Claim) => boolean): { readonly links: Plan; readonly rest: Plan } {
+  const links = shared.filter(({ kind }) => kind === 'link')
+  return { links: { put: links, drop: [] }, rest: { put: [...shared.filter((one) => !links.includes(one)), ...following(own, stands).filter((one) => !isClaim(one))], drop: [] } }
+}
+
+/** What removes what was noted, in order, given which claims stand. Claims last: another may have the port only when nothing that it adds can meet what is removed here. Pure. */
+export function removing(own: readonly Resource[], stands: (claim: Claim) => boolean): Plan[] {
+  const held = following(own, stands)
+  return [held.filter((one) => !isClaim(one)), held.filter(isClaim)].map((drop) => ({ put: [], drop }))
 }
 
 // What follows a claim belongs to it: where that is another's, refused, or not made yet when the call was killed, the rest is none of ours. Each once: two ports may lead to one place.
@@ -118,6 +127,7 @@ function following(own: readonly Resource[], stands: (claim: Claim) => boolean):
   return [...new Map(held.map((one) => [JSON.stringify(one), one])).values()]
 }
 
-function isClaim(one: Resource): one is Claim {
+/** Whether a resource is a host port reserved as a file. */
+export function isClaim(one: Resource): one is Claim {
   return one.kind === 'claim'
 }

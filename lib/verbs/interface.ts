@@ -12,8 +12,9 @@ import { isLink } from '../netns.ts'
 import { aliased, differences, present } from '../observe.ts'
 import { begin, beginRemoval, end, keepOnly } from '../pending.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
+import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
-import type { Link, Owner, Resource } from '../state.ts'
+import type { Link, Owner, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
@@ -81,17 +82,23 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   io.run.prepare?.(BLIND, at.netns)
   const given = pool ? await pool.add() : {}
   made.addresses = true
+  if (pool) requireAddress(given, conf.ipam?.type ?? '')
   const wiring = plugin.wire(conf, at, given, nodeFacts)
   attempt.wiring = wiring
   encode(wiring.result, call.version)
   made.links = true
   const { seen } = await onNode()
-  const rest = await apply({ put: [...wiring.shared, ...wiring.own].filter(notAmong(links)), drop: [] }, io.run)
+  const rest = await apply(beside(links, wiring), io.run)
   const settled = wiring.settle?.([...seen, ...rest.seen])
   if (settled?.plan) await apply(settled.plan, io.run)
   untilRunning(wiring.own, io.run)
   await untilUnique(wiring.own, io.run)
   return encode(settled?.result ?? wiring.result, call.version)
+}
+
+/** Throws CniError 7 for a pool's answer without an address, as the reference plugins do. */
+export function requireAddress({ ips = [] }: Result, type: string): void {
+  if (ips.length === 0) throw new CniError(CODE.config, 'IPAM plugin returned missing IP config', `${type} gave no address; leave "ipam" out for a link without addresses`)
 }
 
 async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io }: Call, { pool, made, onNode }: Attempt<C>): Promise<void> {
@@ -127,9 +134,10 @@ function explained(cause: unknown, { ifname, netns }: Attachment, wiring: Wiring
   return cause
 }
 
-function notAmong(made: readonly Resource[]): (one: Resource) => boolean {
-  const keys = new Set(made.map((one) => handler(one.kind).key(one)))
-  return (one) => !keys.has(handler(one.kind).key(one))
+/** What of a wiring is left to make beside the links that are made while the pool works. Pure. */
+export function beside(links: readonly Link[], { shared, own }: Wiring): Plan {
+  const made = new Set(links.map((one) => handler(one.kind).key(one)))
+  return { put: [...shared, ...own].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
 }
 
 // A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it.

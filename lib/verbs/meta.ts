@@ -21,7 +21,7 @@ export function meta<C extends NetConf>(plugin: MetaPlugin<C>): Verbs {
     del: (call) => del(plugin, call),
     gc: (call) => gc(plugin, call),
     async status(call) {
-      const { verbs, inner } = await delegate(named(await plugin.render(readConf(plugin, call), 'STATUS'), call), call)
+      const { verbs, inner } = await delegate(await plugin.render(readConf(plugin, call), 'STATUS'), call)
       await verbs.status(inner)
     },
   }
@@ -31,11 +31,10 @@ async function add<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
   const { at } = call
   const conf = readConf(plugin, call)
   requirePod(call)
-  const asked = named(await plugin.render(conf, 'ADD'), call)
-  const { verbs, inner, foreign } = await delegate(asked, call)
+  const { verbs, inner, foreign } = await delegate(await plugin.render(conf, 'ADD'), call)
   const dir = plugin.dataDir(conf)
   const isAgain = keptFor(dir, at) !== undefined
-  const restore = keep(dir, at, asked)
+  const restore = keep(dir, at, inner.text)
   try {
     const done = await verbs.add(inner)
     const undo = async () => {
@@ -69,7 +68,7 @@ async function del<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
   if (kept?.conf) {
     const { verbs, inner } = await delegate(previously(kept.conf, call), call)
     await verbs.del(inner)
-  } else await unkept(named(plugin.outline(conf), call), call)
+  } else await unkept(plugin.outline(conf), call)
   if (kept) forget(kept.path)
 }
 
@@ -95,7 +94,7 @@ async function gc<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise
   const gone: Kept[] = []
   for (const one of stale) if (await attempt(drop(one, call))) gone.push(one)
   const lists = Object.fromEntries(Object.entries(call.raw).filter(([key]) => key.startsWith('cni.dev/')))
-  const isDone = await attempt(delegate({ ...named(plugin.outline(conf), call), ...lists }, call).then(({ verbs, inner }) => verbs.gc(inner)))
+  const isDone = await attempt(delegate({ ...plugin.outline(conf), ...lists }, call).then(({ verbs, inner }) => verbs.gc(inner)))
   // What could not be dropped by name is dropped by the list.
   if (isDone) for (const { path } of gone) forget(path)
   throwAll(failures, call)
@@ -120,17 +119,19 @@ interface Delegated {
 const WANTED = { role: 'interface', what: 'delegate plugin', key: 'delegate.type', example: 'bridge' } as const
 
 async function delegate(conf: Rendered, call: Call): Promise<Delegated> {
-  const found = await findPlugin(conf.type, WANTED, call)
-  const text = json(conf)
-  if (text === undefined) throw new ValueError(`Cannot pass the configuration on to ${shown(conf.type)}: want values nested less deep`)
-  const inner = { ...call, raw: conf, text }
-  if (typeof found === 'string') return { verbs: program(found), inner, foreign: true }
-  return { verbs: interfaces(found), inner: { ...inner, at: { ...call.at, args: argsFor(found, call) } }, foreign: false }
+  const { found, inner } = await findDelegate(conf, call)
+  return typeof found === 'string' ? { verbs: program(found), inner, foreign: true } : { verbs: interfaces(found), inner, foreign: false }
 }
 
-// The keys that every plugin has, as this call was read: a configuration may have them twice, in other case.
-function named(conf: Rendered, { at, version }: Call): Rendered {
-  return { ...conf, name: at.network, cniVersion: version }
+/** The plugin that a configuration is for, or the path of another program, and the call as it gets it. Throws ValueError or CniError 7 when there is none. */
+export async function findDelegate(conf: Rendered, call: Call): Promise<{ readonly found: string | InterfacePlugin<NetConf>; readonly inner: Call }> {
+  const found = await findPlugin(conf.type, WANTED, call)
+  // As this call was read: a configuration may have these twice, in other case.
+  const raw = { name: call.at.network, cniVersion: call.version, ...conf }
+  const text = json(raw)
+  if (text === undefined) throw new ValueError(`Cannot pass the configuration on to ${shown(conf.type)}: want values nested less deep`)
+  const inner = { ...call, raw, text }
+  return { found, inner: typeof found === 'string' ? inner : { ...inner, at: { ...call.at, args: argsFor(found, call) } } }
 }
 
 // JSON.parse reads what JSON.stringify has no stack for.

@@ -5,7 +5,7 @@ import { type Node, type Place, places, text, tree } from './json.ts'
 import { type Dice, dice, HUGE, mutate, mutateBytes, STRINGS } from './mutate.ts'
 import { FAULTS, type Fault } from './recorder.ts'
 
-export const TYPES = ['bridge', 'host-local', 'loopback', 'flannel'] as const
+export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap', 'flannel'] as const
 /** One call: what the runtime sets, and what it writes. */
 export interface Input {
   readonly env: Readonly<Record<string, string>>
@@ -30,23 +30,15 @@ export interface Site {
 
 const COMMANDS = ['ADD', 'ADD', 'ADD', 'CHECK', 'DEL', 'GC', 'STATUS'] as const
 const VERSIONS = ['0.1.0', '0.2.0', '0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0']
-const ARGS = ['', 'IgnoreUnknown=1;K8S_POD_NAME=x', 'MAC=02:00:00:00:00:03', 'IP=10.1.0.40;IgnoreUnknown=true']
+const ARGS = ['', 'IgnoreUnknown=1;K8S_POD_NAME=x', 'MAC=02:00:00:00:00:03', 'IP=10.1.0.40;IgnoreUnknown=true', 'IP=10.1.0.40/24,fd00:1::40/64;GATEWAY=10.1.0.1, fd00:1::1']
 const CORPUS = Object.fromEntries(TYPES.map((type) => [type, readFileSync(join(import.meta.dir, `corpus/${type}.json`), 'utf8')]))
 
-/** The case of a number: first every string of every known configuration and variable with every hostile text, then whatever the dice say. */
+/** The case of a number. Every other one, as long as there are any, is a string of a configuration or variable with a hostile text in its place, each with each; the rest is what the dice say. */
 export function makeCase(seed: number, number: number, site: Site): Case {
   const roll = dice(seed, number)
-  let left = number
-  for (const type of TYPES) {
-    let first = true
-    for (const conf of confs(type, site)) {
-      const slots: Slot[] = [...places(conf).filter((place) => typeof place.get() === 'string'), ...(first ? VARIABLES : [])]
-      first = false
-      if (left < slots.length * EACH) return planted(type, conf, slots[Math.floor(left / EACH)] as Slot, left, roll, site)
-      left -= slots.length * EACH
-    }
-  }
-  return random(roll.pick(TYPES), roll, site)
+  const turn = number / 2
+  const slot = Number.isInteger(turn) ? SLOTS[Math.floor(turn / EACH)] : undefined
+  return slot ? planted(slot, turn, roll, site) : random(roll.pick(TYPES), roll, site)
 }
 
 /** Puts the files into a folder that configurations name. */
@@ -71,20 +63,34 @@ export function givenBy({ env, stdin }: Input): Given {
   return given
 }
 
-type Slot = Place | (typeof VARIABLES)[number]
 const VARIABLES = ['CNI_COMMAND', 'CNI_CONTAINERID', 'CNI_NETNS', 'CNI_IFNAME', 'CNI_ARGS', 'CNI_PATH', 'CNI_NETNS_OVERRIDE'] as const
 // Of the huge texts each slot has one.
 const EACH = STRINGS.length + 1
 
-function planted(type: Case['type'], conf: Node, slot: Slot, number: number, roll: Dice, site: Site): Case {
+/** A variable, or a string of one of a plugin's configurations by its number among the places. */
+interface Slot {
+  readonly type: Case['type']
+  readonly conf: number
+  readonly at: number | (typeof VARIABLES)[number]
+}
+// Of each plugin every key once: that of another configuration, or of another item of a list, is for the dice.
+const SLOTS: readonly Slot[] = TYPES.flatMap((type) => {
+  const seen = new Set<string>()
+  const isNew = ({ path }: Place) => seen.size < seen.add(path.replace(/\d+/g, '')).size
+  const strings = confs(type, { netns: '', dir: '' }).flatMap((node, conf) => places(node).flatMap((place, at) => (typeof place.get() === 'string' && isNew(place) ? [{ type, conf, at }] : [])))
+  return [...strings, ...VARIABLES.map((at) => ({ type, conf: 0, at }))]
+})
+
+function planted({ type, conf: nth, at }: Slot, number: number, roll: Dice, site: Site): Case {
+  const conf = confs(type, site)[nth] as Node
   const value = STRINGS[number % EACH] ?? (HUGE[Math.floor(number / EACH) % HUGE.length] as string)
   const before = text(conf)
-  const variable = typeof slot === 'string' ? { [slot]: value } : {}
-  if (typeof slot !== 'string') slot.set(value)
-  const path = typeof slot === 'string' ? '' : slot.path
-  // Most of what is in a previous result only CHECK looks at, and GC is the one to read the lists.
-  const command = roll.below(5) === 0 ? roll.pick(COMMANDS) : path.startsWith('prevResult') ? 'CHECK' : path.startsWith('cni.dev') ? 'GC' : roll.pick(COMMANDS)
-  return { type, ...preceded(roll, before, site), call: { env: { ...environment(command, roll, site), ...variable }, stdin: text(conf) } }
+  const place = typeof at === 'number' ? (places(conf)[at] as Place) : undefined
+  place?.set(value)
+  const path = place?.path ?? ''
+  // Most of what is in a previous result only CHECK looks at, but for a plugin that adds to it, and GC is the one to read the lists.
+  const command = roll.below(5) === 0 ? roll.pick(COMMANDS) : path.startsWith('prevResult') ? (type === 'portmap' ? roll.pick(['ADD', 'CHECK', 'DEL']) : 'CHECK') : path.startsWith('cni.dev') ? 'GC' : roll.pick(COMMANDS)
+  return { type, ...preceded(roll, before, site), call: { env: { ...environment(command, roll, site), ...(place ? {} : { [at]: value }) }, stdin: text(conf) } }
 }
 
 function random(type: Case['type'], roll: Dice, site: Site): Case {

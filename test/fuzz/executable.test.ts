@@ -88,15 +88,16 @@ function differ(before: readonly string[], after: readonly string[], said: strin
   return said.includes('"msg": "The kernel or a tool refused') ? all.filter((line) => line.startsWith('- ') || isOwn(line.slice(2))) : all
 }
 
-// Of an attachment: its link by the alias, what is in the pod but lo, its addresses on disk.
+// Of an attachment: its link by the alias, what is in the pod but lo, its host ports by the comment, its addresses and claims on disk.
 function isOwn(line: string): boolean {
-  return line.includes('"plumb/') || (line.startsWith('pod: ') && !line.startsWith('pod: ["lo"')) || line.startsWith('/')
+  return line.includes('"plumb/') || /comment "[^"]+\/[^"]+"/.test(line) || (line.startsWith('pod: ') && !line.startsWith('pod: ["lo"')) || line.startsWith('/')
 }
 
-/** Addresses that are taken, and ADDs that have not ended. */
+/** Addresses and host ports that are taken, and ADDs that have not ended. */
 function addresses(): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
-  return files.flatMap((one) => (one.isFile() && (/^[\da-f:]+[.:][\da-f:.]+$/.test(one.name) || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`)) ? `${one.parentPath}/${one.name}` : []))
+  const isTaken = ({ name, parentPath }: (typeof files)[number]) => /^[\da-f:]+[.:][\da-f:.]+$/.test(name) || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${parentPath}/${name}`) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(parentPath)
+  return files.flatMap((one) => (!one.isDirectory() && isTaken(one) ? `${one.parentPath}/${one.name}` : []))
 }
 
 function fresh(): void {

@@ -8,10 +8,10 @@ export type Given = ReadonlySet<string>
 /** lib/ruleset.nft, which is how nft prints the rules, too. */
 export const RULES = readFileSync(join(import.meta.dir, '../../lib/ruleset.nft'), 'utf8')
 // `[…]` may be missing, `{…}` comes once or more, `<…>` is a value: checked below, apart from lib/'s own parsers.
-const LINES: Readonly<Record<'ip' | 'bridge' | 'nft', readonly string[]>> = {
+const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack', readonly string[]>> = {
   ip: [
     'addr show dev <name>',
-    'addr replace <cidr>[ nodad][ brd +] dev <name>',
+    'addr replace <cidr>[ nodad][ brd +] dev <name>[ noprefixroute]',
     'addr delete <cidr> dev <name>',
     'link add name <name>[ address <mac>][ mtu <number>][ up][ promisc on] type bridge[ vlan_filtering 1]',
     'link add name <name>[ address <mac>][ mtu <number>][ up][ master <name>] type veth peer name <name>[ address <mac>][ mtu <number>][ netns <path>]',
@@ -19,8 +19,11 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft', readonly string[]>> = {
     'link set dev <name>[ alias <alias>][ type bridge_slave[ hairpin on][ isolated on][ locked on]]',
     'link set dev lo down',
     'link delete dev <name>',
-    'route add <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>][ via <ip>] dev <name>',
-    'route add <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>]{ nexthop via <ip> dev <name>}',
+    'route prepend <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>][ via <ip>] dev <name>[ onlink]',
+    'route prepend <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>]{ nexthop via <ip> dev <name>[ onlink]}',
+    // A pod's way to its gateway, and the node's to the pod (ptp).
+    'route append <cidr>[ scope <number>] src <ip>[ via <ip>] dev <name>',
+    'route add <cidr>[ scope <number>] dev <name>',
     'route show exact <cidr> table <number>',
   ],
   bridge: ['fdb replace <mac> dev <name> master static sticky', 'fdb show dev <name>', 'vlan add vid <range>[ pvid untagged] dev <name>', 'vlan delete vid <range> dev <name>', 'vlan show dev <name>'],
@@ -30,7 +33,24 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft', readonly string[]>> = {
     'add element inet plumb <set> { <cidr>[ . <cidr>] comment "<owner>" }',
     'delete element inet plumb <set> { <cidr>[ . <cidr>] }',
     'get element inet plumb <set> { <cidr>[ . <cidr>] }',
+    'add element inet plumb <ports> {[ <ip> .] <protocol> . <port> comment "<pair>" : <ip> . <port> }',
+    'add element inet plumb <conditional> {[ <ip> .] <protocol> . <port> comment "<pair>" : jump <chain> }',
+    'add element inet plumb <target> { <protocol> . <ip> . <port> comment "<pair>" }',
+    'add element inet plumb <self> { <ip> . <ip> comment "<pair>" }',
+    'delete element inet plumb <self> { <ip> . <ip> }',
+    'get element inet plumb <self> { <ip> . <ip> }',
+    'delete element inet plumb <places> {[ <ip> .] <protocol> . <port> }',
+    'delete element inet plumb <target> { <protocol> . <ip> . <port> }',
+    'get element inet plumb <places> {[ <ip> .] <protocol> . <port> }',
+    'get element inet plumb <target> { <protocol> . <ip> . <port> }',
+    'add chain inet plumb <chain>',
+    'flush chain inet plumb <chain>',
+    'delete chain inet plumb <chain>',
+    'list chain inet plumb <chain>',
+    'add rule inet plumb <chain> <match> dnat <family> to <family> daddr . meta l4proto . th dport map @<ports>',
+    'add rule inet plumb <chain> <match> dnat <family> to meta l4proto . th dport map @<ports>',
   ],
+  conntrack: ['-D -f <version> -p udp[ --orig-dst <ip>] --orig-port-dst <port> --reply-src <ip>', '-D -f <version> -p udp --orig-src <ip> --orig-dst <ip> --orig-port-src <port> --orig-port-dst <port>'],
 }
 // Programs and their arguments; `-` says that lines follow on standard input.
 const ARGV = [
@@ -45,9 +65,13 @@ const ARGV = [
   'ip link delete dev <name>',
   'nft list tables',
   'nft list set inet plumb <set>',
+  'conntrack -L -f <version> -p udp[ --orig-port-dst <port>]',
+  'conntrack -R -',
+  // Where that is too old, each line by itself.
+  ...LINES.conntrack.map((line) => `conntrack ${line}`),
 ]
 const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> = {
-  name: (text, given) => wellNamed(text) && (/^(veth[0-9a-f]{11}|lo|cni0(\.\d{1,4})?)$/.test(text) || given.has(text) || given.has(text.replace(/\.\d{1,4}$/, ''))),
+  name: (text, given) => wellNamed(text) && (/^(veth[0-9a-f]{11}|lo|minicni0|cni0(\.\d{1,4})?)$/.test(text) || given.has(text) || given.has(text.replace(/\.\d{1,4}$/, ''))),
   mac: (text) => /^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(text) && (Number.parseInt(text, 16) & 1) === 0,
   cidr: (text) => /^[^/]+\/\d{1,3}$/.test(text) && wide(text),
   ip: (text) => isIP(text) !== 0,
@@ -58,8 +82,21 @@ const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> 
   owner: (text) => /^[\w.+-]{1,100}$/.test(text),
   set: (text) => /^(masq|local)[46]$/.test(text),
   mark: (text) => /^ruleset_[0-9a-f]{1,16}$/.test(text),
+  protocol: (text) => /^(tcp|udp|sctp)$/.test(text),
+  port: (text) => /^[1-9]\d{0,4}$/.test(text) && Number(text) <= 65_535,
+  ports: (text) => /^ports[46](at)?(if)?$/.test(text),
+  conditional: (text) => /^conditional[46](at)?$/.test(text),
+  places: (text) => /^(ports[46](at)?(if)?|conditional[46](at)?)$/.test(text),
+  target: (text) => /^(snat|masqall)[46]$/.test(text),
+  self: (text) => /^self[46]$/.test(text),
+  pair: (text) => /^[\w.+-]{1,50}\/[\w.+-]{1,70}$/.test(text),
+  chain: (text) => /^cond[46]_[0-9a-f]{1,16}$/.test(text),
+  family: (text) => /^ip6?$/.test(text),
+  version: (text) => /^ipv[46]$/.test(text),
+  // The user's own words, which must not end the rule, or hide its end.
+  match: (text) => /^[^;#\\$\p{Cc}]+$/u.test(text) && text.split('"').length % 2 === 1,
 }
-const forms = { ip: LINES.ip.map(compile), bridge: LINES.bridge.map(compile), nft: LINES.nft.map(compile), argv: ARGV.map(compile) }
+const forms = { ip: LINES.ip.map(compile), bridge: LINES.bridge.map(compile), nft: LINES.nft.map(compile), conntrack: LINES.conntrack.map(compile), argv: ARGV.map(compile) }
 
 /** What in a call of a tool is not in the grammar of what plumb says to tools: one sentence each, none when all is. */
 export function strangeIn(argv: readonly string[], stdin: string, ns: string, given: Given): string[] {
@@ -87,7 +124,7 @@ function compile(text: string): Form {
   const pattern = text.replace(/<(\w+)>|[[\]{}.+*?$^()|\\]/g, (token, kind: string | undefined) => {
     if (kind !== undefined) {
       kinds.push(kind)
-      return '(\\S+?)'
+      return kind === 'match' ? '(.+?)' : '(\\S+?)'
     }
     if (token === '[') return '(?:'
     if (token === ']') return ')?'
@@ -102,12 +139,13 @@ function fits({ pattern, kinds }: Form, text: string, given: Given): boolean {
   const found = pattern.exec(text)
   if (!found) return false
   const repeated = found.findIndex((group, i) => i > 0 && group?.startsWith(' nexthop '))
-  if (repeated > 0)
-    return (found[repeated] as string)
-      .split(' nexthop ')
-      .slice(1)
-      .every((hop) => /^via \S+ dev \S+$/.test(hop) && isIP(hop.split(' ')[1] as string) !== 0 && wellNamed(hop.split(' ')[3] as string))
-  return kinds.every((kind, i) => found[i + 1] === undefined || VALUES[kind]?.(found[i + 1] as string, given) === true)
+  const hops = repeated > 0 ? (found[repeated] as string).split(' nexthop ').slice(1) : []
+  // Behind the repeated part there is nothing more, and in it is what `hops` has.
+  const single = repeated > 0 ? kinds.slice(0, repeated - 1) : kinds
+  return (
+    hops.every((hop) => /^via \S+ dev \S+( onlink)?$/.test(hop) && isIP(hop.split(' ')[1] as string) !== 0 && wellNamed(hop.split(' ')[3] as string)) &&
+    single.every((kind, i) => found[i + 1] === undefined || VALUES[kind]?.(found[i + 1] as string, given) === true)
+  )
 }
 
 // dev_valid_name, and nothing that a batch line would take apart. `%` makes the kernel choose a name of its own.

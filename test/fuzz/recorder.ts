@@ -26,7 +26,9 @@ export class Recorder {
   /** How many tools were called since `arm`. */
   calls = 0
   readonly #spaces = new Map<string, Map<string, Row>>()
-  #elements = new Set<string>()
+  /** Of each `SET KEY` what stands behind the key: comment and value. */
+  #elements = new Map<string, string>()
+  readonly #chains = new Map<string, string[]>()
   #loaded = false
   #given: () => Given = () => new Set()
   #fault: Fault | undefined
@@ -52,6 +54,11 @@ export class Recorder {
     return [...this.#spaces].flatMap(([ns, all]) => [...all.values()].flatMap(({ ifname, peer }) => (peer && peer[0] !== ns ? `${ns}/${ifname}` : []))).sort()
   }
 
+  /** The elements that lead a host port to its owner. */
+  ports(): string[] {
+    return [...this.#elements.keys()].filter((key) => /^(ports|conditional|snat|masqall)/.test(key)).sort()
+  }
+
   readonly run: Run = async (argv, stdin, ns = 'host') => {
     this.strange.push(...strangeIn(argv, stdin, ns, this.#given()))
     const number = this.calls++
@@ -71,6 +78,7 @@ export class Recorder {
 
   #answer(argv: readonly string[], stdin: string, ns: string, failing?: number): Output {
     const [tool] = argv
+    if (tool === 'conntrack') return failing === undefined ? success(argv.includes('-L') ? flow(argv) : '') : failure('conntrack v1.4.7 (conntrack-tools): Operation failed\n')
     if (argv.at(-1) === '-') return tool === 'nft' ? this.#nft(stdin, failing !== undefined) : this.#batch(stdin, ns, argv.includes('-force'), failing)
     if (tool === 'nft') return success('')
     if (!argv.includes('dev')) return success(`${show([...this.#space(ns).values()])}\n`)
@@ -132,16 +140,36 @@ export class Recorder {
     if (failing) return failure('/dev/stdin:1:1-3: Error: Could not process rule: Operation not permitted\n')
     if (/^table inet plumb/m.test(stdin)) this.#loaded = true
     if (!this.#loaded) return failure('/dev/stdin:1:18-22: Error: No such file or directory\n')
-    const now = new Set(this.#elements)
+    const now = new Map(this.#elements)
+    let stdout = ''
     for (const [i, text] of stdin.split('\n').entries()) {
-      const [, verb, set, key] = /^(add|delete|get) element inet plumb (\S+) \{ (.*?)(?: comment .*)? \}$/.exec(text) ?? []
-      if (verb === 'add') now.add(`${set} ${key}`)
-      else if (verb && !now.has(`${set} ${key}`)) return failure(`/dev/stdin:${i + 1}:1-9: Error: Could not process rule: No such file or directory\n`)
-      else if (verb === 'delete') now.delete(`${set} ${key}`)
+      const [, verb, set, key, rest = ''] = /^(add|delete|get) element inet plumb (\S+) \{ (.*?)( comment .*)? \}$/.exec(text) ?? []
+      const [, verbOf, chain = '', rule] = /^(flush|delete|list|add)(?: rule)?(?: chain)? inet plumb (cond\S+)(?: (.*))?$/.exec(text) ?? []
+      const isThere = verb === undefined || verb === 'add' || now.has(`${set} ${key}`)
+      if (!isThere || (verbOf && verbOf !== 'add' && !this.#chains.has(chain))) return failure(`/dev/stdin:${i + 1}:1-9: Error: Could not process rule: No such file or directory\n`)
+      if (verb === 'add') now.set(`${set} ${key}`, rest)
+      if (verb === 'delete') now.delete(`${set} ${key}`)
+      if (verb === 'get') stdout += `table inet plumb {\n\tmap ${set} {\n\t\telements = { ${key}${now.get(`${set} ${key}`)} }\n\t}\n}\n`
+      if (verbOf) stdout += this.#chain(verbOf, chain, rule)
     }
     this.#elements = now
-    return success('')
+    return success(stdout)
   }
+
+  /** What is printed of it. */
+  #chain(verb: string, name: string, rule?: string): string {
+    if (verb === 'list') return `table inet plumb {\n\tchain ${name} {\n${(this.#chains.get(name) ?? []).map((one) => `\t\t${one}\n`).join('')}\t}\n}\n`
+    if (verb === 'delete') this.#chains.delete(name)
+    else this.#chains.set(name, rule === undefined ? [] : [...(this.#chains.get(name) ?? []), rule])
+    return ''
+  }
+}
+
+// A UDP connection to a port of the node, as conntrack lists it.
+function flow(argv: readonly string[]): string {
+  const port = argv.includes('--orig-port-dst') ? argv.at(-1) : '8080'
+  const [to, from, pod] = argv.includes('ipv6') ? ['::1', '2001:db8::9', 'fd00:7::7'] : ['127.0.0.1', '192.0.2.9', '10.7.0.7']
+  return `udp      17 29 src=${from} dst=${to} sport=4000 dport=${port} src=${pod} dst=${from} sport=80 dport=4000 [ASSURED] mark=0 use=1\n`
 }
 
 const LOCAL = [

@@ -9,6 +9,10 @@ import bridge from '../../plugins/bridge.ts'
 import flannel from '../../plugins/flannel.ts'
 import hostLocal from '../../plugins/host-local.ts'
 import loopback from '../../plugins/loopback.ts'
+import minicni from '../../plugins/minicni.ts'
+import portmap from '../../plugins/portmap.ts'
+import ptp from '../../plugins/ptp.ts'
+import staticPool from '../../plugins/static.ts'
 import { type Case, furnish, givenBy, type Input, makeCase } from './cases.ts'
 import { type Fault, Recorder } from './recorder.ts'
 
@@ -17,9 +21,11 @@ const SEED = Number(process.env['PLUMB_FUZZ_SEED'] ?? 1)
 /** One case alone, as a failure names it. */
 const ONLY = process.env['PLUMB_FUZZ_CASE']
 const LIMIT_MS = 5000
+/** A machine that has other things to do gets through fewer of the usual cases; of those that are asked for, through all. */
+const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, flannel, 'host-local': hostLocal, loopback }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap }
 const CODES: readonly number[] = Object.values(CODE)
 
 describe('serve(), with input that is wrong', () => {
@@ -29,21 +35,23 @@ describe('serve(), with input that is wrong', () => {
   })
   after(() => process.chdir('/'))
 
-  it(`answers each of ${CASES} cases of seed ${SEED} as CNI has it, says to tools nothing but its own grammar, and leaves nothing (PLUMB_FUZZ_CASES, PLUMB_FUZZ_SEED, PLUMB_FUZZ_CASE)`, async function () {
+  it(`answers ${CASES} cases of seed ${SEED}, or as many as 200 s allow, as CNI has it, says to tools nothing but its own grammar, and leaves nothing (PLUMB_FUZZ_CASES, PLUMB_FUZZ_SEED, PLUMB_FUZZ_CASE)`, async function () {
     this.timeout(0)
     const failures: string[] = []
     const seen = { ok: 0, refused: 0, slowest: 0 }
-    for (let number = ONLY ? Number(ONLY) : 0; number < (ONLY ? Number(ONLY) + 1 : CASES) && failures.length < 20; number++) {
+    const end = Date.now() + BUDGET_MS
+    for (let number = ONLY ? Number(ONLY) : 0; number < (ONLY ? Number(ONLY) + 1 : CASES) && failures.length < 20 && Date.now() < end; number++) {
       // A case that hangs or kills the process is among the fifty after the last line.
       if (number % 50 === 0) console.log(`fuzz: seed ${SEED}, case ${number}`)
       const made = makeCase(SEED, number, SITE)
       const wrong = await judge(made, seen)
       if (wrong.length > 0) failures.push(`PLUMB_FUZZ_SEED=${SEED} PLUMB_FUZZ_CASE=${number}: ${wrong.join('\n  ').slice(0, 2000)}\n  ${shown(made)}`)
     }
-    console.log(`fuzz: ${seen.ok} answered, ${seen.refused} refused, slowest ${Math.round(seen.slowest)} ms`)
+    console.log(`fuzz: ${seen.ok + seen.refused} cases of ${CASES}, ${seen.ok} answered, ${seen.refused} refused, slowest ${Math.round(seen.slowest)} ms`)
     if (failures.length > 0) assert.fail(failures.join('\n'))
     // Mostly refused, or mostly answered, would mean that the cases test little.
-    if (!ONLY && CASES >= 5000) assert.ok(seen.ok > CASES / 10 && seen.refused > CASES / 10, JSON.stringify(seen))
+    const done = seen.ok + seen.refused
+    if (!ONLY && CASES >= 5000) assert.ok(done > 2000 && seen.ok > done / 10 && seen.refused > done / 10, JSON.stringify(seen))
   })
 })
 
@@ -143,11 +151,12 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
   return all
 }
 
-/** What attachments have: links in the recorder, addresses, unfinished ADDs and what flannel keeps on disk. */
+/** What attachments have: links and host ports in the recorder, addresses, claims and unfinished ADDs on disk. */
 function world(kernel: Recorder): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
-  const held = files.filter((one) => one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`)))
-  return [...kernel.links(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
+  // Addresses, unfinished calls, host ports (symbolic links in a folder per port) and records of what has them.
+  const held = files.filter((one) => (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`))) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(one.parentPath))
+  return [...kernel.links(), ...kernel.ports(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 
 function differ(before: readonly string[], after: readonly string[]): string[] {

@@ -76,11 +76,13 @@ describe('protocol: delegation', () => {
         'no JSON': () => pool.answer('ADD', 'what?'),
         'no addresses that are any': () => pool.answer('ADD', '{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.2/240"}]}'),
         'two objects': () => pool.answer('ADD', '{"ips":[]}{"code":8}'),
+        'no address': () => pool.answer('ADD', '{"cniVersion":"1.1.0","ips":[]}'),
       }
       for (const [what, prepare] of Object.entries(bad)) {
         prepare()
         pool.forget()
-        await net.fails('ADD', pod, { path: pool.dir })
+        const { msg } = await net.fails('ADD', pod, { path: pool.dir })
+        if (what === 'no address') assert.equal(msg, 'IPAM plugin returned missing IP config')
         assert.deepEqual(pool.calls(), [`ADD ${containerId(pod)}`, `DEL ${containerId(pod)}`], what)
         assert.equal(await snapshot(node), before)
         assert.deepEqual(await pod.json('link', 'show', 'type', 'veth'), [])

@@ -156,7 +156,7 @@ describe('protocol: environment and standard input', () => {
       const net = network(node, bridgeConf({ ipam: { type: 'host-local', dataDir: mkdtempSync('/run/ipam-'), ranges: [[{ subnet: '10.1.0.0/24' }]], routes: [{ dst: '10.9.0.0/16', gw: '192.0.2.1' }] } }))
       const { code, msg, details } = await net.fails('ADD', pod, { ifname: 'eth1' })
       assert.deepEqual([code, msg], [999, 'The kernel or a tool refused: Nexthop has invalid gateway.'])
-      assert.equal(details, `ip in ${pod.path}: route add 10.9.0.0/16 via 192.0.2.1 dev eth1: Nexthop has invalid gateway.`)
+      assert.equal(details, `ip in ${pod.path}: route prepend 10.9.0.0/16 via 192.0.2.1 dev eth1: Nexthop has invalid gateway.`)
     }),
   )
 })

@@ -1,100 +1,89 @@
 import assert from 'node:assert/strict'
-import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { cnitool, references } from '../../scripts/peers.ts'
 import { type Namespace, ping, type Row } from '../harness.ts'
+import { addresses } from '../pool.ts'
+import { SAMPLES, type Sample } from '../samples.ts'
 import { skip } from '../skip.ts'
-import { DIST, folder, left, on, onFreshNode } from './tool.ts'
+import { DIST, folder, left, on, onFreshNode, type Tool } from './tool.ts'
 
 const CONF = join(import.meta.dir, '../../conf')
 const NOTHING = { cached: [], reserved: [], ports: [] }
 const tool = cnitool()
-/** Every file in conf/ that is a network; a sample that is added there is run here. */
-const SAMPLES = readdirSync(CONF)
-  .filter((name) => /\.(conf|conflist|json)$/.test(name))
-  .map((file) => {
-    const { name, cniVersion, cniVersions = [], ...conf } = JSON.parse(readFileSync(join(CONF, file), 'utf8'))
-    const [first] = conf.plugins ?? [conf]
-    // cnitool 1.1 knows one key of the two.
-    return { file, name: name as string, cniVersion: ((!tool?.version.startsWith('1.1.') && cniVersions.at(-1)) || cniVersion) as string, type: first.type as string }
-  })
-
 describe('cnitool over plumb', () => {
   before(function () {
     if (!tool) skip(this, 'no cnitool could be built (see scripts/peers.ts)')
   })
 
-  it('runs every file of conf/ that holds JSON', () => {
-    const json = readdirSync(CONF).filter((name) => readFileSync(join(CONF, name), 'utf8').trimStart().startsWith('{'))
-    assert.deepEqual(SAMPLES.map(({ file }) => file).sort(), json.sort())
-    assert.ok(SAMPLES.length > 0)
-  })
-
-  for (const { file, name, cniVersion, type } of SAMPLES) {
+  for (const sample of SAMPLES) {
+    const { file, name, cniVersion, type, pool } = sample
     for (const netns of ['live', 'gone'] as const) {
       it(
         `conf/${file}: add, check, del and del again, with the namespace ${netns}, leave nothing`,
         onFreshNode(['node', 'pod', 'other'], async ({ node, pod, other }) => {
-          const { call, works } = on(node, CONF)
-          const added: Row = JSON.parse(await works(['add', name, pod.path]))
+          const [one, two] = [tooled(sample, node, 1), tooled(sample, node, 2)]
+          const added: Row = JSON.parse(await one.works(['add', name, pod.path]))
           assert.equal(added['cniVersion'], cniVersion)
           const ifname = type === 'loopback' ? 'lo' : 'eth0'
           const held = (await pod.json('addr', 'show', ifname))[0]?.['addr_info'].filter(({ scope, local }: Row) => scope !== 'link' || local === '::1')
           assert.deepEqual(
-            added['ips'].map(({ address }: Row) => address),
-            held.map(({ local, prefixlen }: Row) => `${local}/${prefixlen}`),
+            addresses(added),
+            held.map(({ local }: Row) => local),
           )
-          for (const { gateway } of added['ips']) if (gateway) assert.ok(await ping(pod, gateway), `no answer from the gateway ${gateway}`)
-          assert.equal(await works(['check', name, pod.path]), '')
+          for (const { gateway } of added['ips'] ?? [added['ip4']]) if (gateway) assert.ok(await ping(pod, gateway), `no answer from the gateway ${gateway}`)
+          await checks(sample, one, pod)
           // The address is not to be had twice, and goes with its own pod.
-          await works(['add', name, other.path])
+          await two.works(['add', name, other.path])
           if (netns === 'gone') await node.ip('netns', 'delete', pod.path.replace('/run/netns/', ''))
-          for (const again of ['', ' again']) assert.equal(await works(['del', name, pod.path]), '', `del${again}`)
-          const one = await left(node, name)
-          assert.deepEqual([one.cached.length, one.reserved.length], [1, added['ips'].length * Number(type !== 'loopback')])
-          assert.equal(await works(['check', name, other.path]), '')
-          await works(['del', name, other.path])
+          for (const again of ['', ' again']) assert.equal(await one.works(['del', name, pod.path]), '', `del${again}`)
+          const rest = await left(node, name)
+          assert.deepEqual([rest.cached.length, rest.reserved.length], [1, addresses(added).length * Number(pool === 'host-local')])
+          await checks(sample, two, other)
+          await two.works(['del', name, other.path])
           assert.deepEqual(await left(node, name), NOTHING)
           if (netns === 'live' && type !== 'loopback')
             assert.deepEqual(
               (await pod.json('link')).map(({ ifname }) => ifname),
               ['lo'],
             )
-          const late = await call(['check', name, other.path])
+          const late = await two.call(['check', name, other.path])
           assert.notEqual(late.status, 0, 'CHECK of what is gone')
         }),
       )
     }
 
-    it(
-      `conf/${file}: answers what the reference plugins answer, but for names and what 1.1.0 adds`,
-      onFreshNode(['node', 'pod', 'theirs', 'peer'], async ({ node, pod, theirs, peer }, test) => {
-        const [reference] = references()
-        if (!reference) return skip(test, 'no reference plugins (package containernetworking-plugins)')
-        if (!existsSync(join(reference.path, type))) return skip(test, `${type} is none of the reference plugins; test/netns/${type}.test.ts has what it asked for`)
-        const ours = JSON.parse(await on(node, CONF).works(['add', name, pod.path]))
-        await on(node, CONF).works(['del', name, pod.path])
-        rmSync('/var/lib/cni', { recursive: true })
-        const expected = JSON.parse(await on(theirs, CONF, reference.path).works(['add', name, peer.path]))
-        await on(theirs, CONF, reference.path).works(['del', name, peer.path])
-        assert.deepEqual(nameless(ours), nameless(expected))
-      }),
-    )
+    // Below 1.0.0 the reference loopback does not say of which family its addresses are; of minicni and flannel there is no reference here.
+    const isComparable = type !== 'minicni' && type !== 'flannel' && !(type === 'loopback' && cniVersion < '1.0.0')
+    if (isComparable)
+      it(
+        `conf/${file}: answers what the reference plugins answer, but for names and what 1.1.0 adds`,
+        onFreshNode(['node', 'pod', 'theirs', 'peer'], async ({ node, pod, theirs, peer }, test) => {
+          const [reference] = references()
+          if (!reference) return skip(test, 'no reference plugins (package containernetworking-plugins)')
+          const ours = JSON.parse(await tooled(sample, node, 1).works(['add', name, pod.path]))
+          await tooled(sample, node, 1).works(['del', name, pod.path])
+          rmSync('/var/lib/cni', { recursive: true })
+          const expected = JSON.parse(await tooled(sample, theirs, 1, reference.path).works(['add', name, peer.path]))
+          await tooled(sample, theirs, 1, reference.path).works(['del', name, peer.path])
+          assert.deepEqual(nameless(ours), nameless(expected))
+        }),
+      )
 
     it(
       `conf/${file}: plumb cni and cnitool take over from each other, with the namespace live and gone`,
       onFreshNode(['node', 'one', 'two', 'three'], async ({ node, one, two, three }) => {
-        const { works } = on(node, CONF)
-        const plumb = (...argv: string[]) => works(argv, [join(DIST, 'plumb'), 'cni'])
-        await works(['add', name, one.path])
-        await works(['add', name, two.path])
-        await plumb('add', name, three.path)
-        await plumb('check', name, one.path)
-        await works(['check', name, three.path])
-        await plumb('del', name, one.path)
+        const tools = [1, 2, 3].map((nth) => tooled(sample, node, nth)) as [Tool, Tool, Tool]
+        const plumb = (nth: 0 | 1 | 2, ...argv: string[]) => tools[nth].works(argv, [join(DIST, 'plumb'), 'cni'])
+        await tools[0].works(['add', name, one.path])
+        await tools[1].works(['add', name, two.path])
+        await plumb(2, 'add', name, three.path)
+        if (cniVersion >= '0.4.0') await plumb(0, 'check', name, one.path)
+        await checks(sample, tools[2], three)
+        await plumb(0, 'del', name, one.path)
         await node.ip('netns', 'delete', two.path.replace('/run/netns/', ''))
-        await plumb('del', name, two.path)
-        await works(['del', name, three.path])
+        await plumb(1, 'del', name, two.path)
+        await tools[2].works(['del', name, three.path])
         assert.deepEqual(await left(node, name), NOTHING)
       }),
     )
@@ -143,12 +132,12 @@ describe('cnitool over plumb', () => {
     }),
   )
 
-  for (const { file, name, cniVersion } of SAMPLES) {
+  for (const { file, dir, name, cniVersion } of SAMPLES) {
     it(
       `conf/${file}: status and gc of cnitool end well, though CNI ${cniVersion} may have neither`,
       onFreshNode(['node', 'pod'], async ({ node, pod }, test) => {
         needs13(test)
-        for (const verb of ['status', 'gc']) assert.equal((await on(node, CONF).call([verb, name, pod.path])).status, 0)
+        for (const verb of ['status', 'gc']) assert.equal((await on(node, dir).call([verb, name, pod.path])).status, 0)
       }),
     )
   }
@@ -168,8 +157,22 @@ function idOf({ path }: Namespace): string {
   return `cnitool-${new Bun.CryptoHasher('sha512').update(path).digest('hex').slice(0, 20)}`
 }
 
+/** cnitool in the folder of a sample, with what the runtime gives the pod of this number. */
+function tooled({ dir, capabilities }: Sample, node: Namespace, nth: number, path = DIST): Tool {
+  return on(node, dir, path, { CAP_ARGS: JSON.stringify(capabilities(nth)) })
+}
+
+/** CHECK passes, or its version has none. */
+async function checks({ name, cniVersion }: Sample, { call, works }: Tool, pod: Namespace): Promise<void> {
+  if (cniVersion >= '0.4.0') return assert.equal(await works(['check', name, pod.path]), '')
+  const { status, stderr, stdout } = await call(['check', name, pod.path])
+  assert.notEqual(status, 0)
+  assert.match(stdout + stderr, /does not support the CHECK command/)
+}
+
 // Links have names and MACs of each one's own making; no reference plugin has an mtu to tell.
 function nameless(result: Row): Row {
+  if (!result['interfaces']) return result
   const interfaces = result['interfaces'].map(({ name, sandbox }: Row) => ({ name: name.replace(/^veth[0-9a-f]+$/, 'veth'), inPod: sandbox !== undefined }))
   return { ...result, interfaces }
 }

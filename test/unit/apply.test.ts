@@ -91,6 +91,14 @@ host nft: add element inet plumb masq4 { 10.1.0.0/24 comment "net" }`,
       `\n${POD} ip: route add 0.0.0.0/0 table 100 metric 5 scope 200 mtu 1400 advmss 1300 via 10.1.0.1 dev eth0 | route add 10.5.0.0/16 nexthop via 10.1.0.1 dev eth0 nexthop via 10.1.0.2 dev eth0 | route add 10.6.0.0/16 scope 253 dev eth0`,
     )
   })
+  it("puts a route before or behind another link's to the same place, and a repeated one is no failure", () => {
+    const put = [{ ...route, beside: 'prepend' } as Route, { ...route, beside: 'append' } as Route]
+    assert.equal(text({ put, drop: [] }), `\n${POD} ip: route prepend 0.0.0.0/0 via 10.1.0.1 dev eth0 | route append 0.0.0.0/0 via 10.1.0.1 dev eth0`)
+    assert.deepEqual(
+      batches({ put, drop: [] })[0]?.steps.map(({ line }) => line.unless?.test('File exists')),
+      [true, true],
+    )
+  })
   it('removes an element by its key', () => {
     assert.equal(text({ put: [], drop: [element] }), '\nhost nft: delete element inet plumb masq4 { 10.1.0.0/24 }')
   })

@@ -42,8 +42,8 @@ net/ipv6/conf/eth0/keep_addr_on_down = 1
 addr replace 10.1.0.2/24 brd + dev eth0
 addr replace fd00:1::2/64 nodad dev eth0
 link set dev eth0 up
-route add 0.0.0.0/0 via 10.1.0.1 dev eth0
-route add ::/0 via fd00:1::1 dev eth0`,
+route prepend 0.0.0.0/0 via 10.1.0.1 dev eth0
+route prepend ::/0 via fd00:1::1 dev eth0`,
     )
   })
 

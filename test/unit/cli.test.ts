@@ -26,6 +26,9 @@ describe('plumb', () => {
     ['cni add net none', /^Cannot open the network namespace "\/run\/netns\/none": it does not exist/],
     ['cni add nett a', /^Cannot find network "nett": .* has net, did you mean "net"\?$/],
     ['cni add net a --ifnme x', /^plumb cni add has no option --ifnme, did you mean "--ifname"\?; see plumb cni add --help$/],
+    ['cni explain net a b', /^plumb cni explain wants NETWORK \[NETNS\], not "net a b"/],
+    ['cni explain net --prev-result /none', /^Cannot read --prev-result: ENOENT/],
+    ['cni explain net', /^error 7: Cannot find the plugin "none"\n {2}looked in \/none \(CNI_PATH\)$/],
     ['cni list --ifname x', /^plumb cni list has no option --ifname; see/],
     ['cni add net a --timeout', /^Option '--timeout <value>' argument missing; see/],
     ['cni add net a --timeout soon', /^Cannot read --timeout "soon": want seconds, more than 0$/],
@@ -47,7 +50,7 @@ describe('plumb', () => {
     })
   }
   it('tells how it is used: every command has a help, and it names the exit status', async () => {
-    for (const argv of ['', 'cni ', 'cni add ', 'cni check ', 'cni del ', 'cni gc ', 'cni status ', 'cni list ']) {
+    for (const argv of ['', 'cni ', 'cni add ', 'cni check ', 'cni del ', 'cni gc ', 'cni status ', 'cni explain ', 'cni list ']) {
       const { exitCode, stdout } = await plumb(`${argv}--help`.split(' '))
       assert.equal(exitCode, 0)
       assert.match(stdout, new RegExp(`usage: plumb ${argv}.*\nexit status: 0 done`, 's'))

@@ -141,6 +141,7 @@ describe('portmap: its configuration', () => {
     '[PM 163] the same for IPv6, with nftables': [{ backend: 'nftables', conditionsV6: ['-d', 'fd00::1'] }, /want nft's: \["ip6","daddr","fd00::1"\]$/],
     'conditions of iptables that have no short form': [{ conditionsV4: ['-m', 'set', '--match-set', 'x', 'src'] }, /want nft's: \["ip","saddr","!=","10\.0\.0\.0\/8"\]$/],
     'conditions that end the rule': [{ conditionsV4: ['ip saddr 1.2.3.4 accept; flush ruleset'] }, /without ";", "#" or line breaks$/],
+    'conditions with a quote left open': [{ conditionsV4: ['ip saddr 1.2.3.4 log prefix "'] }, /want words of an nft match, with quotes in pairs/],
     'conditions with a line break': [{ conditionsV4: ['ip saddr 1.2.3.4\nflush ruleset'] }, /without ";"/],
     'conditions that are text': [{ conditionsV4: 'ip saddr 1.2.3.4' }, /want a list of words/],
   }

@@ -1,0 +1,142 @@
+import { withLock } from '../../lib/files.ts'
+import type { Lease } from '../lease.ts'
+import { parseNode } from '../lease.ts'
+import { type NetworkConf, parseNetworkConf } from '../netconf.ts'
+import { type Draft, type Snapshot, StoreError, type StoreState, type SubnetStore } from '../store.ts'
+import { claim, release } from './file/claim.ts'
+import { read } from './file/folder.ts'
+import { type Files, reader, snapshotOf } from './file/network.ts'
+import { watchFolders } from './file/watch.ts'
+import { bell, pause } from './pause.ts'
+import { snapshots } from './snapshots.ts'
+
+/** Where the network is on disk. */
+export interface FileOptions {
+  /** /var/lib/plumb/network unless given; a folder that several nodes share, when they do. */
+  readonly dir?: string
+  /** net-conf.json's text; else it is read from the folder's file `config`. */
+  readonly config?: string
+  /** How long a lease lasts unless renewed, in seconds; for ever unless given. The nodes' clocks must agree. */
+  readonly ttlSeconds?: number
+  /** How often the folder is looked at without a reason, in milliseconds; 5 s unless given. */
+  readonly pollMs?: number
+}
+
+const DIR = '/var/lib/plumb/network'
+const POLL_MS = 5000
+const CONFIG_MS = 500
+// How long another may hold the lock before that is an error, and how often it is tried.
+const [LOCK_MS, TRY_MS] = [10_000, 10]
+// So that the writes of one claim, or of many at once, are one look.
+const QUIET_MS = 3
+
+/** The store that needs no server: the files of a folder, of one machine or shared by several. Nothing is read before the first call. */
+export function openFile(options: FileOptions = {}): SubnetStore {
+  return new FileStore(options)
+}
+
+class FileStore implements SubnetStore {
+  readonly #options: FileOptions
+  readonly #dir: string
+  readonly #look: () => Files
+  readonly #closing = new AbortController()
+  #state: StoreState = { name: 'file', connected: false }
+
+  constructor(options: FileOptions) {
+    this.#options = options
+    this.#dir = options.dir ?? DIR
+    this.#look = reader({ dir: this.#dir })
+  }
+
+  async config(signal: AbortSignal): Promise<NetworkConf> {
+    const ended = this.#until(signal)
+    while (!ended.aborted) {
+      const text = this.#options.config ?? this.#tried('read the configuration', () => read(`${this.#dir}/config`))
+      if (text !== undefined) return parseNetworkConf(text)
+      await pause(CONFIG_MS, ended)
+    }
+    throw new StoreError(this.#state.error ?? `There is no network configuration at ${this.#dir}/config`)
+  }
+
+  async claim(draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
+    parseNode(draft.node)
+    return this.#locked('claim a subnet', () => claim(this.#dir, this.#look(), draft, conf, this.#options.ttlSeconds), this.#until(signal))
+  }
+
+  leases(signal: AbortSignal): AsyncIterable<Snapshot> {
+    const last: { files?: Files } = {}
+    return snapshots(
+      () => snapshotOf(last.files as Files),
+      (changed, ended) => this.#follow(last, changed, ended),
+      this.#until(signal),
+    )
+  }
+
+  async release(node: string): Promise<void> {
+    parseNode(node)
+    await this.#locked('release a subnet', () => release(this.#dir, this.#look(), node), this.#closing.signal)
+  }
+
+  state(): StoreState {
+    return this.#state
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort()
+  }
+
+  async #follow(last: { files?: Files }, changed: () => void, ended: AbortSignal): Promise<void> {
+    const news = bell()
+    const watching = watchFolders([this.#dir, `${this.#dir}/subnets`, `${this.#dir}/nodes`], this.#options.pollMs ?? POLL_MS, news, ended)
+    for (await news.heard(ended); !ended.aborted; await news.heard(ended)) {
+      await pause(QUIET_MS, ended)
+      const files = this.#tried('read the leases', this.#look)
+      if (!files || files.stamp === last.files?.stamp) continue
+      last.files = files
+      changed()
+    }
+    await watching
+  }
+
+  // Without waiting in the kernel, where nothing else would go on meanwhile.
+  async #locked<T>(what: string, work: () => T, signal: AbortSignal): Promise<T> {
+    for (const end = Date.now() + LOCK_MS; ; await pause(TRY_MS, signal)) {
+      try {
+        return this.#attempt(what, () => withLock(`${this.#dir}/lock`, work, { wait: false }))
+      } catch (cause) {
+        if (!isLocked(cause) || signal.aborted || Date.now() > end) throw cause
+      }
+    }
+  }
+
+  /** Undefined when the disk fails: the state tells why. */
+  #tried<T>(what: string, work: () => T): T | undefined {
+    try {
+      return this.#attempt(what, work)
+    } catch (cause) {
+      if (!(cause instanceof StoreError)) throw cause
+      return undefined
+    }
+  }
+
+  #attempt<T>(what: string, work: () => T): T {
+    try {
+      const done = work()
+      this.#state = { name: 'file', connected: true, heard: Date.now() }
+      return done
+    } catch (cause) {
+      if (typeof (cause as NodeJS.ErrnoException).code !== 'string') throw cause
+      const error = new StoreError(`Cannot ${what} in ${this.#dir}: ${(cause as Error).message}`, { cause })
+      this.#state = { ...this.#state, connected: false, error: error.message }
+      throw error
+    }
+  }
+
+  #until(signal: AbortSignal): AbortSignal {
+    return AbortSignal.any([signal, this.#closing.signal])
+  }
+}
+
+function isLocked(cause: unknown): boolean {
+  return cause instanceof StoreError && (cause.cause as NodeJS.ErrnoException).code === 'EWOULDBLOCK'
+}

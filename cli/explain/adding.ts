@@ -1,0 +1,159 @@
+import { holds, isElsewhere, isFree, lapsed } from '../../lib/claimed.ts'
+import type { Call } from '../../lib/cni.ts'
+import { questionOf } from '../../lib/dad.ts'
+import { findPool } from '../../lib/ipam.ts'
+import { asking } from '../../lib/iproute.ts'
+import { handler } from '../../lib/kinds/index.ts'
+import type { Json } from '../../lib/netconf.ts'
+import { isUnfinished } from '../../lib/pending.ts'
+import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, MetaPlugin, NetConf, Plugin, Wiring } from '../../lib/plugin.ts'
+import { readRecord, recordPath } from '../../lib/records.ts'
+import type { Result } from '../../lib/result.ts'
+import type { Claim, Resource } from '../../lib/state.ts'
+import { nodeFacts } from '../../lib/sysctls.ts'
+import { readConf, requirePrevious } from '../../lib/verbs/call.ts'
+import { isClaim, making, removing } from '../../lib/verbs/chained.ts'
+import { through } from '../../lib/verbs/delegating.ts'
+import { beside, requireAddress } from '../../lib/verbs/interface.ts'
+import { openPool } from '../../lib/verbs/ipam.ts'
+import { findDelegate } from '../../lib/verbs/meta.ts'
+import { decode, encode } from '../../lib/versions.ts'
+import { mayBePod, visible } from './calls.ts'
+import { runOf, runsOf, unwiring } from './runs.ts'
+import { settling } from './settling.ts'
+import type { ToldPlugin, ToldPool, ToldRun } from './told.ts'
+
+/** The phrase for what a pool answers when that is told and not foreseen. */
+export const GIVEN = 'as --prev-result says'
+
+/** What ADD of a plugin of this executable would do, and what it would note as its own. */
+export interface Added extends Pick<ToldPlugin, 'pool' | 'runs' | 'isWhole' | 'result' | 'notes'> {
+  readonly own?: readonly Resource[]
+}
+
+/** Explains ADD by a plugin of this executable; `answer` is what a pool that is none of it gives, when that is known. Throws what the plugin would answer. */
+export function adding(plugin: Plugin, call: Call, answer: Json | undefined): Promise<Added> {
+  if (plugin.role === 'interface') return byInterface(plugin, call, answer)
+  if (plugin.role === 'chained') return chained(plugin, call)
+  if (plugin.role === 'ipam') return lone(plugin, call)
+  if (plugin.role === 'meta') return byDelegate(plugin, call, answer)
+  return plugin.role === 'delegating' ? through(plugin, call, readConf(plugin, call)).then(({ other, inner }) => byInterface(other, inner, answer)) : custom(plugin, call)
+}
+
+async function byInterface(plugin: InterfacePlugin<NetConf>, call: Call, answer: Json | undefined): Promise<Added> {
+  const { at, version } = call
+  mayBePod(call)
+  const conf = readConf(plugin, call)
+  const given = conf.ipam?.type ? await asked(conf.ipam.type, call, answer) : undefined
+  if (!given) encode(plugin.wire(conf, at, {}, nodeFacts).result, version)
+  const links = plugin.links?.(conf, at) ?? []
+  const before = [...unfinished(plugin, call), ...(given?.pool.program ? [present(plugin, call)] : [])]
+  const first = runsOf({ put: links, drop: [] })
+  if (given && !given.result) return { pool: given.pool, runs: [...before, ...first], isWhole: false, notes: [`what follows depends on the addresses that ${given.pool.program ?? given.pool.type} gives: --prev-result FILE with them shows it`] }
+  if (given) requireAddress(given.result ?? {}, given.pool.type)
+  const wiring = plugin.wire(conf, at, given?.result ?? {}, nodeFacts)
+  encode(wiring.result, version)
+  const settled = settling(wiring)
+  return {
+    ...(given && { pool: given.pool }),
+    runs: [...before, ...first, ...runsOf(beside(links, wiring)), ...settled.runs, ...waiting(wiring)],
+    isWhole: true,
+    result: JSON.parse(encode(settled.result, version)),
+    notes: settled.notes,
+  }
+}
+
+// What ADD would ask of its delegate now; where ADD would wait, that is said at once.
+async function byDelegate(plugin: MetaPlugin<NetConf>, call: Call, answer: Json | undefined): Promise<Added> {
+  const { found, inner } = await findDelegate(await plugin.render(readConf(plugin, call), 'STATUS'), call)
+  if (typeof found !== 'string') return byInterface(found, inner, answer)
+  return { runs: [], isWhole: false, notes: [`it has ${found}, which is not this plumb's, do the work with ${inner.text}`] }
+}
+
+/** What a pool would answer, as far as that can be told. */
+async function asked(type: string, call: Call, answer: Json | undefined): Promise<{ pool: ToldPool; result?: Result }> {
+  const found = await findPool(type, call)
+  const program = typeof found === 'string' ? { program: found } : {}
+  const told = typeof found === 'string' ? undefined : foreseen(found, call)
+  if (told) return { pool: { type, result: shape(told.result, call), about: told.why }, result: told.result }
+  if (answer === undefined) return { pool: { type, ...program, about: 'what it answers is not known' } }
+  const { interfaces: _, ...result } = decode(answer, call.version, '--prev-result')
+  return { pool: { type, ...program, result: shape(result, call), about: GIVEN }, result }
+}
+
+function foreseen(plugin: IpamPlugin<NetConf>, call: Call): Foreseen | undefined {
+  const pool = openPool(plugin, call)
+  pool.valid()
+  return pool.foresee?.(call.at, isUnfinished(call.at))
+}
+
+function shape(result: Result, { version }: Call): Json {
+  return JSON.parse(encode(result, version))
+}
+
+// An ADD that was killed is undone before the next one.
+function unfinished(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun[] {
+  return isUnfinished(at) ? unwiring(plugin.unwire(at)).map((run) => ({ ...run, when: 'only now: an ADD or DEL of this attachment was killed on its way' })) : []
+}
+
+// Another program's address is given back when its ADD fails, but for an attachment that is there already.
+function present(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun {
+  const lines = plugin.unwire(at).map((one) => ({ text: handler(one.kind).ask(one), about: 'whether the attachment is there already: then a failure leaves its address with it' }))
+  return { namespace: 'host', tool: 'ip', argv: asking(['ip']), lines }
+}
+
+function waiting({ own }: Wiring): ToldRun[] {
+  const question = questionOf(own)
+  return question ? [{ namespace: question.ns, tool: 'ip', argv: question.argv, lines: [], about: 'again and again, up to 5 s, until the kernel is sure that nobody else has the address (enabledad)' }] : []
+}
+
+async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Added> {
+  const { at } = call
+  const conf = readConf(plugin, call)
+  mayBePod(call)
+  const given = requirePrevious(call)
+  const { shared, own, result } = plugin.wire(conf, at, given, nodeFacts)
+  const told = { result: shape(result, call), isWhole: true, notes: plugin.notes?.(conf) ?? [], own }
+  const before = noted(plugin.type, call)
+  const again = JSON.stringify(before) === JSON.stringify(own)
+  const first = before && !again ? removing(before, holds).flatMap((plan) => runsOf(plan)) : []
+  if (own.length === 0 && shared.length === 0) return { ...told, runs: first }
+  const claims = own.filter(isClaim)
+  const freed = visible(() => freeing(claims))
+  const hidden = freed ? [] : ['whether its host ports are free cannot be read']
+  const { links, rest } = making({ shared, own }, (claim) => !isElsewhere(claim))
+  return { ...told, notes: [...told.notes, ...hidden], runs: [...first, ...(freed ?? []), ...runsOf({ put: claims, drop: [] }), ...runsOf(links).map((run) => ({ ...run, beside: true as const })), ...runsOf(rest)] }
+}
+
+// Who is in the way and whose pod is gone loses what it has; anyone else's stays. Throws CniError 7.
+function freeing(claims: readonly Claim[]): ToldRun[] {
+  try {
+    claims.map(isFree)
+    return []
+  } catch (cause) {
+    const gone = lapsed(claims)
+    if (gone.length === 0) throw cause
+    const when = 'only now: a host port is still held for a container whose namespace is gone'
+    return gone.flatMap((path) => removing(readRecord(path)?.own ?? [], holds).flatMap((plan) => runsOf(plan))).map((run) => ({ ...run, when }))
+  }
+}
+
+/** What a chained plugin noted of an attachment; undefined when there is nothing, or nothing that this user may read. */
+export function noted(type: string, { at }: Call): readonly Resource[] | undefined {
+  return visible(() => readRecord(recordPath(type, at))?.own)
+}
+
+async function lone(plugin: IpamPlugin<NetConf>, call: Call): Promise<Added> {
+  const told = foreseen(plugin, call)
+  if (!told) return { runs: [], isWhole: true, notes: ['what it answers is not known'] }
+  const result = shape(told.result, call)
+  return { pool: { type: call.raw['type'] as string, result, about: told.why }, runs: [], isWhole: true, notes: [], result }
+}
+
+async function custom(plugin: CustomPlugin<NetConf>, call: Call): Promise<Added> {
+  const conf = readConf(plugin, call)
+  mayBePod(call)
+  const told = plugin.foretell?.('ADD', conf, call.at)
+  if (!told) return { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
+  return { runs: told.scripts.map(runOf), isWhole: true, notes: [], ...(told.result && { result: shape(told.result, call) }) }
+}

@@ -1,0 +1,67 @@
+import type { Cached } from '../../lib/cache.ts'
+import { type Call, errorOf, type Io, readCall } from '../../lib/cni.ts'
+import { type Host, titleOf } from '../../lib/invoke.ts'
+import type { Json, NetworkList, PluginConf } from '../../lib/netconf.ts'
+import { netnsState } from '../../lib/netns.ts'
+import type { Plugin } from '../../lib/plugin.ts'
+import { requestOf } from '../../lib/requests.ts'
+import type { RuntimeConf } from '../../lib/runtime.ts'
+import { forDel, requirePod } from '../../lib/verbs/call.ts'
+import { Refused } from '../output.ts'
+
+/** What is to be explained: an attachment to a network, and where plugins are found. */
+export interface Subject {
+  readonly list: NetworkList
+  readonly at: RuntimeConf
+  readonly host: Host
+  /** What the runtime remembers of it. */
+  readonly cached: Cached | undefined
+  /** Its namespace only stands for one that was not named. */
+  readonly isExample: boolean
+  /** A plugin of this executable. */
+  readonly load: Io['plugin']
+  /** What a program that is not plumb's answers to ADD, when that is known. */
+  readonly answer: Json | undefined
+}
+
+/** The call that a plugin of this executable would get, judged as it would judge it. Throws what it would answer. */
+export function callOf(command: 'ADD' | 'DEL', { list, at, host, load }: Subject, conf: PluginConf, plugin: Plugin, prevResult: Json | undefined): Call {
+  const { env, config } = requestOf(command, list, conf, at, prevResult)
+  const io: Io = { env: { ...process.env, ...env, CNI_PATH: host.path.join(':') }, stdin: () => config, answer: unreachable, run: unreachable, plugin: load }
+  return readCall(plugin, command, io)
+}
+
+/** Refuses what ADD would refuse as a pod's namespace; one that is not there, or that this user must not look at, passes. Throws CniError. */
+export function mayBePod(call: Call): void {
+  const { netns } = call.at
+  if (netns !== undefined && visible(() => netnsState(netns) !== 'gone')) requirePod(call)
+}
+
+/** The same of DEL, which takes any but plumb's own. Throws CniError. */
+export function mayBeDeleted(call: Call): void {
+  visible(() => forDel(call))
+}
+
+/** What a look at a file gives; undefined when this user must not take it. */
+export function visible<T>(look: () => T): T | undefined {
+  try {
+    return look()
+  } catch (cause) {
+    if (/^E(ACCES|PERM)$/.test((cause as NodeJS.ErrnoException).code ?? '')) return undefined
+    throw cause
+  }
+}
+
+/** Does work that a plugin would do; what it would answer with in its place becomes what the runtime would say of it. Throws Refused. */
+export async function asPlugin<T>(type: string, command: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (cause) {
+    const { code, msg, details } = errorOf(cause)
+    throw new Refused(code, `${titleOf(type, command)}: ${msg}`, details, { cause })
+  }
+}
+
+function unreachable(): never {
+  throw new Error('explain starts no process and answers no call')
+}

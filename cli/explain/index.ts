@@ -1,0 +1,107 @@
+import { statSync } from 'node:fs'
+import { errorOf } from '../../lib/cni.ts'
+import { isOurs } from '../../lib/delegation.ts'
+import { ValueError } from '../../lib/errors.ts'
+import { findPlugin } from '../../lib/invoke.ts'
+import type { Json, PluginConf } from '../../lib/netconf.ts'
+import type { Plugin } from '../../lib/plugin.ts'
+import { restored } from '../../lib/requests.ts'
+import type { Resource } from '../../lib/state.ts'
+import type { NetnsPath } from '../../lib/values.ts'
+import { readConf } from '../../lib/verbs/call.ts'
+import { compare } from '../../lib/versions.ts'
+import { Refused } from '../output.ts'
+import { adding, GIVEN } from './adding.ts'
+import { asPlugin, callOf, type Subject, visible } from './calls.ts'
+import { deleting } from './removing.ts'
+import type { Told, ToldPlugin } from './told.ts'
+
+/** What stands for a NETNS that is not given. */
+export const EXAMPLE = '/run/netns/POD' as NetnsPath
+
+/** What ADD of a list would do, plugin by plugin; nothing is started, locked or written. Throws Refused with what ADD would fail with, ValueError for a `--prev-result` that has no place. */
+export async function explainAdd(subject: Subject): Promise<Told> {
+  const { list, at, cached } = subject
+  const plugins = (await chain(subject)).map(({ told }) => told)
+  if (subject.answer && plugins.every(({ isPlumb, pool }) => isPlumb && pool?.about !== GIVEN)) throw new ValueError(`--prev-result is what a program that is not plumb's answers: ${list.name} asks none`)
+  const result = plugins.at(-1)?.result
+  const again = cached ? [`${at.ifname} of ${at.containerId} is attached to ${list.name} already: ADD would be refused until DEL`] : []
+  const { notes, ...names } = who(subject, 'ADD would be refused until it is')
+  return { command: 'ADD', ...names, notes: [...notes, ...again], plugins, ...(result && { result }) }
+}
+
+/** What DEL of a list would do: the same plugins, last first. Throws Refused with what DEL would fail with. */
+export async function explainDel(subject: Subject): Promise<Told> {
+  const { list, cached } = subject
+  const whole = { ...subject, at: restored(subject.at, cached) }
+  // What chained plugins noted may be out of sight, or not made yet: then it is what ADD would note. A configuration that ADD refuses is no reason for DEL to.
+  const made = await chain({ ...whole, at: { ...whole.at, netns: whole.at.netns || EXAMPLE } }).catch(() => [])
+  const prevResult = cached?.result ?? made.at(-1)?.told.result
+  const plugins: ToldPlugin[] = []
+  for (const [i, conf] of [...list.plugins.entries()].reverse()) plugins.push(await deleted(whole, conf, compare(list.cniVersion, '0.4.0') < 0 ? undefined : prevResult, made[i]?.own))
+  return { command: 'DEL', ...who(whole, 'a DEL now would run nothing in it'), plugins }
+}
+
+/** One plugin of the chain, what it would note as its own, and the result that the next one gets. */
+interface Step {
+  readonly told: ToldPlugin
+  readonly own?: readonly Resource[] | undefined
+  readonly next: Json | undefined
+}
+
+async function chain(subject: Subject): Promise<Step[]> {
+  const steps: Step[] = []
+  for (const conf of subject.list.plugins) steps.push(await added(subject, conf, steps.at(-1)))
+  return steps
+}
+
+async function added(subject: Subject, conf: PluginConf, before: Step | undefined): Promise<Step> {
+  const { type } = conf
+  const { file, plugin } = await found(subject, type)
+  const given = before?.next
+  if (!plugin) return { told: { type, file, isPlumb: false, runs: [], isWhole: false, ...(await foreign(subject, type, file, 'ADD', given)) }, next: subject.answer ?? given }
+  return asPlugin(type, 'ADD', async () => {
+    const call = callOf('ADD', subject, conf, plugin, given)
+    if (before && !given && (plugin.role === 'chained' || plugin.role === 'custom')) {
+      readConf(plugin, call)
+      return { told: { type, file, isPlumb: true, runs: [], isWhole: false, notes: ['what it makes depends on the result before it, which is not known: --prev-result FILE with it shows it'] }, next: undefined }
+    }
+    const { own, ...told } = await adding(plugin, call, subject.answer)
+    return { told: { type, file, isPlumb: true, ...told }, next: told.result, own }
+  })
+}
+
+async function deleted(subject: Subject, conf: PluginConf, prevResult: Json | undefined, own: readonly Resource[] | undefined): Promise<ToldPlugin> {
+  const { type } = conf
+  const { file, plugin } = await found(subject, type)
+  if (!plugin) return { type, file, isPlumb: false, runs: [], isWhole: false, ...(await foreign(subject, type, file, 'DEL', undefined)) }
+  return asPlugin(type, 'DEL', async () => ({ type, file, isPlumb: true, ...(await deleting(plugin, callOf('DEL', subject, conf, plugin, prevResult), own)) }))
+}
+
+async function found({ host, load }: Subject, type: string): Promise<{ file: string; plugin: Plugin | undefined }> {
+  try {
+    const file = findPlugin(type, host.path)
+    return { file, plugin: isOurs(file) ? await load(type) : undefined }
+  } catch (cause) {
+    const { code, msg, details } = errorOf(cause)
+    throw new Refused(code, msg, details, { cause })
+  }
+}
+
+async function foreign({ answer, load }: Subject, type: string, file: string, command: string, given: Json | undefined): Promise<Pick<ToldPlugin, 'notes' | 'result'>> {
+  const whose = (await load(type)) ? "not this plumb's (where it is another's, that one explains it)" : "not plumb's"
+  const fact = `${file} is ${whose}: it is run as a program with CNI_COMMAND=${command}, and what it runs is its own`
+  if (command === 'DEL') return { notes: [fact] }
+  if (answer) return { notes: [fact, 'it answers what --prev-result says'], result: answer }
+  return { notes: [fact, given ? 'what it answers is not known: what follows is as if it answered what it was given; --prev-result FILE says otherwise' : 'what it answers is not known; --prev-result FILE says it'] }
+}
+
+function who({ list, at, isExample }: Subject, missing: string): Pick<Told, 'network' | 'containerId' | 'ifname' | 'netns' | 'notes'> {
+  const notes = isExample ? [`NETNS was not given: ${at.netns} stands for it`] : isMissing(at.netns) ? [`${at.netns} is not there: ${missing}`] : []
+  return { network: list.name, containerId: at.containerId, ifname: at.ifname, netns: at.netns, notes }
+}
+
+// One that this user must not look at may well be there.
+function isMissing(path: string): boolean {
+  return path !== '' && visible(() => statSync(path, { throwIfNoEntry: false }) === undefined) === true
+}

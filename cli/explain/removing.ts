@@ -1,0 +1,42 @@
+import { holds } from '../../lib/claimed.ts'
+import type { Call } from '../../lib/cni.ts'
+import type { Plugin } from '../../lib/plugin.ts'
+import { readLoose } from '../../lib/shape.ts'
+import type { Resource } from '../../lib/state.ts'
+import { removing } from '../../lib/verbs/chained.ts'
+import { through } from '../../lib/verbs/delegating.ts'
+import { findDelegate } from '../../lib/verbs/meta.ts'
+import { noted } from './adding.ts'
+import { mayBeDeleted } from './calls.ts'
+import { runOf, runsOf, unwiring } from './runs.ts'
+import type { ToldPlugin } from './told.ts'
+
+type Removed = Pick<ToldPlugin, 'runs' | 'isWhole' | 'notes'>
+
+/** Explains DEL by a plugin of this executable; `own` is what its ADD would have noted, when that is known. Throws what the plugin would answer. */
+export async function deleting(plugin: Plugin, call: Call, own: readonly Resource[] | undefined): Promise<Removed> {
+  if (plugin.role === 'delegating') {
+    const { other, inner } = await through(plugin, call, readLoose(plugin.conf, call.raw))
+    return deleting(other, inner, own)
+  }
+  mayBeDeleted(call)
+  if (plugin.role === 'interface') {
+    const { ipam } = readLoose(plugin.conf, call.raw)
+    const foreign = plugin.unwireForeign ? ['when nothing of plumb was there, what a reference plugin made of the same attachment is looked for and removed'] : []
+    return { runs: unwiring(plugin.unwire(call.at)), isWhole: true, notes: [...foreign, ...(ipam?.type ? [`then the pool ${ipam.type} frees its addresses`] : [])] }
+  }
+  if (plugin.role === 'meta') {
+    const { found, inner } = await findDelegate(plugin.outline(readLoose(plugin.conf, call.raw)), call)
+    return typeof found === 'string' ? { runs: [], isWhole: false, notes: [`it has ${found}, which is not this plumb's, undo what ADD asked of it`] } : deleting(found, inner, own)
+  }
+  if (plugin.role === 'ipam') return { runs: [], isWhole: true, notes: ['it frees the addresses of the attachment'] }
+  if (plugin.role === 'chained') {
+    const record = noted(plugin.type, call)
+    const held = record ?? own
+    const stands = record ? holds : () => true
+    const notes = record ? [] : [held ? 'no record of the attachment can be read: this is what a DEL after the ADD that explain shows would run' : 'no record of the attachment can be read, and what ADD would have noted is not known']
+    return { runs: removing(held ?? [], stands).flatMap((plan) => runsOf(plan)), isWhole: held !== undefined, notes }
+  }
+  const told = plugin.foretell?.('DEL', readLoose(plugin.conf, call.raw), call.at)
+  return told ? { runs: told.scripts.map(runOf), isWhole: true, notes: [] } : { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
+}

@@ -1,0 +1,75 @@
+import { argvOf, type Batch, batches } from '../../lib/apply.ts'
+import { has } from '../../lib/exec.ts'
+import { listOf } from '../../lib/flows.ts'
+import { addingTo, loading, NFT } from '../../lib/nft.ts'
+import type { Script } from '../../lib/plugin.ts'
+import type { Flows, Line, Plan, Resource } from '../../lib/state.ts'
+import { title } from '../../lib/title.ts'
+import { purpose } from './purpose.ts'
+import type { ToldLine, ToldRun } from './told.ts'
+
+/** A condition on a resource of a plan; undefined: it is always made. */
+export type Condition = (resource: Resource) => string | undefined
+
+/** What `apply` of a plan would run, in its order, and write; `when` says of each resource on what condition. */
+export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[] {
+  return batches(plan).flatMap((batch) => {
+    if (batch.tool === 'nft') return transactions(batch, plan)
+    if (batch.tool === 'conntrack') return forgetting(batch)
+    const told = batch.steps.flatMap(({ resource, line }) => lineOf(resource, line, plan.drop.includes(resource), when(resource)))
+    if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: told }]
+    const about = batch.steps.some(({ resource }) => resource.kind === 'claim') ? 'links below /run/cni/plumb/ports, no process' : 'files below /proc/sys, no process'
+    return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: told, about }]
+  })
+}
+
+/** What the removal of an attachment's own would run: nothing for a link that the kernel does not know. */
+export function unwiring(own: readonly Resource[]): ToldRun[] {
+  return runsOf({ put: [], drop: own }, (one) => (one.kind === 'link' ? `only when ${title(one)} is there` : undefined))
+}
+
+/** A script of a custom plugin in the same form. */
+export function runOf({ ns, argv, lines }: Script): ToldRun {
+  return { namespace: ns, tool: argv[0] ?? '', argv, lines }
+}
+
+function lineOf(resource: Resource, line: Line, gone: boolean, when: string | undefined): ToldLine[] {
+  const { text, unless, otherwise = [] } = line
+  const missing = `only when ${title(resource)} is not there`
+  const condition = when ?? (resource.kind === 'sysctl' && resource.ns === 'host' ? 'only when it is not so already' : undefined)
+  return [{ text, about: purpose(resource, line, gone), ...(unless ? { already: unless.source } : {}), ...(condition === undefined ? {} : { when: condition }) }, ...otherwise.flatMap((one) => lineOf(resource, one, gone, missing))]
+}
+
+const ABSENT = 'only when table inet plumb is not there, or another version made it'
+
+// What is added goes into a table that has the rules; only when nft finds none are they loaded first.
+function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
+  const run = (lines: readonly ToldLine[], when = {}): ToldRun => ({ namespace: ns, tool, argv: NFT, lines, ...when })
+  const told = (some: Batch['steps']) => some.flatMap(({ resource, line }) => lineOf(resource, line, drop.includes(resource), undefined))
+  const removed = told(steps.filter(({ line }) => line.unless))
+  const made = told(steps.filter(({ line }) => !line.unless))
+  const [mark = ''] = addingTo([])
+  const [rules = '', set = '', chains = ''] = loading([])
+  const marked = [{ text: mark, about: "marks the table as this version's; an error where it is not" }, ...made]
+  const load = [
+    { text: rules, about: 'all rules that plumb installs' },
+    { text: set, about: "the mark's set, named after the rules" },
+    { text: chains, about: 'where networks have chains of their own (conditions), those are listed before and put back here' },
+  ]
+  const adding = made.length === 0 ? [] : [{ ...run(marked), about: 'what another network is in the way of, or others flushed, is put right in a further one' }, run([...load, ...marked], { when: ABSENT })]
+  return [...(removed.length > 0 ? [run(removed)] : []), ...adding]
+}
+
+// One list per family, then one process that forgets what is stale of all of them.
+function forgetting({ ns, tool, steps }: Batch): ToldRun[] {
+  const when = has('conntrack') ? {} : { when: 'only when conntrack is installed, which it is not here' }
+  const [given, taken] = [steps.filter(({ line }) => line.asks), steps.filter(({ line }) => !line.asks)]
+  const lists = ([4, 6] as const).flatMap((family): ToldRun[] => {
+    const [first, ...others] = given.map(({ resource }) => resource as Flows).filter((one) => one.family === family)
+    if (!first) return []
+    const about = `IPv${family} clients of a former owner: those of ${others.length > 0 ? 'these ports' : `port ${first.port}`} that lead elsewhere are forgotten (conntrack -R -)`
+    return [{ namespace: ns, tool, argv: ['conntrack', ...listOf([first, ...others]).split(' ')], lines: [], about, ...when }]
+  })
+  const lines = taken.map(({ resource, line }) => ({ text: line.text, about: purpose(resource, line, true) }))
+  return [...lists, ...(lines.length > 0 ? [{ namespace: ns, tool, argv: ['conntrack', '-R', '-'], lines, ...when }] : [])]
+}

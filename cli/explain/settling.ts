@@ -1,0 +1,47 @@
+import { type Cidr, format, split } from '../../lib/ip.ts'
+import { handler } from '../../lib/kinds/index.ts'
+import type { LinkRow } from '../../lib/kinds/link.ts'
+import type { Seen, Wiring } from '../../lib/plugin.ts'
+import type { Result } from '../../lib/result.ts'
+import type { Addr, Link, Plan, Resource } from '../../lib/state.ts'
+import { title } from '../../lib/title.ts'
+import { runsOf } from './runs.ts'
+import type { ToldRun } from './told.ts'
+
+/** What `settle` would still do, and the result that it gives, when the links that it judges are made anew; what it does only for links that were there before says so. */
+export function settling(wiring: Wiring): { readonly result: Result; readonly runs: readonly ToldRun[]; readonly notes: readonly string[] } {
+  const { settle, later = [] } = wiring
+  const asked = [...wiring.shared, ...wiring.own].filter(
+    (one): one is Link =>
+      one.kind === 'link' &&
+      handler('link')
+        .put(one)
+        .some(({ asks }) => asks),
+  )
+  if (!settle) return { result: wiring.result, runs: [], notes: [] }
+  const addresses = later.filter((one) => one.kind === 'addr')
+  const settled = (up: boolean, held: readonly Addr[]) => settle(asked.map((link): Seen => ({ resource: link, row: rowOf(link, up, held) })))
+  const [made, down, kept] = [settled(true, []), settled(false, []), settled(true, addresses)]
+  const key = (one: Resource) => handler(one.kind).key(one)
+  const among = ({ plan }: typeof made, one: Resource) => plan?.put.some((other) => key(other) === key(one)) ?? false
+  const condition = (one: Resource) => (!among(made, one) ? `only when ${title(one)} was there before and is not as asked` : among(kept, one) ? undefined : `only when it is not there yet`)
+  const macs = asked.map((link) => `in the result, mac and mtu of ${link.name} are those of a new one: one that is there already keeps its own`)
+  return { result: made.result, runs: down.plan ? runsOf(down.plan, condition) : [], notes: [...macs, ...inTheWay(addresses, (held) => settled(true, held).plan)] }
+}
+
+// What happens to addresses that are none of these, told of one that stands beside each.
+function inTheWay(addresses: readonly Addr[], plan: (held: readonly Addr[]) => Plan | undefined): string[] {
+  const others = addresses.map((one): Addr => ({ ...one, cidr: `${format({ family: split(one.cidr).family, bits: split(one.cidr).bits ^ 1n })}/${split(one.cidr).length}` as Cidr }))
+  try {
+    const drop = plan(others)?.drop ?? []
+    return [...new Set(drop.flatMap((one) => (one.kind === 'addr' ? [`an address of ${one.dev} that is in the way is deleted first: addr delete ADDRESS dev ${one.dev}`] : [])))]
+  } catch (cause) {
+    return [`where ${others[0]?.dev} has another address ADD is refused: ${(cause as Error).message}`]
+  }
+}
+
+// What `ip -d -j addr show` prints of a link, as far as it is read.
+function rowOf({ name, type, mac = '' as NonNullable<Link['mac']>, mtu = 1500, promisc }: Link, up: boolean, held: readonly Addr[]): LinkRow {
+  const addr_info = held.filter(({ dev }) => dev === name).map(({ cidr }) => ({ local: split(cidr).ip, prefixlen: split(cidr).length, family: 'inet' as const, scope: 'global' }))
+  return { ifindex: 0, ifname: name, flags: [...(up ? ['UP'] : []), ...(promisc ? ['PROMISC'] : [])], mtu, address: mac, link_type: 'ether', promiscuity: promisc ? 1 : 0, linkinfo: { info_kind: type }, addr_info }
+}

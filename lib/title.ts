@@ -1,0 +1,18 @@
+import type { Resource } from './state.ts'
+
+/** What a resource is called in messages, without the words of any tool. */
+export function title(resource: Resource): string {
+  const where = resource.ns === 'host' ? '' : ' in the pod'
+  if (resource.kind === 'link') return `link ${resource.name}${where}`
+  if (resource.kind === 'addr') return `address ${resource.cidr} on ${resource.dev}${where}`
+  if (resource.kind === 'route') return `route ${resource.dst}${where}`
+  if (resource.kind === 'neigh') return `neighbour ${resource.ip} on ${resource.dev}${where}`
+  if (resource.kind === 'tunnel') return `FDB entry ${resource.mac} on ${resource.dev}${where}`
+  if (resource.kind === 'nexthop') return `nexthop ${resource.via} on ${resource.dev}${where}`
+  if (resource.kind === 'sysctl') return `sysctl net/${resource.name}${where}`
+  if (resource.kind === 'element') return `nft element ${resource.key} of ${resource.set}`
+  if (resource.kind === 'chain') return `nft chain ${resource.name}`
+  if (resource.kind === 'claim') return `claim to host port ${resource.port}/${resource.protocol}`
+  if (resource.kind === 'flows') return `connections of host port ${resource.port}`
+  return `${resource.kind} of ${resource.dev}${where}`
+}

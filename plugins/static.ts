@@ -1,0 +1,84 @@
+import * as v from 'valibot'
+import { argument } from '../lib/attachment.ts'
+import { contains, isSix } from '../lib/cidr.ts'
+import { definePlugin } from '../lib/cni.ts'
+import { dnsShape } from '../lib/dns.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { parseCidr, parseIp } from '../lib/ip.ts'
+import { ipOrNone, onePerFamily, routesShape } from '../lib/ipamconf.ts'
+import type { Attachment } from '../lib/plugin.ts'
+import type { IpConfig, Result } from '../lib/result.ts'
+import { common, field } from '../lib/shape.ts'
+
+const address = field.whole(v.object({ address: field.cidr, gateway: ipOrNone }), ({ address, gateway }) => {
+  if (gateway !== undefined && isSix(gateway) !== isSix(address)) throw new ValueError(`gateway ${shown(gateway)}: want an address of the family of ${address}`)
+})
+// podman sends an empty string for what nobody asked for.
+const ips = v.optional(v.array(field.by((text) => (text === '' ? undefined : parseCidr(text)))), [])
+
+// Loose at the top: a pool gets the whole configuration of the plugin that delegates to it.
+const conf = v.looseObject({
+  ...common,
+  ipam: v.object({ type: v.optional(field.text, ''), addresses: v.optional(v.array(address), []), routes: routesShape, dns: dnsShape }),
+  runtimeConfig: v.optional(v.looseObject({ ips }), {}),
+  args: v.optional(v.looseObject({ cni: v.optional(v.looseObject({ ips }), {}) }), {}),
+})
+type Conf = v.InferOutput<typeof conf>
+
+/** static: the addresses that the configuration or the runtime names; nothing is kept of them (upstream plugins/ipam/static). */
+export default definePlugin<Conf>({
+  role: 'ipam',
+  about: 'CNI plugin static: gives out the addresses that its configuration or the runtime names, to whoever asks',
+  conf,
+  args: ['IP', 'GATEWAY'],
+  pool(some, at) {
+    const { routes = [], dns } = some.ipam ?? {}
+    const take = (): Result => ({ ips: addressesOf(some, at), ...(routes.length > 0 ? { routes } : {}), ...(dns ? { dns } : {}) })
+    return {
+      valid() {
+        if (addressesOf(some, at).length === 0) throw new ValueError('Cannot read ipam.addresses []: want at least one, such as {"address": "10.1.0.2/24"}, or one by the runtime: runtimeConfig.ips, args.cni.ips, IP in CNI_ARGS')
+      },
+      take,
+      foresee: () => ({ result: take(), why: 'as configured' }),
+      release() {},
+      holds: () => true,
+      check(previous) {
+        for (const one of addressesOf(some, at)) confirm(one, previous, at)
+      },
+      keepOnly() {},
+      ready() {},
+    }
+  },
+})
+
+/** Upstream's order: runtimeConfig.ips in place of args.cni.ips in place of the configuration's and those of CNI_ARGS. */
+function addressesOf({ cniVersion = '0.1.0', ipam, args, runtimeConfig }: Partial<Conf>, at: Attachment): IpConfig[] {
+  const own = [...(ipam?.addresses ?? []), ...(argument(at, 'IP', listOf(parseCidr)) ?? []).map((address): IpConfig => ({ address }))]
+  const gateways = argument(at, 'GATEWAY', listOf(parseIp)) ?? []
+  const wanted = [runtimeConfig?.ips, args?.cni?.ips].map((some = []) => some.filter((one) => one !== undefined)).find((some) => some.length > 0)
+  const all = wanted?.map((address): IpConfig => ({ address })) ?? own.map((one) => withGateway(one.address, one.gateway ?? gateways.findLast((ip) => contains(one.address, ip))))
+  onePerFamily(
+    cniVersion,
+    all.map(({ address }) => address),
+    'ipam.addresses',
+    'address',
+  )
+  return all
+}
+
+function withGateway(address: IpConfig['address'], gateway: IpConfig['gateway'] | undefined): IpConfig {
+  return { address, ...(gateway === undefined ? {} : { gateway }) }
+}
+
+function listOf<T>(parser: (text: unknown) => T): (text: string) => T[] {
+  return (text) => text.split(',').map((one) => parser(one.trim()))
+}
+
+/** Throws CniError for an address that ADD did not give, or gave with another gateway; one that is configured without may have any. */
+function confirm({ address, gateway }: IpConfig, { ips = [] }: Result, { ifname, containerId }: Attachment): void {
+  const given = ips.filter((ip) => ip.address === address)
+  if (given.some((ip) => gateway === undefined || ip.gateway === gateway)) return
+  const [other] = given
+  if (other) throw new CniError(CODE.internal, `Cannot confirm ${address} on ${ifname} of container ${containerId}: ADD gave it the gateway ${other.gateway ?? 'none'}, want ${gateway}`, 'the configuration changed; delete the pod')
+  throw new CniError(CODE.internal, `Cannot confirm ${address} on ${ifname} of container ${containerId}: it is not in the result of ADD`, `that has ${ips.map((ip) => ip.address).join(', ') || 'no address'}; the configuration changed; delete the pod`)
+}
