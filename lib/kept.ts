@@ -16,11 +16,11 @@ export interface Kept {
 }
 
 /** Keeps what a plugin is asked for an attachment, on disk before it is asked (0600); gives what puts back what was kept before, or nothing. */
-export function keep(dir: string, owner: Owner, asked: Rendered): () => void {
+export function keep(dir: string, owner: Owner, asked: string): () => void {
   const path = pathOf(dir, owner)
   const before = textOf(path)
   const write = (text: string) => writeAtomic(path, text, { by: draftOf(path) })
-  write(JSON.stringify(asked))
+  write(asked)
   return () => (before === undefined ? forget(path) : write(before))
 }
 

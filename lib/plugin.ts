@@ -151,7 +151,7 @@ export interface DelegatingPlugin<C extends NetConf> extends Described<C> {
   readonly translate: (conf: Partial<C>) => Readonly<Record<string, unknown>>
 }
 
-/** A configuration for another plugin, ready to be given to it. */
+/** A configuration for another plugin, but for `name` and `cniVersion`, which are the network's. */
 export interface Rendered {
   readonly type: string
   readonly [key: string]: unknown

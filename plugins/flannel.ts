@@ -15,7 +15,7 @@ const keys = v.object({
   subnetFile: path,
   dataDir: path,
   // Those that flannel looks at; the others are the delegate's alone.
-  delegate: v.optional(v.looseObject({ type: v.optional(field.text, 'bridge'), name: any, ipam: any, ipMasq: any, mtu: any, isGateway: any }), {}),
+  delegate: v.optional(v.looseObject({ type: v.optional(field.text, 'bridge'), name: any, cniVersion: any, ipam: any, ipMasq: any, mtu: any, isGateway: any }), {}),
   ipam: v.optional(v.looseObject({ type: v.optional(field.text, 'host-local'), routes: routesShape }), {}),
   runtimeConfig: v.exactOptional(v.looseObject({})),
   // plumb's own: for how many seconds ADD waits for the subnet file.
@@ -38,9 +38,9 @@ export default definePlugin<Conf>({
   outline: (some) => rendered(some, attempt(some)),
 })
 
-/** The delegate's configuration, as upstream makes it: what it says itself counts, but for the network's name, its addresses and runtimeConfig. */
-function rendered({ cniVersion = '0.1.0', name, delegate, ipam, runtimeConfig }: Partial<Conf>, env: SubnetEnv | undefined): Rendered {
-  const { type = 'bridge', name: _, ipam: __, ...own } = delegate ?? {}
+/** The delegate's configuration, as upstream makes it: what it says itself counts, but for its addresses and runtimeConfig. */
+function rendered({ delegate, ipam, runtimeConfig }: Partial<Conf>, env: SubnetEnv | undefined): Rendered {
+  const { type = 'bridge', name: _, cniVersion: __, ipam: ___, ...own } = delegate ?? {}
   const { routes = [], ...base } = ipam ?? {}
   const told = env && { ranges: env.subnets.map((subnet) => [{ subnet }]), routes: [...routes, ...env.networks.map((dst) => ({ dst }))] }
   return {
@@ -49,8 +49,6 @@ function rendered({ cniVersion = '0.1.0', name, delegate, ipam, runtimeConfig }:
     ...own,
     ...(runtimeConfig && { runtimeConfig }),
     type,
-    name,
-    cniVersion,
     ipam: { type: 'host-local', ...base, ...told },
   }
 }

@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { Glob } from 'bun'
 import type { Row } from './harness.ts'
@@ -29,10 +29,6 @@ export const SAMPLES: readonly Sample[] = [...new Glob('**/*.{conf,conflist,json
 export function jsonFiles(): string[] {
   return [...new Glob('**/*').scanSync({ cwd: CONF })].filter((file) => readFileSync(join(CONF, file), 'utf8').trimStart().startsWith('{')).sort()
 }
-
-// What an agent would have written: the plugin flannel has its addresses from there. /run is the test's own.
-mkdirSync('/run/flannel', { recursive: true })
-writeFileSync('/run/flannel/subnet.env', ['FLANNEL_NETWORK=10.39.0.0/16', 'FLANNEL_SUBNET=10.39.1.1/24', 'FLANNEL_IPV6_NETWORK=fd00:39::/48', 'FLANNEL_IPV6_SUBNET=fd00:39:0:1::1/64', 'FLANNEL_MTU=1430', 'FLANNEL_IPMASQ=false', ''].join('\n'))
 
 function read(file: string): Sample {
   const { name, cniVersions = [], cniVersion = cniVersions.at(-1), ...conf } = JSON.parse(readFileSync(join(CONF, file), 'utf8'))

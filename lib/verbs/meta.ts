@@ -1,7 +1,7 @@
 import { readArgs } from '../attachment.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { findPlugin, runDelegate } from '../delegation.ts'
-import { CniError, CODE, shown } from '../errors.ts'
+import { CniError, CODE, shown, ValueError } from '../errors.ts'
 import { delegate as poolOf } from '../ipam.ts'
 import { forget, isKeptFor, type Kept, keep, keptFor, keptOf } from '../kept.ts'
 import { log } from '../log.ts'
@@ -31,11 +31,10 @@ async function add<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
   const { at } = call
   const conf = readConf(plugin, call)
   requirePod(call)
-  const asked = await plugin.render(conf, 'ADD')
-  const { verbs, inner, foreign } = await delegate(asked, call)
+  const { verbs, inner, foreign } = await delegate(await plugin.render(conf, 'ADD'), call)
   const dir = plugin.dataDir(conf)
   const isAgain = keptFor(dir, at) !== undefined
-  const restore = keep(dir, at, asked)
+  const restore = keep(dir, at, inner.text)
   try {
     const done = await verbs.add(inner)
     const undo = async () => {
@@ -127,8 +126,21 @@ async function delegate(conf: Rendered, call: Call): Promise<Delegated> {
 /** The plugin that a configuration is for, or the path of another program, and the call as it gets it. Throws ValueError or CniError 7 when there is none. */
 export async function findDelegate(conf: Rendered, call: Call): Promise<{ readonly found: string | InterfacePlugin<NetConf>; readonly inner: Call }> {
   const found = await findPlugin(conf.type, WANTED, call)
-  const inner = { ...call, raw: conf, text: JSON.stringify(conf) }
+  // As this call was read: a configuration may have these twice, in other case.
+  const raw = { name: call.at.network, cniVersion: call.version, ...conf }
+  const text = json(raw)
+  if (text === undefined) throw new ValueError(`Cannot pass the configuration on to ${shown(conf.type)}: want values nested less deep`)
+  const inner = { ...call, raw, text }
   return { found, inner: typeof found === 'string' ? inner : { ...inner, at: { ...call.at, args: argsFor(found, call) } } }
+}
+
+// JSON.parse reads what JSON.stringify has no stack for.
+function json(value: unknown): string | undefined {
+  try {
+    return JSON.stringify(value)
+  } catch {
+    return undefined
+  }
 }
 
 // Each plugin has its own words in CNI_ARGS.
@@ -139,7 +151,7 @@ function argsFor({ args }: InterfacePlugin<NetConf>, { command, at, io }: Call):
 // A previous result is in the words of the configuration of today, which may speak another version than that of ADD did.
 function previously(kept: Rendered, { raw, version }: Call): Rendered {
   const [, prevResult] = Object.entries(raw).find(([key]) => key.toLowerCase() === 'prevresult') ?? []
-  return prevResult && compare(version, '0.4.0') >= 0 ? { ...kept, cniVersion: version, prevResult } : kept
+  return prevResult && json(prevResult) !== undefined && compare(version, '0.4.0') >= 0 ? { ...kept, cniVersion: version, prevResult } : kept
 }
 
 function program(file: string): Verbs {

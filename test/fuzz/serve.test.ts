@@ -155,7 +155,7 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
 function world(kernel: Recorder): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
   // Addresses, unfinished calls, host ports (symbolic links in a folder per port) and records of what has them.
-  const held = files.filter((one) => (one.isFile() && (isIP(one.name) !== 0 || /\/(pending|flannel)$/.test(one.parentPath))) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(one.parentPath))
+  const held = files.filter((one) => (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`))) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(one.parentPath))
   return [...kernel.links(), ...kernel.ports(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 

@@ -115,6 +115,22 @@ describe('flannel: what is kept between ADD and DEL', () => {
   )
 
   it(
+    'a name that stands there twice, in other case, is the same one in what is kept and in DEL; a configuration too deep to be passed on is refused',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const { name, ...conf } = flannelConf(ENV.v4)
+      const net = network(node, { name, ...conf, NAME: 'another' })
+      await net.add(pod)
+      assert.equal(JSON.parse(readFileSync(fileOf(net.conf, pod), 'utf8')).name, name)
+      await net.del(pod)
+      assert.deepEqual([traces(pod, net.conf), readdirSync(dirOf(net.conf))], [[], []])
+      const deep = JSON.stringify({ name, ...conf }).replace('"isDefaultGateway":true', `"deep":${'['.repeat(100_000)}${']'.repeat(100_000)}`)
+      const { code, msg } = await net.fails('ADD', pod, { conf: deep })
+      assert.deepEqual([code, msg, readdirSync(dirOf(net.conf))], [7, 'Cannot pass the configuration on to "bridge": want values nested less deep', []])
+      await net.del(pod, { conf: deep })
+    }),
+  )
+
+  it(
     "flannel's own file of a container, which names no interface, is taken for DEL and CHECK, and removed; another network's is left",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const bridge = foreignPlugin({}, 'bridge')

@@ -34,7 +34,8 @@ export function onFreshNode<N extends string>(names: readonly N[], work: (ns: Re
     // cnitool knows one cache only. In the sandbox /var/lib is written to memory.
     assert.equal(process.env['PLUMB_SANDBOX'], '1', 'This test empties /var/lib/cni: run it with `bun test/run.ts FILE`')
     rmSync('/var/lib/cni', { recursive: true, force: true })
-    writeEnv('/run/flannel/subnet.env', ENV.dual)
+    // As an agent that masquerades itself has it.
+    writeEnv('/run/flannel/subnet.env', ENV.dual.replace('IPMASQ=false', 'IPMASQ=true'))
     await work(ns, test)
   })
 }
