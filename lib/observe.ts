@@ -1,5 +1,4 @@
-import { ExecError } from './errors.ts'
-import { failures, rows } from './iproute.ts'
+import { rows, show } from './iproute.ts'
 import { handler } from './kinds/index.ts'
 import { link } from './kinds/link.ts'
 import { inside } from './netns.ts'
@@ -36,7 +35,7 @@ export async function aliased(prefix: string, run: Run): Promise<Link[]> {
 export async function observe(want: readonly Resource[], run: Run): Promise<(Resource | undefined)[]> {
   const answers = new Map<string, readonly unknown[]>()
   for (const { ns, tool, six, asks } of questions(want.filter((one) => handler(one.kind).ask(one) !== ''))) {
-    const found = tool === 'file' ? sysctls(ns, asks) : tool === 'nft' ? await elements(ns, asks, run) : await shown(ns, six ? [tool, '-6'] : [tool], asks, run)
+    const found = tool === 'file' ? sysctls(ns, asks) : tool === 'nft' ? await elements(ns, asks, run) : await show(six ? [tool, '-6', '-d'] : [tool, '-d'], asks, run, ns)
     for (const [i, ask] of asks.entries()) answers.set(`${ns} ${tool} ${six}${ask}`, found[i] ?? [])
   }
   return want.map((resource) => {
@@ -71,15 +70,6 @@ function questions(want: readonly Resource[]): Question[] {
     found.set(id, question)
   }
   return [...found.values()]
-}
-
-async function shown(ns: Netns, tool: readonly string[], asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
-  const argv = [...tool, '-d', '-j', '-force', '-batch', '-']
-  const { status, stdout, stderr } = await run(argv, `${asks.join('\n')}\n`, ns)
-  const failed = failures(stderr)
-  if (status !== 0 && failed.byLine.size === 0) throw new ExecError(argv, undefined, failed.rest || `ended with status ${status}`)
-  const arrays = rows(stdout, tool[0])
-  return asks.map((_, i) => (failed.byLine.has(i + 1) ? [] : (arrays.shift() ?? [])))
 }
 
 // One that is missing spoils the answer for all, so the others are asked again. What a command shows is a table of its own.
@@ -121,11 +111,15 @@ function flat(resource: object, prefix = ''): Map<string, string> {
   return out
 }
 
-function title(resource: Resource): string {
+/** What a resource is called in a sentence: `route 10.1.0.0/24`. */
+export function title(resource: Resource): string {
   const where = resource.ns === 'host' ? '' : ' in the pod'
   if (resource.kind === 'link') return `link ${resource.name}${where}`
   if (resource.kind === 'addr') return `address ${resource.cidr} on ${resource.dev}${where}`
   if (resource.kind === 'route') return `route ${resource.dst}${where}`
+  if (resource.kind === 'neigh') return `neighbour ${resource.ip} on ${resource.dev}${where}`
+  if (resource.kind === 'tunnel') return `FDB entry ${resource.mac} on ${resource.dev}${where}`
+  if (resource.kind === 'nexthop') return `nexthop ${resource.via} on ${resource.dev}${where}`
   if (resource.kind === 'sysctl') return `sysctl net/${resource.name}${where}`
   if (resource.kind === 'element') return `nft element ${resource.key} of ${resource.set}`
   if (resource.kind === 'chain') return `nft chain ${resource.name}`

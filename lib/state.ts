@@ -201,6 +201,8 @@ export interface Handler<R extends Resource> {
   key(resource: R): string
   put(resource: R): readonly Line[]
   drop(resource: R): readonly Line[]
+  /** What makes one that is there, and ours, as it should be; none when it is. Absent: `put` does. */
+  change?(want: R, have: R): readonly Line[]
   /** The command that shows it; the same text for resources that one command shows. Empty: `read` sees for itself. */
   ask(resource: R): string
   /** One row of the answer, as the resource it describes for what `want` asks. */

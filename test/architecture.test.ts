@@ -76,10 +76,10 @@ describe('architecture', () => {
     assert.deepEqual(long, [])
   })
 
-  // lib/libc.ts is one door on purpose, with six calls behind it.
+  // lib/libc.ts is one door on purpose, with eight calls behind it.
   it('a file of the product exports at most 5 values', () => {
     assert.deepEqual(
-      product.map(({ name, text }) => ({ name, count: exported(text).filter(({ value }) => value).length })).filter(({ name, count }) => count > (name === 'lib/libc.ts' ? 6 : 5)),
+      product.map(({ name, text }) => ({ name, count: exported(text).filter(({ value }) => value).length })).filter(({ name, count }) => count > (name === 'lib/libc.ts' ? 8 : 5)),
       [],
     )
   })
