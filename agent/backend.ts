@@ -1,4 +1,6 @@
+import { shown, ValueError } from '../lib/errors.ts'
 import type { Link, Resource } from '../lib/state.ts'
+import type { NetworkName } from '../lib/values.ts'
 import type { Both, Lease } from './lease.ts'
 import type { Uplink } from './uplink.ts'
 
@@ -8,7 +10,7 @@ export const PROTO = 112
 /** What a backend wants of this node, and what of it cannot be had. */
 export interface Wanted {
   readonly resources: readonly Resource[]
-  /** One sentence per peer that cannot be reached, naming it and the reason. */
+  /** One sentence per peer that cannot be reached, naming its subnet and the reason. */
   readonly problems: readonly string[]
 }
 
@@ -18,19 +20,43 @@ export interface Backend<Conf = unknown, Data = unknown> {
   readonly type: string
   /** Reads `Backend` of net-conf.json. Throws ValueError naming the key. */
   conf(options: Readonly<Record<string, unknown>>): Conf
-  /** By how many bytes each packet grows, by the family of the underlay. */
-  overhead(conf: Conf): { readonly v4: number; readonly v6: number }
+  /** What a pod's packet may hold, by what the uplink's may and the families that are on. */
+  mtu(conf: Conf, uplink: number, families: Both<unknown>): number
   /** What peers need to know of this node: the same after a restart. */
   announce(node: string, uplink: Uplink, conf: Conf): Both<Data>
-  /** What one peer announced, read from anybody's JSON. Throws ValueError. */
+  /** What a node announced, read from anybody's JSON. Throws ValueError. */
   data(raw: Both<unknown>): Both<Data>
-  want(self: Lease<Data>, peers: readonly Lease<Data>[], uplink: Uplink, conf: Conf, facts: Facts): Wanted
+  /** `self` is this node's lease with what it announced; peers are read here, and one that cannot be is a problem. */
+  want(self: Lease, peers: readonly Lease[], uplink: Uplink, conf: Conf, facts: Facts): Wanted
   /** The devices that are this backend's own, of this configuration: everything on them is the agent's. */
   links(conf: Conf): readonly Link['name'][]
 }
 
-/** What the kernel can do. */
+/** What the kernel can do, and which agent of the node this is. */
 export interface Facts {
   /** It has nexthop objects (Linux 5.3). */
   readonly nexthops: boolean
+  /** The agent's name among those of this node: devices are marked with it, and the ids of nexthops derive from it. */
+  readonly instance: NetworkName
+}
+
+// By name, each a chunk of its own: the bundler follows only what is spelled out. A test holds that no file is forgotten.
+const FILES: Readonly<Record<string, () => Promise<{ default: unknown }>>> = {
+  vxlan: () => import('./backends/vxlan.ts'),
+  'host-gw': () => import('./backends/host-gw.ts'),
+  alloc: () => import('./backends/alloc.ts'),
+}
+const FLANNELS = ['udp', 'wireguard', 'ipip', 'ipsec', 'extension', 'tencent-vpc']
+
+/** The backend of a type, in lower case: a file of agent/backends. Throws ValueError. */
+export async function openBackend(type: string): Promise<Backend> {
+  if (FLANNELS.includes(type)) throw new ValueError(`Cannot use Backend.Type ${shown(type)}: not supported, use vxlan or host-gw`)
+  const open = Object.hasOwn(FILES, type) ? FILES[type] : undefined
+  if (!open) throw new ValueError(`Cannot read Backend.Type ${shown(type)}: want one of ${Object.keys(FILES).join(', ')}`)
+  return (await open()).default as Backend
+}
+
+/** The alias of the devices that an agent made. */
+export function markOf(instance: NetworkName): string {
+  return `plumb-agent/${instance}`
 }
