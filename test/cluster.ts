@@ -26,6 +26,8 @@ export interface Member {
   /** An agent that is started anew: it knows nothing. */
   restarted(more?: Partial<How>): Member
 }
+/** What a cluster has to be told. */
+export type Wiring = Partial<How> & Pick<How, 'backend'>
 /** How the members of a cluster are wired. */
 export interface How {
   readonly backend: Backend
@@ -39,8 +41,13 @@ export interface How {
   readonly uplink: Partial<Uplink>
 }
 
-/** Nodes on one switch (`lan`), on eth0, 192.0.2.N and 2001:db8::N, MTU 1500, each with the first addresses of its subnets on a bridge `cni0`. */
-export async function wire(lan: Namespace, nodes: readonly Namespace[]): Promise<void> {
+/** A cluster: `lan` is its switch, the other namespaces are its nodes, 192.0.2.N and 2001:db8::N on eth0 of MTU 1500, each with the first addresses of its subnets on a bridge `cni0`. Gives three members, or as many as there are nodes. */
+export async function cluster({ lan, ...nodes }: Readonly<Record<string, Namespace>> & { readonly lan: Namespace }, how: Wiring): Promise<[Member, Member, Member]> {
+  await wire(lan, Object.values(nodes))
+  return members(Object.values(nodes), how) as [Member, Member, Member]
+}
+
+async function wire(lan: Namespace, nodes: readonly Namespace[]): Promise<void> {
   for (const ns of [lan, ...nodes]) await ns.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
   await lan.ip('link', 'add', 'name', 'lan0', 'up', 'type', 'bridge')
   for (const [i, ns] of nodes.entries()) {
@@ -58,7 +65,7 @@ export async function wire(lan: Namespace, nodes: readonly Namespace[]): Promise
 }
 
 /** The nodes' agents, as far as they are told here: dual stack through nexthop objects unless said otherwise. */
-export function members(nodes: readonly Namespace[], how: Partial<How> & Pick<How, 'backend'>): Member[] {
+export function members(nodes: readonly Namespace[], how: Wiring): Member[] {
   return nodes.map((ns, i) => member(ns, i + 1, { options: {}, families: ['v4', 'v6'], nexthops: true, instance: 'default', scope: {}, prefix: 244, uplink: {}, ...how }))
 }
 

@@ -3,8 +3,8 @@ import { execa } from 'execa'
 import hostGw from '../../agent/backends/host-gw.ts'
 import vxlan from '../../agent/backends/vxlan.ts'
 import { bridgeEvent, ipEvent, MONITORS } from '../../agent/events.ts'
-import { answers, assertReached, held, type Member, members, wire } from '../cluster.ts'
-import { inNamespaces, type Namespace, until } from '../harness.ts'
+import { answers, assertReached, cluster, held, type Member } from '../cluster.ts'
+import { inNamespaces, until } from '../harness.ts'
 
 const MTU = { v4: 1450, v6: 1430 }
 
@@ -12,7 +12,7 @@ describe('Converger and the monitors', () => {
   it(
     'what a step does itself is no news: peers that come, change their MAC, and go',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
-      const [a, b, c] = await start(ns)
+      const [a, b, c] = await cluster(ns, { backend: vxlan })
       await listening(a, [], async ({ news, caughtUp }) => {
         for (const peers of [[b], [b, c], [c], [], [b, c]]) {
           await a.reach(peers)
@@ -29,7 +29,7 @@ describe('Converger and the monitors', () => {
   it(
     'what others do elsewhere is no news: pods that come, routes of other programs, neighbours that are learned',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
-      const [a, b] = await start(ns)
+      const [a, b] = await cluster(ns, { backend: vxlan })
       await b.reach([a])
       await a.reach([b])
       await listening(a, [b], async ({ news, caughtUp }) => {
@@ -79,7 +79,7 @@ describe('Converger and the monitors', () => {
     it(
       `[F 19]${kind === 'link' ? ' [F 20]' : ''} ${what}: changed by hand is news, the next step puts it right, says what it was, and that is no news; ${kind === 'link' ? 'packets pass again, with the same MAC' : 'nothing foreign is touched'}`,
       inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
-        const [a, b, c] = await start(ns)
+        const [a, b, c] = await cluster(ns, { backend: vxlan })
         for (const one of [a, b, c]) await one.reach([a, b, c])
         const foreign = await foreignThings(a)
         const right = await held(a)
@@ -112,7 +112,7 @@ describe('Converger and the monitors', () => {
   it(
     '[F 29] the uplink of host-gw goes down and up: its routes are gone, that is news, and they are back',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
-      const [a, b] = await start(ns, { backend: hostGw })
+      const [a, b] = await cluster(ns, { backend: hostGw })
       await b.reach([a])
       await a.reach([b])
       const right = await held(a)
@@ -136,7 +136,7 @@ describe('Converger and the monitors', () => {
   it(
     'a route that stood in the way is gone: that is news, and ours is made',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
-      const [a, b, c] = await start(ns)
+      const [a, b, c] = await cluster(ns, { backend: vxlan })
       await a.ns.ip(...'route add 10.244.2.0/24 via 192.0.2.9'.split(' '))
       await listening(a, [b, c], async ({ news, caughtUp }) => {
         const { failed } = await a.reach([b, c])
@@ -152,11 +152,6 @@ describe('Converger and the monitors', () => {
     }),
   )
 })
-
-async function start({ lan, ...nodes }: Record<string, Namespace> & { lan: Namespace }, how: object = {}): Promise<[Member, Member, Member]> {
-  await wire(lan, Object.values(nodes))
-  return members(Object.values(nodes), { backend: vxlan, ...how }) as [Member, Member, Member]
-}
 
 /** Runs work while a member's converger hears what the monitors say on its node. `news` are the lines that it did not know of. */
 async function listening(member: Member, peers: readonly Member[], work: (ear: { news: () => readonly string[]; caughtUp: () => Promise<void> }) => Promise<void>): Promise<void> {

@@ -4,25 +4,21 @@ import hostGw from '../../agent/backends/host-gw.ts'
 import vxlan from '../../agent/backends/vxlan.ts'
 import { Converger } from '../../agent/converge.ts'
 import type { Lease } from '../../agent/lease.ts'
-import { isOwnId } from '../../agent/nexthops.ts'
 import { run } from '../../lib/exec.ts'
 import type { Ip } from '../../lib/ip.ts'
-import type { Nexthop } from '../../lib/state.ts'
 import { type NetnsPath, parse } from '../../lib/values.ts'
-import { answers, assertReached, type How, held, lease, type Member, members, NETWORKS, pinging, uplink, wire } from '../cluster.ts'
-import { inNamespaces, type Namespace } from '../harness.ts'
+import { answers, assertReached, cluster, held, lease, type Member, members, NETWORKS, uplink, type Wiring } from '../cluster.ts'
+import { inNamespaces } from '../harness.ts'
 
 const MTU = { v4: 1450, v6: 1430 }
 const FACTS = { nexthops: true, instance: parse.network('default') }
-
-type Wiring = Partial<How> & Pick<How, 'backend'>
 
 describe('Converger', () => {
   for (const backend of [vxlan, hostGw] as readonly Backend[]) {
     it(
       `[F 22] ${backend.type}: what an agent that was stopped left of a node that went meanwhile is gone at the next start; the admin's things are kept`,
       inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
-        const [a, b, c] = await start(ns, { backend })
+        const [a, b, c] = await cluster(ns, { backend })
         for (const one of [a, b, c]) await one.reach([a, b, c])
         const foreign = [
           'route add 203.0.113.0/24 via 192.0.2.3',
@@ -64,7 +60,7 @@ describe('Converger', () => {
     it(
       `[F 22] what was made by another configuration is gone: ${told(from)}, then ${told(to)}`,
       inNamespaces(['lan', 'a', 'b', 'fresh'], async (ns) => {
-        const [a, b] = await start(ns, from)
+        const [a, b] = await cluster(ns, from)
         await a.reach([b])
         const other = members([ns.a, ns.b, ns.fresh], to) as [Member, Member, Member]
         assert.deepEqual((await other[0].reach([other[1]])).failed, [])
@@ -79,100 +75,9 @@ describe('Converger', () => {
   }
 
   it(
-    'two host-gw agents of one node, told apart by instance alone, share gateways and never remove each other’s routes and nexthops',
-    inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
-      const [a, b, c] = await start(ns, { backend: hostGw })
-      const [otherA, otherB, otherC] = members([ns.a, ns.b, ns.c], { backend: hostGw, prefix: 245, instance: 'other' }) as [Member, Member, Member]
-      await a.reach([b, c])
-      const alone = await held(a)
-      assert.deepEqual((await otherA.reach([otherB, otherC])).failed, [])
-      const both = await held(a)
-      assert.equal(both.length, 2 * alone.length)
-      assert.equal((await a.restarted().reach([b, c])).changed, 0)
-      assert.equal((await otherA.restarted().reach([otherB, otherC])).changed, 0)
-      await otherA.restarted().reach([otherB])
-      assert.equal((await held(a)).length, both.length - 4)
-      await otherA.restarted().converger.step([])
-      assert.deepEqual(await held(a), alone)
-    }),
-  )
-
-  it(
-    'a link of our name that is not ours to touch is left alone: one of another type, one of another agent; the sentence says why, and the other family works',
-    inNamespaces(['lan', 'a', 'b'], async (ns) => {
-      const [a, b] = await start(ns)
-      await b.reach([a])
-      for (const [lines, why] of [
-        [['link add name flannel.1 type bridge', 'address add 10.244.1.0/32 dev flannel.1'], 'a link of that name is there already, of type bridge'],
-        [['link delete flannel.1', 'link add name flannel.1 type vxlan id 5 dev eth0 dstport 8472', 'link set flannel.1 alias plumb-agent/another'], 'it belongs to another agent, plumb-agent/another'],
-      ] as const) {
-        for (const line of lines) await a.ns.ip(...line.split(' '))
-        const before = await a.ns.ip('-d', 'address', 'show', 'dev', 'flannel.1')
-        const { failed, counts } = await a.restarted().reach([b])
-        assert.deepEqual(failed, [`Cannot make link flannel.1: ${why}`])
-        assert.deepEqual(
-          [counts['link'], counts['route'], counts['tunnel']],
-          [
-            { wanted: 2, programmed: 1 },
-            { wanted: 2, programmed: 1 },
-            { wanted: 2, programmed: 1 },
-          ],
-        )
-        assert.equal(await a.ns.ip('-d', 'address', 'show', 'dev', 'flannel.1'), before)
-        assert.ok(await answers(a, b, 'v6'))
-      }
-    }),
-  )
-
-  it(
-    'the device of flannel, with what stands on it, is taken over without losing a packet; what flannel forgot goes',
-    inNamespaces(['lan', 'a', 'b'], async (ns) => {
-      const [a, b] = await start(ns, { families: ['v4'] })
-      const mac = (one: Member) => (one.lease.data as { v4: { VtepMAC: string } }).v4.VtepMAC
-      // As flanneld leaves them: without our alias, without our number.
-      for (const [one, n, peer, m] of [
-        [a, 1, b, 2],
-        [b, 2, a, 1],
-      ] as const)
-        await flanneld(one, n, mac(one), m, mac(peer))
-      await flanneld(a, 1, undefined, 9, '02:00:00:00:00:09')
-      assert.ok(await answers(a, b))
-      const { ifindex } = (await ns.a.json('link', 'show', 'flannel.1'))[0] ?? {}
-      const lost = await pinging(a, b, async () => {
-        const { failed } = await a.reach([b])
-        assert.deepEqual(failed, [])
-        await Bun.sleep(200)
-      })
-      assert.equal(lost, 0)
-      assert.equal((await ns.a.json('link', 'show', 'flannel.1'))[0]?.['ifindex'], ifindex)
-      assert.deepEqual(await held(a), (await fresh(a, b)).sort())
-      assert.equal((await a.restarted().reach([b])).changed, 0)
-    }),
-  )
-
-  it(
-    'an id of a nexthop that is taken by another program is left to it: the route goes without an object, and gets one when the id is free',
-    inNamespaces(['lan', 'a', 'b'], async (ns) => {
-      const [a, b] = await start(ns, { families: ['v4'] })
-      const { id } = a.want([b]).resources.find((one): one is Nexthop => one.kind === 'nexthop') as Nexthop
-      await a.ns.ip('nexthop', 'add', 'id', String(id), 'via', '192.0.2.99', 'dev', 'eth0')
-      const before = await a.ns.ip('nexthop', 'show')
-      assert.deepEqual((await a.reach([b])).failed, [])
-      assert.equal(await a.ns.ip('nexthop', 'show'), before)
-      assert.equal(await a.ns.ip('route', 'show', '10.244.2.0/24'), '10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 112 onlink ')
-      await b.reach([a])
-      await assertReached(a, [b], { v4: 1450 })
-      await a.ns.ip('nexthop', 'delete', 'id', String(id))
-      a.converger.invalidate('nexthop')
-      await a.reach([b])
-      assert.match(await a.ns.ip('route', 'show', '10.244.2.0/24'), new RegExp(`nhid ${id} `))
-    }),
-  )
-
-  it(
     'one peer that the kernel refuses stops no other, and is tried again',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
-      const [a, b, c] = await start(ns, { backend: hostGw, nexthops: false, families: ['v4'] })
+      const [a, b, c] = await cluster(ns, { backend: hostGw, nexthops: false, families: ['v4'] })
       const lost = { ...c, lease: { ...c.lease, ips: { v4: '198.51.100.9' as Ip } } }
       const elsewhere = a.restarted({ uplink: { routes: [{ dst: '198.51.100.0/24' as never, dev: parse.ifname('eth0'), gateway: false }, ...uplink(1).routes] } })
       const { failed, counts } = await elsewhere.reach([lost, b])
@@ -188,7 +93,7 @@ describe('Converger', () => {
   it(
     '[F 17] 500 nodes leave whose entries are all gone already: it takes less than 5 s, nothing fails, and a new node is reached in the same step',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
-      const [a, b] = await start(ns)
+      const [a, b] = await cluster(ns, { backend: vxlan })
       await b.reach([a])
       const many = Array.from({ length: 500 }, (_, i) => far(i))
       const conf = vxlan.conf({})
@@ -211,7 +116,7 @@ describe('Converger', () => {
   it(
     'a tool that dies in the middle of its work is an error, and the next step finds out what it did',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
-      const [a, b] = await start(ns)
+      const [a, b] = await cluster(ns, { backend: vxlan })
       await b.reach([a])
       let deadly = true
       // Half of what it is given, and then no more.
@@ -230,44 +135,10 @@ describe('Converger', () => {
       assert.equal((await a.restarted().reach([b])).changed, 0)
     }),
   )
-
-  it('isOwnId() tells the nexthops of one agent from those of another', () => {
-    const gateway = { via: '192.0.2.2' as Ip, dev: parse.ifname('eth0') }
-    const [one, other] = ['one', 'other'].map((name) => vxlanNexthop(name)) as [Nexthop, Nexthop]
-    assert.notEqual(one.id, other.id)
-    assert.ok(isOwnId(parse.network('one'), one) && !isOwnId(parse.network('other'), one))
-    assert.ok(!isOwnId(parse.network('one'), { ...gateway, id: 42 }))
-  })
 })
-
-async function start({ lan, ...nodes }: Record<string, Namespace> & { lan: Namespace }, how: Partial<Wiring> = {}): Promise<[Member, Member, Member]> {
-  await wire(lan, Object.values(nodes))
-  return members(Object.values(nodes), { backend: vxlan, ...how }) as [Member, Member, Member]
-}
 
 function told({ backend, ...rest }: Wiring): string {
   return [backend.type, ...Object.entries(rest).map(([key, value]) => `${key} ${JSON.stringify(value)}`)].join(' ')
-}
-
-async function flanneld({ ns }: Member, n: number, mac: string | undefined, m: number, peer: string): Promise<void> {
-  if (mac) {
-    await ns.ip(...`link add flannel.1 address ${mac} type vxlan id 1 dev eth0 local 192.0.2.${n} dstport 8472 nolearning udpcsum`.split(' '))
-    await ns.ip(...`address add 10.244.${n}.0/32 dev flannel.1`.split(' '))
-    await ns.ip('link', 'set', 'flannel.1', 'up')
-  }
-  await ns.ip(...`neigh replace 10.244.${m}.0 lladdr ${peer} dev flannel.1 nud permanent`.split(' '))
-  await ns.exec(`bridge fdb replace ${peer} dev flannel.1 dst 192.0.2.${m} self permanent`.split(' '))
-  await ns.ip(...`route replace 10.244.${m}.0/24 via 10.244.${m}.0 dev flannel.1 onlink`.split(' '))
-}
-
-// What a node that never had a flanneld has.
-async function fresh(a: Member, b: Member): Promise<string[]> {
-  const found = await held(a)
-  await a.ns.ip('link', 'delete', 'flannel.1')
-  await a.restarted().reach([b])
-  const made = await held(a)
-  assert.equal(found.length, made.length)
-  return found
 }
 
 function far(i: number): Lease {
@@ -276,9 +147,4 @@ function far(i: number): Lease {
   const one = lease(2, { v4: { VNI: 1, VtepMAC: mac(4) }, v6: { VNI: 1, VtepMAC: mac(6) } }, 'vxlan')
   const hex = i.toString(16)
   return { ...one, node: `far-${i}`, subnets: { v4: `10.244.${100 + (i >> 2)}.${(i & 3) * 64}/26` as never, v6: `fd00:244:a:${hex}::/64` as never }, ips: { v4: `198.18.${high}.${low}` as Ip, v6: `2001:db8::f:${hex}` as Ip } }
-}
-
-function vxlanNexthop(instance: string): Nexthop {
-  const { resources } = hostGw.want(lease(1, {}, 'host-gw'), [lease(2, {}, 'host-gw')], uplink(1), {}, { nexthops: true, instance: parse.network(instance) })
-  return resources.find((one): one is Nexthop => one.kind === 'nexthop') as Nexthop
 }

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import hostGw from '../../agent/backends/host-gw.ts'
 import { parse } from '../../lib/values.ts'
-import { assertReached, held, type Member, members, uplink, wire } from '../cluster.ts'
-import { inNamespaces, type Namespace } from '../harness.ts'
+import { assertReached, cluster, held, type Member, uplink } from '../cluster.ts'
+import { inNamespaces } from '../harness.ts'
 import { testBackend } from '../suites/testBackend.ts'
 
 const MTU = { v4: 1500, v6: 1500 }
@@ -15,7 +15,7 @@ describe('host-gw', () => {
     it(
       `[F 28] a route per subnet to the node’s address on the uplink, ${nexthops ? 'through nexthop objects' : 'plain'}, with our number`,
       inNamespaces(['lan', 'a', 'b'], async (ns) => {
-        const [a, b] = await start(ns, { nexthops })
+        const [a, b] = await cluster(ns, { backend: hostGw, nexthops })
         await a.reach([b])
         assert.match(await a.ns.ip('route', 'show', '10.244.2.0/24'), new RegExp(`^10\\.244\\.2\\.0/24 ${through}via 192\\.0\\.2\\.2 dev eth0 proto 112 $`))
         assert.match(await a.ns.ip('-6', 'route', 'show', 'fd00:244:2::/64'), new RegExp(`^fd00:244:2::/64 ${through}via 2001:db8::2 dev eth0 proto 112 metric 1024 pref medium$`))
@@ -26,7 +26,7 @@ describe('host-gw', () => {
     it(
       `[F 29] a wrong gateway is corrected, in place, and a missing route is put back (${nexthops ? 'nexthop objects' : 'plain routes'})`,
       inNamespaces(['lan', 'a', 'b'], async (ns) => {
-        const [a, b] = await start(ns, { nexthops })
+        const [a, b] = await cluster(ns, { backend: hostGw, nexthops })
         await b.reach([a])
         await a.reach([b])
         const right = await held(a)
@@ -47,7 +47,7 @@ describe('host-gw', () => {
   it(
     '[F 29] a route that another program put in place of ours stays, and is reported; an agent that takes over replaces it',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
-      const [a, b] = await start(ns)
+      const [a, b] = await cluster(ns, { backend: hostGw })
       await b.reach([a])
       await a.reach([b])
       await a.ns.ip(...'route replace 10.244.2.0/24 via 192.0.2.99 dev eth0'.split(' '))
@@ -65,7 +65,7 @@ describe('host-gw', () => {
   it(
     '[F 29] the uplink is deleted and made again, with another index: its routes are back',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
-      const [a, b] = await start(ns)
+      const [a, b] = await cluster(ns, { backend: hostGw })
       await b.reach([a])
       await a.reach([b])
       const before = await held(a)
@@ -87,7 +87,7 @@ describe('host-gw', () => {
   it(
     '[F 30] a peer that is not on the link is a problem that says so, and the others are reached',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
-      const [first, b, c] = await start(ns)
+      const [first, b, c] = await cluster(ns, { backend: hostGw })
       const a = first.restarted({ uplink: { routes: [{ dst: '192.0.2.3/32' as never, dev: parse.ifname('eth0'), gateway: true }, ...uplink(1).routes] } })
       assert.deepEqual(a.want([b, c]).problems, ['Cannot reach 10.244.3.0/24 of node "node-3": 192.0.2.3 is not on the link eth0, there is a router in between; want backend vxlan, or nodes that share a link'])
       for (const one of [a, b]) assert.deepEqual((await one.reach([a, b, c])).failed, [])
@@ -96,11 +96,6 @@ describe('host-gw', () => {
     }),
   )
 })
-
-async function start({ lan, ...nodes }: Record<string, Namespace> & { lan: Namespace }, how: object = {}): Promise<[Member, Member, Member]> {
-  await wire(lan, Object.values(nodes))
-  return members(Object.values(nodes), { backend: hostGw, ...how }) as [Member, Member, Member]
-}
 
 async function idOf(a: Member): Promise<string> {
   const found = (await a.ns.json('nexthop', 'show')).find(({ gateway }) => gateway === '192.0.2.2')

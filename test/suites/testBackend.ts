@@ -3,7 +3,7 @@ import type { Backend, Facts } from '../../agent/backend.ts'
 import type { Lease } from '../../agent/lease.ts'
 import { ownership } from '../../agent/scope.ts'
 import { parse } from '../../lib/values.ts'
-import { answers, assertReached, held, lease, type Member, members, NETWORKS, uplink, wire } from '../cluster.ts'
+import { answers, assertReached, cluster, held, lease, NETWORKS, uplink } from '../cluster.ts'
 import { inNamespaces, snapshot } from '../harness.ts'
 import { settled } from '../network.ts'
 
@@ -15,6 +15,7 @@ export function testBackend(backend: Backend, reaches: boolean): void {
     testAnnounce(backend)
     testWant(backend, reaches)
     if (reaches) testPackets(backend)
+    if (reaches) testTraces(backend)
   })
 }
 
@@ -94,16 +95,11 @@ function testWant(backend: Backend, reaches: boolean): void {
 function testPackets(backend: Backend): void {
   const conf = backend.conf({})
   const mtu = { v4: backend.mtu(conf, 1500, { v4: 1 }), v6: backend.mtu(conf, 1500, { v6: 1 }) }
-  async function start({ lan, a, b, c }: Parameters<Parameters<typeof inNamespaces<'lan' | 'a' | 'b' | 'c'>>[1]>[0], how: object = {}): Promise<[Member, Member, Member]> {
-    await wire(lan, [a, b, c])
-    return members([a, b, c], { backend, ...how }) as [Member, Member, Member]
-  }
-
   for (const nexthops of [true, false]) {
     it(
       `[F 16] three nodes reach each other with packets of full size, v4 ${mtu.v4} and v6 ${mtu.v6}, ${nexthops ? 'through nexthop objects' : 'with plain routes'}`,
       inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
-        const all = await start(ns, { nexthops })
+        const all = await cluster(ns, { backend, nexthops })
         for (const one of all) assert.deepEqual((await one.reach(all)).failed, [])
         for (const one of all)
           await assertReached(
@@ -119,7 +115,7 @@ function testPackets(backend: Backend): void {
     it(
       `[F 16] IP${family} alone: three nodes reach each other with packets of full size, and nothing of the other family is made`,
       inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
-        const all = await start(ns, { families: [family] })
+        const all = await cluster(ns, { backend, families: [family] })
         for (const one of all) assert.deepEqual((await one.reach(all)).failed, [])
         await assertReached(all[0], all.slice(1), { [family]: mtu[family] })
         const own = (await held(all[0])).join('\n')
@@ -127,11 +123,13 @@ function testPackets(backend: Backend): void {
       }),
     )
   }
+}
 
+function testTraces(backend: Backend): void {
   it(
     '[F 17] a node that left leaves nothing behind, the last one neither, and the node is as it was',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
-      const all = await start(ns)
+      const all = await cluster(ns, { backend })
       const [a, b, c] = all
       const before = await settled(() => snapshot(a.ns))
       await a.reach([a, b])
@@ -151,7 +149,7 @@ function testPackets(backend: Backend): void {
   it(
     'an agent that is started anew finds all as it should be and changes nothing',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
-      const all = await start(ns)
+      const all = await cluster(ns, { backend })
       const first = await all[0].reach(all)
       assert.ok(first.changed > 0)
       const { changed, failed, counts } = await all[0].restarted().reach(all)
