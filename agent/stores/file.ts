@@ -5,9 +5,9 @@ import { type NetworkConf, parseNetworkConf } from '../netconf.ts'
 import { type Draft, type Snapshot, StoreError, type StoreState, type SubnetStore } from '../store.ts'
 import { claim, release } from './file/claim.ts'
 import { read } from './file/folder.ts'
-import { type Files, reader, snapshotOf } from './file/network.ts'
-import { watchFolders } from './file/watch.ts'
-import { bell, pause } from './pause.ts'
+import { follow } from './file/follow.ts'
+import { Network, snapshotOf } from './file/network.ts'
+import { pause } from './pause.ts'
 import { snapshots } from './snapshots.ts'
 
 /** Where the network is on disk. */
@@ -27,8 +27,6 @@ const POLL_MS = 5000
 const CONFIG_MS = 500
 // How long another may hold the lock before that is an error, and how often it is tried.
 const [LOCK_MS, TRY_MS] = [10_000, 10]
-// So that the writes of one claim, or of many at once, are one look.
-const QUIET_MS = 3
 
 /** The store that needs no server: the files of a folder, of one machine or shared by several. Nothing is read before the first call. */
 export function openFile(options: FileOptions = {}): SubnetStore {
@@ -38,14 +36,14 @@ export function openFile(options: FileOptions = {}): SubnetStore {
 class FileStore implements SubnetStore {
   readonly #options: FileOptions
   readonly #dir: string
-  readonly #look: () => Files
+  readonly #network: Network
   readonly #closing = new AbortController()
   #state: StoreState = { name: 'file', connected: false }
 
   constructor(options: FileOptions) {
     this.#options = options
     this.#dir = options.dir ?? DIR
-    this.#look = reader({ dir: this.#dir })
+    this.#network = new Network(this.#dir)
   }
 
   async config(signal: AbortSignal): Promise<NetworkConf> {
@@ -60,21 +58,21 @@ class FileStore implements SubnetStore {
 
   async claim(draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
     parseNode(draft.node)
-    return this.#locked('claim a subnet', () => claim(this.#dir, this.#look(), draft, conf, this.#options.ttlSeconds), this.#until(signal))
+    return this.#locked('claim a subnet', () => claim(this.#dir, this.#network.look(), draft, conf, this.#options.ttlSeconds), this.#until(signal))
   }
 
   leases(signal: AbortSignal): AsyncIterable<Snapshot> {
-    const last: { files?: Files } = {}
+    const followed = { dir: this.#dir, network: this.#network, pollMs: this.#options.pollMs ?? POLL_MS, tried: <T>(work: () => T) => this.#tried('read the leases', work) }
     return snapshots(
-      () => snapshotOf(last.files as Files),
-      (changed, ended) => this.#follow(last, changed, ended),
+      () => snapshotOf(this.#network.files()),
+      (changed, ended) => follow(followed, changed, ended),
       this.#until(signal),
     )
   }
 
   async release(node: string): Promise<void> {
     parseNode(node)
-    await this.#locked('release a subnet', () => release(this.#dir, this.#look(), node), this.#closing.signal)
+    await this.#locked('release a subnet', () => release(this.#dir, this.#network.look(), node), this.#closing.signal)
   }
 
   state(): StoreState {
@@ -83,19 +81,6 @@ class FileStore implements SubnetStore {
 
   async close(): Promise<void> {
     this.#closing.abort()
-  }
-
-  async #follow(last: { files?: Files }, changed: () => void, ended: AbortSignal): Promise<void> {
-    const news = bell()
-    const watching = watchFolders([this.#dir, `${this.#dir}/subnets`, `${this.#dir}/nodes`], this.#options.pollMs ?? POLL_MS, news, ended)
-    for (await news.heard(ended); !ended.aborted; await news.heard(ended)) {
-      await pause(QUIET_MS, ended)
-      const files = this.#tried('read the leases', this.#look)
-      if (!files || files.stamp === last.files?.stamp) continue
-      last.files = files
-      changed()
-    }
-    await watching
   }
 
   // Without waiting in the kernel, where nothing else would go on meanwhile.

@@ -1,61 +1,87 @@
 import { type BigIntStats, readdirSync, readFileSync, statSync } from 'node:fs'
 
-/** The files of a folder, each read when it is another than before. */
-export interface Folder<T> {
-  /** What each file holds, by its name; of a folder that is not there, nothing. Throws Error for one that cannot be read. */
-  look(): ReadonlyMap<string, T>
-  /** Another text when anything in the folder was made, replaced, written or removed since. */
-  stamp(): string
-}
+/** The files of a folder, each read when it is another than before; names that begin with a dot are drafts. All methods throw Error for a disk that fails; a folder that is not there is empty. */
+export class Folder<T> {
+  readonly #dir: string
+  readonly #parse: (text: string, name: string) => T
+  readonly #known = new Map<string, { readonly stamp: string; readonly value: T }>()
+  #stamp = ''
+  /** How many changes were seen. */
+  version = 0
 
-/** A folder whose files are read by `parse`, which throws nothing. Names that begin with a dot are drafts. */
-export function folder<T>(dir: string, parse: (text: string, name: string) => T): Folder<T> {
-  let known = new Map<string, { readonly stamp: string; readonly value: T }>()
-  return {
-    look() {
-      const fresh: typeof known = new Map()
-      for (const name of names(dir)) {
-        const path = `${dir}/${name}`
-        const stats = status(path)
-        if (!stats) continue
-        const stamp = stampOf(stats)
-        const before = known.get(name)
-        const text = before?.stamp === stamp ? '' : read(path)
-        if (before?.stamp === stamp) fresh.set(name, before)
-        else if (text !== undefined) fresh.set(name, { stamp, value: parse(text, name) })
-      }
-      known = fresh
-      return new Map([...known].map(([name, { value }]) => [name, value]))
-    },
-    stamp: () => [...known].map(([name, { stamp }]) => `${name} ${stamp}`).join('\n'),
+  /** `parse` throws nothing. */
+  constructor(dir: string, parse: (text: string, name: string) => T) {
+    this.#dir = dir
+    this.#parse = parse
+  }
+
+  /** Looks at all files, or at these. */
+  look(names?: Iterable<string>): void {
+    // Taken before the files: what comes after it is seen, or makes the folder another.
+    if (!names) this.#stamp = this.#now()
+    const there = new Set(names ?? list(this.#dir))
+    for (const name of there) this.#see(name)
+    if (!names) for (const name of [...this.#known.keys()]) if (!there.has(name)) this.#drop(name)
+  }
+
+  /** Whether a file was made, replaced or removed since the last look at all: the folder's own time tells, also of what another machine did. */
+  isStale(): boolean {
+    return this.#now() !== this.#stamp
+  }
+
+  /** What each file holds, by its name. */
+  entries(): readonly (readonly [name: string, value: T])[] {
+    return [...this.#known].map(([name, { value }]) => [name, value])
+  }
+
+  #see(name: string): void {
+    if (name.startsWith('.')) return
+    const path = `${this.#dir}/${name}`
+    const stats = status(path)
+    const stamp = stats && stampOf(stats)
+    if (stamp !== undefined && stamp === this.#known.get(name)?.stamp) return
+    const text = stamp === undefined ? undefined : read(path)
+    if (stamp === undefined || text === undefined) this.#drop(name)
+    else {
+      this.#known.set(name, { stamp, value: this.#parse(text, name) })
+      this.version++
+    }
+  }
+
+  #drop(name: string): void {
+    if (this.#known.delete(name)) this.version++
+  }
+
+  #now(): string {
+    const stats = status(this.#dir)
+    return stats ? stampOf(stats) : ''
   }
 }
 
-/** What changes with a file, or with the names in a folder; undefined when there is none. */
+/** A file's or a folder's numbers; undefined when there is none. */
 export function status(path: string): BigIntStats | undefined {
   return statSync(path, { bigint: true, throwIfNoEntry: false })
 }
 
-/** As text. */
-export function stampOf({ ino, mtimeNs, size }: BigIntStats): string {
-  return `${ino}-${mtimeNs}-${size}`
-}
-
-/** A file's text; undefined when there is none. */
+/** A file's text; undefined when there is none, or a folder in its place. */
 export function read(path: string): string | undefined {
+  return present(() => readFileSync(path, 'utf8'))
+}
+
+function list(dir: string): readonly string[] {
+  return present(() => readdirSync(dir)) ?? []
+}
+
+function present<T>(work: () => T): T | undefined {
   try {
-    return readFileSync(path, 'utf8')
+    return work()
   } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    if (/^(ENOENT|EISDIR)$/.test((cause as NodeJS.ErrnoException).code ?? '')) return undefined
     throw cause
   }
 }
 
-function names(dir: string): readonly string[] {
-  try {
-    return readdirSync(dir).filter((name) => !name.startsWith('.'))
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return []
-    throw cause
-  }
+// Another inode where it was replaced, another time where it was written to.
+function stampOf({ ino, mtimeNs, size }: BigIntStats): string {
+  return `${ino}-${mtimeNs}-${size}`
 }

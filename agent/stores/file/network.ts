@@ -2,12 +2,7 @@ import { ValueError } from '../../../lib/errors.ts'
 import type { Cidr } from '../../../lib/ip.ts'
 import { type Both, decodeKey, decodeLease, type Lease, type SubnetKey } from '../../lease.ts'
 import type { Snapshot } from '../../store.ts'
-import { folder } from './folder.ts'
-
-/** Where a network's files are: `subnets/KEY` as flannel's values in etcd, `nodes/NODE` says whose a key is. */
-export interface Place {
-  readonly dir: string
-}
+import { Folder } from './folder.ts'
 
 /** One file of `subnets/`, and what the records say of it. */
 export interface Held {
@@ -37,33 +32,46 @@ export interface Files {
   readonly ended: readonly Held[]
   readonly records: ReadonlyMap<string, NodeRecord>
   readonly strangers: Snapshot['unreadable']
-  /** Another text when anything has changed. */
-  readonly stamp: string
 }
 
-/** Reads a network's files again and again; only those that are new or changed are opened. The function throws Error for a disk that fails. */
-export function reader({ dir }: Place): () => Files {
-  const subnets = folder(`${dir}/subnets`, lease)
-  const nodes = folder(`${dir}/nodes`, record)
-  return () => {
+/** A network's files: `subnets/KEY` with flannel's values, `nodes/NODE` with whose a key is. All methods throw Error for a disk that fails. */
+export class Network {
+  readonly subnets: Folder<ReturnType<typeof lease>>
+  readonly nodes: Folder<NodeRecord | undefined>
+
+  /** Nothing is read yet. */
+  constructor(dir: string) {
+    this.subnets = new Folder(`${dir}/subnets`, lease)
+    this.nodes = new Folder(`${dir}/nodes`, record)
+  }
+
+  /** As they are now. */
+  look(): Files {
+    this.subnets.look()
+    this.nodes.look()
+    return this.files()
+  }
+
+  /** Another text when there is something else to tell: a file has changed, or a lease has ended. */
+  stamp(): string {
     const now = Date.now()
-    const records = new Map([...nodes.look()].flatMap(([node, one]) => (one ? [[node, one]] : [])))
+    const ended = this.nodes.entries().reduce((count, [, one]) => count + Number(one?.expires !== undefined && one.expires <= now), 0)
+    return `${this.subnets.version} ${this.nodes.version} ${ended}`
+  }
+
+  /** As they were when last looked at. */
+  files(): Files {
+    const now = Date.now()
+    const records = new Map(this.nodes.entries().flatMap(([node, one]) => (one ? [[node, one]] : [])))
     const owners = new Map([...records].map(([node, { subnet }]) => [subnet, node]))
-    const found = [...subnets.look()].map(([name, one]) => {
+    const [held, ended, strangers]: [Held[], Held[], { key: string; why: string }[]] = [[], [], []]
+    for (const [name, { subnets, ...one }] of this.subnets.entries()) {
       const node = owners.get(name)
       const { expires } = (node !== undefined && records.get(node)) || {}
-      return { ...one, name, ...(node !== undefined && { node }), ...(expires !== undefined && { expires }) }
-    })
-    const held = found.flatMap((one) => (one.subnets ? [{ ...one, key: one.name as SubnetKey, subnets: one.subnets }] : []))
-    const isOver = ({ expires = Number.POSITIVE_INFINITY }: Held) => expires <= now
-    const ended = held.filter(isOver)
-    return {
-      held: held.filter((one) => !isOver(one)),
-      ended,
-      records,
-      strangers: found.flatMap(({ name, subnets, why = '' }) => (subnets ? [] : [{ key: name, why }])),
-      stamp: [subnets.stamp(), nodes.stamp(), ...ended.map(({ key }) => key)].join('\n'),
+      if (!subnets) strangers.push({ key: name, why: one.why ?? '' })
+      else (expires !== undefined && expires <= now ? ended : held).push({ ...one, subnets, key: name as SubnetKey, ...(node !== undefined && { node }), ...(expires !== undefined && { expires }) })
     }
+    return { held, ended, records, strangers }
   }
 }
 

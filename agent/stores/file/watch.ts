@@ -1,9 +1,12 @@
 import { type FSWatcher, watch } from 'node:fs'
-import { type Bell, pause } from '../pause.ts'
+import { pause } from '../pause.ts'
 import { status } from './folder.ts'
 
-/** Rings whenever something happens in one of the folders, until the signal, and every `pollMs` for what the kernel does not tell of: another machine's writes to a shared folder, or the end of a lease. Starts no process. A folder that is not there yet, or is removed, is watched as soon as it is there (again). */
-export async function watchFolders(dirs: readonly string[], pollMs: number, news: Bell, signal: AbortSignal): Promise<void> {
+/** What to look at: files of a folder by their names, or all of it. */
+export type Touched = (dir: string, name?: string) => void
+
+/** Says what happens in folders, until the signal. Starts no process. A folder that is not there yet, or is made anew, is watched as soon as it is there. `poll` is called now and then for what the kernel does not tell of: another machine's writes to a shared folder, and the end of leases. */
+export async function watchFolders(dirs: readonly string[], touched: Touched, poll: () => void, pollMs: number, signal: AbortSignal): Promise<void> {
   const watched = new Map<string, { readonly ino: bigint; readonly watcher: FSWatcher }>()
   const attach = () => {
     for (const dir of dirs) {
@@ -14,25 +17,27 @@ export async function watchFolders(dirs: readonly string[], pollMs: number, news
       watched.delete(dir)
       const watcher = ino === undefined ? undefined : open(dir, heard)
       if (ino !== undefined && watcher) watched.set(dir, { ino, watcher })
+      touched(dir)
     }
   }
-  function heard(): void {
-    // The first folder holds the others: they may have come or gone.
+  function heard(dir: string, name: string | undefined): void {
+    // One of the folders holds the others: they may have come or gone.
     attach()
-    news.ring()
+    touched(dir, name)
   }
+  attach()
   while (!signal.aborted) {
-    attach()
-    news.ring()
     await pause(pollMs, signal)
+    attach()
+    poll()
   }
   for (const { watcher } of watched.values()) watcher.close()
 }
 
-function open(dir: string, heard: () => void): FSWatcher | undefined {
+function open(dir: string, heard: (dir: string, name: string | undefined) => void): FSWatcher | undefined {
   try {
-    const watcher = watch(dir, { persistent: false }, heard)
-    watcher.on('error', heard)
+    const watcher = watch(dir, { persistent: false }, (_, name) => heard(dir, name ?? undefined))
+    watcher.on('error', () => heard(dir, undefined))
     return watcher
   } catch {
     // Gone again, or no watches left: the poll goes on.
