@@ -1,6 +1,4 @@
 import { ExecError, shown } from './errors.ts'
-import type { Run } from './plugin.ts'
-import type { Netns } from './state.ts'
 
 /** The argv of a batch that only sets. */
 export const BLIND: readonly string[] = ['ip', '-batch', '-']
@@ -31,16 +29,6 @@ export function failures(stderr: string): { byLine: Map<number, string>; rest: s
     }
   }
   return { byLine, rest: said.join(' ').trim() }
-}
-
-/** What commands of a batch tool show, in one process: the rows of each, none for one that failed (there is no such link). Throws ExecError. */
-export async function show(tool: readonly string[], asks: readonly string[], run: Run, ns: Netns = 'host'): Promise<readonly (readonly unknown[])[]> {
-  const argv = [...tool, '-j', '-force', '-batch', '-']
-  const { status, stdout, stderr } = await run(argv, `${asks.join('\n')}\n`, ns)
-  const failed = failures(stderr)
-  if (status !== 0 && failed.byLine.size === 0) throw new ExecError(argv, undefined, failed.rest || `ended with status ${status}`)
-  const arrays = rows(stdout, tool[0])
-  return asks.map((_, i) => (failed.byLine.has(i + 1) ? [] : (arrays.shift() ?? [])))
 }
 
 /** The JSON arrays that a batch tool printed, one per asking line; each stands on lines of its own. Throws ExecError for what is no JSON. */
