@@ -65,7 +65,7 @@ export const RULES: readonly Rule[] = [
     id: 'masquerade-of-two',
     covers: ({ path, theirs, ours }, { scene }) =>
       severalOfFour(scene) &&
-      ((/^packets[^/]*\/[ab] → [ab] 4 #2 /.test(path) && theirs === 'none') ||
+      ((/^packets[^/]*\/[ab] → [ab] 4 #2 /.test(path) && sameOrNone(theirs, ours)) ||
         (/^del \w( again)?\//.test(path) && /CHAIN_DEL failed|Chain '[^']*' does not exist/.test(theirs ?? '') && ours === 'works') ||
         (/^(only b|none)\/node\/rules about [ab]$/.test(path) && theirs === 'some' && ours === 'none')),
   },
@@ -80,12 +80,11 @@ export const RULES: readonly Rule[] = [
     covers: ({ path, theirs, ours }) => (path.startsWith('status/') && theirs === 'works' && /^refuses with 50: /.test(ours ?? '')) || (path.startsWith('after gc/') && (ours === undefined || /\/(flags|operstate)$/.test(path))),
   },
   { id: 'check', covers: ({ path, theirs, ours }) => path.startsWith('check ') && theirs?.startsWith('refuses') === true && ours === 'works' },
-  { id: 'self', covers: ({ path, theirs }) => /\/slave\/hairpin$/.test(path) || (/^packets[^/]*\/([ab]) → host port \S+ of \1 at /.test(path) && theirs === 'none') },
+  { id: 'self', covers: ({ path, theirs, ours }) => /\/slave\/hairpin$/.test(path) || (/^packets[^/]*\/([ab]) → host port \S+ of \1 at /.test(path) && sameOrNone(theirs, ours)) },
   {
     id: 'nft-neighbours',
     only: 'newer',
-    covers: ({ path, theirs = '', ours = '' }, { scene }) =>
-      /"nftables"/.test(JSON.stringify(scene)) && /^packets[^/]*\/(a → host port \S+ of b|b → host port \S+ of a) at /.test(path) && (theirs === 'none' || theirs.split(' ')[0] === ours.split(' ')[0]),
+    covers: ({ path, theirs, ours }, { scene }) => /"nftables"/.test(JSON.stringify(scene)) && /^packets[^/]*\/(a → host port \S+ of b|b → host port \S+ of a) at /.test(path) && sameOrNone(theirs, ours),
   },
   { id: 'route-localnet', covers: ({ path, theirs, ours }) => /\/node\/dev \S+\/sysctl ipv4\.conf\.route_localnet$/.test(path) && theirs === undefined && ours === '1' },
   { id: 'del-leaks', covers: ({ path, ours }, { scene: { del } }) => lacks(del) && ours === undefined && /^(only b|none)\/(node\/dev veth-a|a\/dev \S+)\/there$/.test(path) },
@@ -125,6 +124,11 @@ export function appliesTo({ only }: Rule, newer: boolean): boolean {
 
 function sorted(words = ''): string {
   return words.split(' ').sort().join(' ')
+}
+
+/** Whether the reference has no answer, or one of the same server, which sees another client. */
+function sameOrNone(theirs = '', ours = ''): boolean {
+  return theirs === 'none' || theirs.split(' ')[0] === ours.split(' ')[0]
 }
 
 function uses({ list }: Scene, type: string): boolean {
