@@ -23,6 +23,7 @@ export const routesShape = v.optional(
 
 /** Throws ValueError when a result of CNI 0.1.0 or 0.2.0, which has one place per family, could not hold these addresses. `at` is their key, `what` one of them. */
 export function onePerFamily(cniVersion: string, addresses: readonly (Ip | Cidr)[], at: string, what: string): void {
-  if (/^0\.[12]\./.test(cniVersion) && new Set(addresses.map(isSix)).size < addresses.length)
+  // None, or an empty one, is 0.1.0.
+  if (/^(0\.[12]\.|$)/.test(cniVersion) && new Set(addresses.map(isSix)).size < addresses.length)
     throw new ValueError(`Cannot read ${at}: CNI version ${cniVersion} does not support more than 1 address per family; want at most one IPv4 and one IPv6 ${what}, or cniVersion 0.3.0`)
 }

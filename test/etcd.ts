@@ -126,8 +126,7 @@ export async function startEtcd({ members: count = 1, tls = false, password }: W
 async function wire(id: number, bridge: string, members: readonly Member[]): Promise<void> {
   await sh(`ip link add ${bridge} type bridge && ip address add 10.123.${id}.1/24 dev ${bridge} && ip link set ${bridge} up`)
   for (const [i, { ns, ip }] of members.entries()) {
-    await sh(`ip netns add ${ns} && ip link add etcd${id}p${i} master ${bridge} up type veth peer name eth0 netns ${ns}`)
-    await sh(`ip -n ${ns} address add ${ip}/24 dev eth0 && ip -n ${ns} link set eth0 up && ip -n ${ns} link set lo up`)
+    await sh(`ip netns add ${ns} && ip link add etcd${id}p${i} master ${bridge} up type veth peer name eth0 netns ${ns} && ip -n ${ns} address add ${ip}/24 dev eth0 && ip -n ${ns} link set eth0 up && ip -n ${ns} link set lo up`)
   }
 }
 
