@@ -40,7 +40,7 @@ export interface Parts {
   /** Writes subnet.env; called whenever one of these changes, before peers are programmed. */
   leased(lease: Lease, mtu: number): void
   /** Called once, after the first step that left nothing undone. */
-  synced(): void
+  synced(): Promise<void>
   changed(status: Status): void
   log(text: string): void
 }
@@ -214,7 +214,7 @@ export class Reconciler {
     this.#now.steps = withStep(this.#now.steps, (performance.now() - started) / 1000)
     if (!this.#now.isSynced && failures.length === 0 && this.#now.lease && this.#now.snapshot) {
       this.#now.isSynced = true
-      synced()
+      void synced().catch((cause: Error) => this.#note(cause.message))
     }
     changed(this.status())
   }

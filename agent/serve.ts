@@ -6,8 +6,11 @@ import { Converger } from './converge.ts'
 import { bridgeEvent, type Event, ipEvent, MONITORS } from './events.ts'
 import { serveHealth } from './health.ts'
 import { installNetwork, installPlugins } from './install.ts'
+import type { Lease } from './lease.ts'
+import { removeFlannelRules } from './leftovers.ts'
 import { instanceOf, scopeOf, storeWish, tableOf, wishOf } from './life.ts'
 import { follow } from './monitor.ts'
+import type { NetworkConf } from './netconf.ts'
 import { makeNews, type News } from './news.ts'
 import { hasNexthops } from './nexthops.ts'
 import { readSubnetEnv, remember, remembered, writeSubnetEnv } from './nodefiles.ts'
@@ -48,12 +51,8 @@ export async function serve(settings: Settings, version: string, signal: AbortSi
       firewall: { table: tableOf(instance), masquerade: firewall.masquerade, keep: firewall.nonMasquerade, random: firewall.randomFully, forward: firewall.forward },
       allowOverlap: settings.network.allowOverlap,
       renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
-      leased(lease, mtu) {
-        const subnet = { network: { ...(conf.v4 ? { v4: conf.v4.network } : {}), ...(conf.v6 ? { v6: conf.v6.network } : {}) }, subnet: lease.subnets, mtu, ipMasq: firewall.masquerade }
-        writeSubnetEnv(files.subnetEnv, subnet)
-        remember(files.stateDir, node, subnet)
-      },
-      synced: () => install(settings),
+      leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
+      synced: () => settle(settings),
       changed: news.tell,
       log: (text) => log(text),
     }
@@ -139,6 +138,18 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall }: Parts, s
     { argv: ['nft', 'monitor'], line: nft },
   ]
   return ears.map((one) => follow({ ...one, lost }, signal, (text) => log(text)))
+}
+
+function writeNode({ node, files, firewall }: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): void {
+  const subnet = { network: { ...(v4 ? { v4: v4.network } : {}), ...(v6 ? { v6: v6.network } : {}) }, subnet: lease.subnets, mtu, ipMasq: firewall.masquerade }
+  writeSubnetEnv(files.subnetEnv, subnet)
+  remember(files.stateDir, node, subnet)
+}
+
+async function settle(settings: Settings): Promise<void> {
+  install(settings)
+  // Only now: until then what flannel left masquerades for us.
+  if (settings.firewall.replaceFlannel) for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
 }
 
 function install({ files }: Settings): void {

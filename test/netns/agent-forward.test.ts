@@ -7,6 +7,29 @@ import { skip } from '../skip.ts'
 const NETWORKS = ['10.244.0.0/16', 'fd00:244::/48']
 const AGENT = join(import.meta.dir, '../../agent/forward.ts')
 
+describe('removeFlannelRules()', () => {
+  it(
+    "[F 40] takes flannel's iptables chains with their jumps and its nft tables, and leaves what is others'",
+    inNamespaces(['node'], async ({ node }) => {
+      for (const line of ['iptables-nft -t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE', 'iptables-nft -A FORWARD -s 192.0.2.0/24 -j ACCEPT']) await node.exec(line.split(' '))
+      const before = (await node.exec(['nft', 'list', 'ruleset'])).stdout
+      for (const line of [
+        'iptables-nft -t nat -N FLANNEL-POSTRTG',
+        'iptables-nft -t nat -A POSTROUTING -m comment --comment flanneld_masq -j FLANNEL-POSTRTG',
+        'iptables-nft -t nat -A FLANNEL-POSTRTG -s 10.244.0.0/16 -j MASQUERADE',
+        'iptables-nft -N FLANNEL-FWD',
+        'iptables-nft -A FORWARD -j FLANNEL-FWD',
+        'nft add table ip flannel-ipv4',
+        'nft add table ip6 flannel-ipv6',
+      ])
+        assert.equal((await node.exec(line.split(' '))).status, 0, line)
+      assert.deepEqual(await call(node, 'removeFlannelRules'), ['nft table ip flannel-ipv4', 'iptables-nft chain FLANNEL-POSTRTG', 'iptables-nft chain FLANNEL-FWD', 'nft table ip6 flannel-ipv6'])
+      assert.deepEqual(await call(node, 'removeFlannelRules'), [])
+      assert.equal((await node.exec(['nft', 'list', 'ruleset'])).stdout, before)
+    }),
+  )
+})
+
 describe('the agent and a FORWARD policy of DROP', () => {
   before(function () {
     if (!existsSync('/usr/sbin/iptables-nft')) skip(this, 'iptables is not installed')
@@ -61,8 +84,8 @@ describe('the agent and a FORWARD policy of DROP', () => {
 
 // In a process of its own: which chains there are is asked of the namespace that one is in.
 async function call(node: Namespace, name: string): Promise<string[]> {
-  const script = `const { passForward, leaveForward } = await import(${JSON.stringify(AGENT)}); const { run } = await import(${JSON.stringify(join(AGENT, '../../lib/exec.ts'))});
-  const done = await (${JSON.stringify(name)} === 'passForward' ? passForward(${JSON.stringify(NETWORKS)}, run) : leaveForward(run)); console.log(JSON.stringify(done ?? []))`
+  const script = `const { passForward, leaveForward } = await import(${JSON.stringify(AGENT)}); const { removeFlannelRules } = await import(${JSON.stringify(join(AGENT, '../leftovers.ts'))}); const { run } = await import(${JSON.stringify(join(AGENT, '../../lib/exec.ts'))});
+  const done = await { passForward: () => passForward(${JSON.stringify(NETWORKS)}, run), leaveForward: () => leaveForward(run), removeFlannelRules: () => removeFlannelRules(run) }[${JSON.stringify(name)}](); console.log(JSON.stringify(done ?? []))`
   const { status, stdout, stderr } = await node.exec([process.execPath, '-e', script])
   assert.equal(status, 0, stderr)
   return JSON.parse(stdout)
