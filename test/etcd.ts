@@ -79,7 +79,9 @@ export async function startEtcd({ members: count = 1, tls = false, password }: W
   const id = ++serial
   const [dir, bridge, scheme] = [mkdtempSync('/run/etcd-'), `etcd${id}`, tls ? 'https' : 'http']
   const members = Array.from({ length: count }, (_, i): Member => ({ name: `m${i}`, ns: `etcd${id}-${i}`, ip: `10.123.${id}.${10 + i}` }))
-  await wire(id, bridge, members)
+  await sh(`ip link add ${bridge} type bridge && ip address add 10.123.${id}.1/24 dev ${bridge} && ip link set ${bridge} up`)
+  for (const [i, { ns, ip }] of members.entries())
+    await sh(`ip netns add ${ns}; ip link add etcd${id}p${i} master ${bridge} up type veth peer name eth0 netns ${ns}; ip -n ${ns} address add ${ip}/24 dev eth0; ip -n ${ns} link set eth0 up; ip -n ${ns} link set lo up`)
   const files = tls ? await certificates(dir, members) : {}
   const base = members.map(({ ip }) => `${scheme}://${ip}:2379`)
   let token = ''
@@ -120,13 +122,6 @@ export async function startEtcd({ members: count = 1, tls = false, password }: W
       await sh(`ip link delete ${bridge}`)
       rmSync(dir, { recursive: true, force: true })
     },
-  }
-}
-
-async function wire(id: number, bridge: string, members: readonly Member[]): Promise<void> {
-  await sh(`ip link add ${bridge} type bridge && ip address add 10.123.${id}.1/24 dev ${bridge} && ip link set ${bridge} up`)
-  for (const [i, { ns, ip }] of members.entries()) {
-    await sh(`ip netns add ${ns} && ip link add etcd${id}p${i} master ${bridge} up type veth peer name eth0 netns ${ns} && ip -n ${ns} address add ${ip}/24 dev eth0 && ip -n ${ns} link set eth0 up && ip -n ${ns} link set lo up`)
   }
 }
 

@@ -4,19 +4,18 @@ import { claim, release } from './etcd/claim.ts'
 import { Connection } from './etcd/connection.ts'
 import { follow } from './etcd/follow.ts'
 import { decode, keysBelow } from './etcd/keys.ts'
-import { type EtcdOptions, prefixOf } from './etcd/options.ts'
+import { type EtcdOptions, prefixOf, ttlOf } from './etcd/options.ts'
 import { View } from './etcd/view.ts'
 import { pause } from './pause.ts'
 import { snapshots } from './snapshots.ts'
 
 // Half a second is what a person does not notice.
 const CONFIG_MS = 500
-const DAY_SECONDS = 86_400
 
 /** The store that flannel has: etcd, version 3, its keys and values byte for byte flannel's. Nothing is sent before the first call. Throws ValueError for options that cannot be used. */
 export function openEtcd(options: EtcdOptions): SubnetStore {
   const [etcd, keys] = [new Connection(options), keysBelow(prefixOf(options))]
-  const to = { etcd, keys, view: new View(keys), ttlSeconds: options.ttlSeconds ?? DAY_SECONDS }
+  const to = { etcd, keys, view: new View(keys), ttlSeconds: ttlOf(options) }
   const closing = new AbortController()
   const until = (signal: AbortSignal) => AbortSignal.any([signal, closing.signal])
   return {

@@ -1,6 +1,6 @@
+import { ValueError } from '../../lib/errors.ts'
 import { withLock } from '../../lib/files.ts'
-import type { Lease } from '../lease.ts'
-import { parseNode } from '../lease.ts'
+import { type Lease, parseNode } from '../lease.ts'
 import { type NetworkConf, parseNetworkConf } from '../netconf.ts'
 import { type Draft, type Snapshot, StoreError, type StoreState, type SubnetStore } from '../store.ts'
 import { claim, release } from './file/claim.ts'
@@ -28,7 +28,7 @@ const CONFIG_MS = 500
 // How long another may hold the lock before that is an error, and how often it is tried.
 const [LOCK_MS, TRY_MS] = [10_000, 10]
 
-/** The store that needs no server: the files of a folder, of one machine or shared by several. Nothing is read before the first call. */
+/** The store that needs no server: the files of a folder, of one machine or shared by several. Nothing is read before the first call. Throws ValueError for options that cannot be used. */
 export function openFile(options: FileOptions = {}): SubnetStore {
   return new FileStore(options)
 }
@@ -41,6 +41,8 @@ class FileStore implements SubnetStore {
   #state: StoreState = { name: 'file', connected: false }
 
   constructor(options: FileOptions) {
+    const { ttlSeconds } = options
+    if (ttlSeconds !== undefined && !(ttlSeconds > 0)) throw new ValueError(`Cannot use ${ttlSeconds} as the time of a lease: want seconds, more than 0`)
     this.#options = options
     this.#dir = options.dir ?? DIR
     this.#network = new Network(this.#dir)

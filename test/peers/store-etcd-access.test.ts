@@ -4,6 +4,7 @@ import { parseNetworkConf } from '../../agent/netconf.ts'
 import { openStore, StoreError, type SubnetStore } from '../../agent/store.ts'
 import { certificates } from '../certificates.ts'
 import { type Cluster, startEtcd } from '../etcd.ts'
+import { until } from '../harness.ts'
 import { draft, SMALL, signal, watch } from '../suites/leases.ts'
 
 const PASSWORD = 'correct horse battery staple'
@@ -80,6 +81,18 @@ describe('the etcd store over TLS, with a password', () => {
   it('names what a user may not [F 13]', async () => {
     const store = await open({ prefix: '/elsewhere' })
     assert.match(await told(store, store.claim(draft('a', 2), conf, signal)), /: permission denied$/)
+  })
+
+  it('asks no faster when it is refused: leases() of what the user may not read costs next to nothing [F 43]', async () => {
+    const store = await open({ prefix: '/elsewhere' })
+    const seen = watch(store)
+    await until(() => /permission denied/.test(store.state().error ?? ''))
+    const before = process.cpuUsage()
+    await Bun.sleep(3000)
+    const { user, system } = process.cpuUsage(before)
+    assert.ok(user + system < 300_000, `${(user + system) / 1000} ms of CPU in 3 s`)
+    assert.equal(seen.all.length, 0)
+    await seen.end()
   })
 
   it('refuses who gives no name [F 13]', async () => {

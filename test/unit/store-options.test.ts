@@ -22,6 +22,7 @@ describe('the options of the etcd store', () => {
     [{ endpoints, caFile: '/nowhere/ca.pem' }, 'Cannot read /nowhere/ca.pem for TLS with etcd: ENOENT; want a PEM file'],
     [{ endpoints, username: 'me' }, 'Cannot log in to etcd as "me": want a password too'],
     [{ endpoints, password: 'hush' }, 'Cannot log in to etcd with a password alone: want a user name too'],
+    [{ endpoints, ttlSeconds: 0.5 }, 'Cannot use 0.5 as the time of a lease: want whole seconds, 1 or more'],
     [{ endpoints, prefix: '/' }, 'Cannot use the etcd prefix "/": want a path such as /coreos.com/network'],
   ] as const)
     it(`refuse ${JSON.stringify({ ...given, password: undefined })}, with what would be right and no secret`, async () => {
@@ -35,6 +36,10 @@ describe('the options of the etcd store', () => {
       ['//a//b/', '/a/b'],
     ] as const)
       assert.equal(prefixOf({ endpoints, ...(prefix !== undefined && { prefix }) }), expected)
+  })
+
+  it('refuse a time of leases that is none, also of the file store', async () => {
+    for (const ttlSeconds of [0, -1, Number.NaN]) await assert.rejects(openStore({ store: 'file', ttlSeconds }), ValueError)
   })
 
   it('take a user, or none', () => {

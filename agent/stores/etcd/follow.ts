@@ -35,11 +35,11 @@ export async function follow({ etcd, keys, view }: Followed, signal: AbortSignal
       if (!(cause instanceof StoreError)) throw cause
     }
     view.isLive = false
-    if (view.revision !== 0n) await pause(waits.next().value, signal)
+    await pause(waits.next().value, signal)
   }
 }
 
-// Compacted: what was changed meanwhile is not told any more. A revision before ours: another etcd's, under the same address.
+// Compacted: what was changed meanwhile is not told any more. A revision before ours: an etcd that was emptied, or a member that is behind.
 function isLost({ compactRevision, created, header }: WatchResponse, view: View): boolean {
   return compactRevision > 0n || (created && (header?.revision ?? 0n) < view.revision)
 }

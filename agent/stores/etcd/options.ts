@@ -45,6 +45,12 @@ export function loginOf({ username, password }: EtcdOptions): { readonly name: s
   return username && password ? { name: username, password } : undefined
 }
 
+/** How long a lease lasts, in seconds. Throws ValueError. */
+export function ttlOf({ ttlSeconds = 86_400 }: Pick<EtcdOptions, 'ttlSeconds'>): number {
+  if (!Number.isInteger(ttlSeconds) || ttlSeconds < 1) throw new ValueError(`Cannot use ${ttlSeconds} as the time of a lease: want whole seconds, 1 or more`)
+  return ttlSeconds
+}
+
 /** Reads the files that TLS needs. Throws ValueError naming the one that cannot be read. */
 export function secrets({ caFile, certFile, keyFile }: EtcdOptions): Secrets {
   return { ...(caFile && { ca: pem(caFile) }), ...(certFile && { cert: pem(certFile) }), ...(keyFile && { key: pem(keyFile) }) }

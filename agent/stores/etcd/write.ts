@@ -32,7 +32,7 @@ type Operation = MessageInitShape<typeof RequestOpSchema>
 // Compare.CompareTarget.
 const [VERSION, MOD] = [0, 2]
 
-/** Writes all of it in one transaction, or nothing: false when anything that it rests on has changed meanwhile. */
+/** Writes all of it in one transaction, or nothing: false when anything that it rests on has changed meanwhile. It is asked again when no answer comes, and may then meet what it has written itself: the next look at the node finds that. */
 export async function write({ etcd, keys, view }: To & { readonly view: View }, change: Change, signal: AbortSignal): Promise<boolean> {
   const { node, record, key, value, over, instead, ttl, subnets, claims } = change
   const v6 = subnets.v4 && subnets.v6
