@@ -15,7 +15,7 @@ export const KEYS = {
   bridge: ['absent', 'there', 'there with another address', 'there with another MTU', 'unnamed'],
   dad: ['off', 'enabledad+'],
   mac: ['none', 'CNI_ARGS', 'args.cni', 'runtimeConfig', 'all three'],
-  ipam: ['four', 'six', 'both', 'two of four', 'two ranges', 'bounds', 'old style', 'old style and ranges', 'none'],
+  ipam: ['four', 'six', 'both', 'two of four', 'two ranges', 'bounds', 'old style', 'old style and ranges', 'static', 'none'],
   ipamDns: ['none', 'resolvConf'],
   dns: ['none', 'all', 'empty list', 'domain'],
   routes: ['none', 'default', 'via the gateway', 'via another', 'attributes+', 'table+', 'both families'],
@@ -41,11 +41,12 @@ export function makesSense(of: Choice): boolean {
   if ((of.ports === 'no portmap' || of.ports === 'none') && !usual('portmap')) return false
   if (of.ports !== 'no portmap' && of.ports !== 'none' && /^0\.[12]\./.test(of.cniVersion)) return false
   if (of.bridge === 'there with another address' && of.gateway === 'none') return false
-  if (of.dad !== 'off' && !['six', 'both'].includes(of.ipam)) return false
+  if (of.dad !== 'off' && !['six', 'both', 'static'].includes(of.ipam)) return false
   // Of CNI_ARGS each plugin knows its own; a default route there may be only once.
   if ((of.mac === 'CNI_ARGS' || of.mac === 'all three' || of.ip === 'CNI_ARGS') && of.args !== 'ignored') return false
   if (of.gateway === 'isDefaultGateway' && (of.routes === 'default' || of.routes === 'both families')) return false
   if (of.ip === 'ipRanges' && of.ipam === 'two of four') return false
+  if (of.ipam === 'static' && !(usual('ipamDns', 'spelling') && of.ip !== 'ipRanges')) return false
   return true
 }
 
@@ -61,7 +62,7 @@ export function sceneOf(of: Choice): Scene {
     ...(of.ipMasq === 'off' ? {} : { ipMasq: true, ...(of.ipMasq === 'on' ? {} : { ipMasqBackend: of.ipMasq.replace('+', '') }) }),
     ...(of.mtu === 'none' ? {} : { mtu: Number(of.mtu) }),
     ...(of.dns === 'none' ? {} : { dns: DNS[of.dns] }),
-    ...(of.ipam === 'none' || of.plugin === 'loopback' ? {} : { ipam: pool(of) }),
+    ...(of.ipam === 'none' || of.plugin === 'loopback' ? {} : { ipam: pool(of, 'a') }),
     capabilities: { mac: true, ips: true, ipRanges: true },
   }
   const portmap: Conf[] = of.ports === 'no portmap' ? [] : [{ type: 'portmap', capabilities: { portMappings: true }, ...PORTMAP[of.portmap] }]
@@ -77,7 +78,7 @@ export function sceneOf(of: Choice): Scene {
     args: both((pod) => [...(of.args === 'ignored' ? ['IgnoreUnknown=1', 'K8S_POD_NAME=web'] : []), ...(asked('CNI_ARGS') ? [`MAC=${MACS[pod][0]}`] : []), ...(of.ip === 'CNI_ARGS' ? [`IP=${wanted(of, pod)[0]}`] : [])].join(';')),
     more: both((pod) => {
       const cni = { ...(asked('args.cni') ? { mac: MACS[pod][1] } : {}), ...(of.ip === 'args.cni' ? { ips: wanted(of, pod) } : {}) }
-      return Object.keys(cni).length > 0 ? { args: { cni } } : {}
+      return { ...(Object.keys(cni).length > 0 ? { args: { cni } } : {}), ...(of.ipam === 'static' ? { ipam: pool(of, pod) } : {}) }
     }),
     caps: both((pod) => ({
       ...(asked('runtimeConfig') ? { mac: MACS[pod][2] } : {}),
@@ -109,6 +110,7 @@ const POOLS: Readonly<Record<Choice['ipam'], object>> = {
   bounds: { ranges: [[{ ...four, rangeStart: '10.1.0.20', rangeEnd: '10.1.0.40', gateway: '10.1.0.21' }]] },
   'old style': { ...four, rangeStart: '10.1.0.100', gateway: '10.1.0.99' },
   'old style and ranges': { ...four, ranges: [[six]] },
+  static: {},
   none: {},
 }
 const ROUTES: Readonly<Record<Choice['routes'], readonly object[] | undefined>> = {
@@ -150,14 +152,19 @@ const BEFORE: Readonly<Record<Choice['bridge'], string | undefined>> = {
   'there with another MTU': 'ip link add br0 mtu 1300 type bridge',
 }
 
-function pool(of: Choice): object {
-  return { type: 'host-local', ...POOLS[of.ipam], ...(ROUTES[of.routes] ? { routes: ROUTES[of.routes] } : {}), ...(of.ipamDns === 'none' ? {} : { resolvConf: '/run/beside-resolv.conf' }) }
+function pool(of: Choice, pod: 'a' | 'b'): object {
+  const routes = ROUTES[of.routes] ? { routes: ROUTES[of.routes] } : {}
+  const last = pod === 'a' ? 10 : 11
+  if (of.ipam === 'static') return { type: 'static', addresses: [{ address: `10.1.0.${last}/24`, gateway: '10.1.0.1' }, { address: `fd00:1::${last}/64` }], dns: { nameservers: ['10.1.0.1'] }, ...routes }
+  return { type: 'host-local', ...POOLS[of.ipam], ...routes, ...(of.ipamDns === 'none' ? {} : { resolvConf: '/run/beside-resolv.conf' }) }
 }
 
 // One address that the pool can give, for each family that it has.
 function wanted(of: Choice, pod: 'a' | 'b'): string[] {
   const last = pod === 'a' ? 30 : 31
-  return [...(of.ipam === 'six' ? [] : [`10.1.0.${of.ipam === 'old style' ? 100 + last : of.ipam === 'two ranges' ? 9 : last}`]), ...(['six', 'both', 'old style and ranges'].includes(of.ipam) ? [`fd00:1::${last}`] : [])]
+  const [short, long] = of.ipam === 'static' ? ['/24', '/64'] : ['', '']
+  const four = `10.1.0.${of.ipam === 'old style' ? 100 + last : of.ipam === 'two ranges' ? 9 : last}${short}`
+  return [...(of.ipam === 'six' ? [] : [four]), ...(['six', 'both', 'old style and ranges', 'static'].includes(of.ipam) ? [`fd00:1::${last}${long}`] : [])]
 }
 
 // Go's decoder takes keys in any case; what libcni itself reads is left as it is.

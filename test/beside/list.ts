@@ -16,6 +16,8 @@ export interface Scene {
   readonly caps?: Partial<Record<Pod, Readonly<Record<string, unknown>>>>
   /** Further keys of the first plugin for each pod. */
   readonly more?: Partial<Record<Pod, object>>
+  /** Further keys of the first plugin for CHECK: the configuration was changed since. */
+  readonly atCheck?: object
   /** Shell commands on the node before the first ADD. */
   readonly before?: string
   /** Before the last DEL the runtime sends GC with no valid attachment. */
@@ -49,7 +51,7 @@ export interface Runtime {
 
 /** The runtime of a node, with the plugins of a directory; ours when none is named. */
 export function runtime(scene: Scene, place: Record<Pod | 'node', Namespace>, dir = DIST): Runtime {
-  const { list, ifname = 'eth0', args = {}, caps = {}, more = {} } = scene
+  const { list, ifname = 'eth0', args = {}, caps = {}, more = {}, atCheck = {} } = scene
   const results = new Map<Pod, Row>()
   const given = (pod: Pod | undefined, conf: Conf) => {
     const declared = Object.entries((conf['capabilities'] as Record<string, boolean>) ?? {}).flatMap(([key, on]) => (on ? [key] : []))
@@ -85,7 +87,7 @@ export function runtime(scene: Scene, place: Record<Pod | 'node', Namespace>, di
       results.set(pod, prevResult as Row)
       return said
     },
-    check: (pod) => inOrder(list.plugins, (conf) => call('CHECK', conf, pod, { prevResult: results.get(pod) })),
+    check: (pod) => inOrder(list.plugins, (conf) => call('CHECK', conf, pod, { ...(conf === list.plugins[0] ? atCheck : {}), prevResult: results.get(pod) })),
     del: (pod, netns) => inOrder(list.plugins.toReversed(), (conf) => call('DEL', conf, pod, (list.cniVersion ?? '0.1.0') >= '0.4.0' && results.has(pod) ? { prevResult: results.get(pod) } : {}, netns)),
     status: () => inOrder(list.plugins, (conf) => call('STATUS', conf, undefined, {})),
     gc: (...keep) => inOrder(list.plugins, (conf) => call('GC', conf, undefined, { 'cni.dev/valid-attachments': keep.map((pod) => ({ containerID: `pod-${pod}`, ifname })) })),

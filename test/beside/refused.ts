@@ -27,6 +27,8 @@ const WRONG: Readonly<Record<string, Conf>> = {
   'a wanted address outside': bridge({ ipam: FINE, args: { cni: { ips: ['10.9.0.1'] } } }),
   'two wanted addresses of one set': bridge({ ipam: FINE, args: { cni: { ips: ['10.1.0.7', '10.1.0.8'] } } }),
   'a MAC address that is none': bridge({ ipam: FINE, args: { cni: { mac: '02:00:00' } } }),
+  'static without an address': bridge({ ipam: { type: 'static' } }),
+  'static with an address without a length': bridge({ ipam: { type: 'static', addresses: [{ address: '10.1.0.10' }] } }),
   'a portmap with nothing before it': { type: 'portmap', capabilities: { portMappings: true } },
   'a ptp whose pool has no ranges': { type: 'ptp', ipam: pool({}) },
 }

@@ -79,6 +79,15 @@ export const RULES: readonly Rule[] = [
     only: 'newer',
     covers: ({ path, theirs, ours }) => (path.startsWith('status/') && theirs === 'works' && /^refuses with 50: /.test(ours ?? '')) || (path.startsWith('after gc/') && (ours === undefined || /\/(flags|operstate)$/.test(path))),
   },
+  { id: 'static-check', covers: ({ path, theirs, ours }, { scene }) => scene.atCheck !== undefined && path.startsWith('check ') && theirs === 'works' && /it is not in the result of ADD/.test(ours ?? '') },
+  {
+    id: 'static-gateway',
+    covers: ({ path, theirs, ours }, { scene }) =>
+      /GATEWAY=/.test(JSON.stringify(scene.args)) &&
+      ((/^add \w\/bridge\/(result\/ips\/\d\/gateway|order\/ips\/\d)$/.test(path) && (theirs === undefined || sorted(ours) === sorted(`${theirs} gateway`))) || (/^packets[^/]*\/[ab] → gateway /.test(path) && theirs === undefined)),
+  },
+  { id: 'static-family', covers: ({ path, theirs, ours }) => path.startsWith('add ') && theirs === 'works' && /^refuses with 7: Cannot read ipam\.addresses\[\d\] gateway .*: want an address of the family of/.test(ours ?? '') },
+  { id: 'static-empty', covers: ({ path, theirs, ours }) => path.startsWith('add ') && /^refuses with 999: .* NOT in CIDR notation, got: ''$/.test(theirs ?? '') && ours === 'works' },
   { id: 'check', covers: ({ path, theirs, ours }) => path.startsWith('check ') && theirs?.startsWith('refuses') === true && ours === 'works' },
   { id: 'self', covers: ({ path, theirs, ours }) => /\/slave\/hairpin$/.test(path) || (/^packets[^/]*\/([ab]) → host port \S+ of \1 at /.test(path) && sameOrNone(theirs, ours)) },
   {

@@ -65,6 +65,19 @@ const BRIDGE: readonly Staged[] = [
   { name: 'VLAN 100', list: list('1.0.0', bridge({ vlan: 100, ipam: pool([four]) })) },
 ]
 
+const at = (...addresses: readonly string[]) => ({ ipam: { type: 'static', addresses: addresses.map((address) => ({ address })) } })
+const STATIC: readonly Staged[] = [
+  { name: 'static, with another address when it is checked', list: list('1.0.0', bridge({ isGateway: true, ...at('10.1.0.10/24') })), more: { b: at('10.1.0.11/24') }, atCheck: at('10.1.0.10/24', 'fd00:1::10/64') },
+  { name: 'static, GATEWAY of CNI_ARGS for an address of the configuration', list: list('1.0.0', bridge(at('10.1.0.10/24'))), more: { b: at('10.1.0.11/24') }, args: { a: 'IgnoreUnknown=1;GATEWAY=10.1.0.77', b: 'IgnoreUnknown=1;GATEWAY=10.1.0.77' } },
+  {
+    name: 'static, IP and GATEWAY of CNI_ARGS',
+    list: list('1.0.0', bridge({ isGateway: true, ipam: { type: 'static' } })),
+    args: { a: 'IgnoreUnknown=1;IP=10.1.0.10/24,fd00:1::10/64;GATEWAY=10.1.0.77,fd00:1::77', b: 'IgnoreUnknown=1;IP=10.1.0.11/24' },
+  },
+  { name: 'static, a gateway of the other family', list: list('1.0.0', bridge({ ipam: { type: 'static', addresses: [{ address: '10.1.0.10/24', gateway: 'fd00:1::1' }] } })) },
+  { name: 'static, an empty address of the runtime', list: list('1.0.0', bridge({ capabilities: { ips: true }, ...at('10.1.0.10/24') })), more: { b: at('10.1.0.11/24') }, caps: { a: { ips: [''] }, b: { ips: ['10.1.0.12/24'] } } },
+]
+
 const PTP: readonly Staged[] = [
   { name: 'ptp of both families, masqueraded', list: list('1.0.0', { type: 'ptp', ipMasq: true, ipam: pool([four, six], { routes: [{ dst: '0.0.0.0/0' }, { dst: '::/0' }] }) }), del: 'empty' },
   { name: 'ptp with a gateway elsewhere in the subnet', list: list('0.4.0', { type: 'ptp', ipam: pool([four], { routes: [{ dst: '10.9.0.0/16', gw: '10.1.0.77' }] }) }), del: 'gone' },
@@ -91,7 +104,7 @@ const PORTS: readonly Staged[] = [
 
 /** What the generator leaves out, and what shows each wanted difference: for a reference with and without what came after release 1.1.1. */
 export function staged(newer: boolean): Scene[] {
-  return [...LOOPBACK, ...BRIDGE, ...PTP, ...PORTS, ...REFUSED.slice(0, 2)].filter((one) => newer || (!('newer' in one) && one.list.cniVersion !== '1.1.0'))
+  return [...LOOPBACK, ...BRIDGE, ...STATIC, ...PTP, ...PORTS, ...REFUSED.slice(0, 2)].filter((one) => newer || (!('newer' in one) && one.list.cniVersion !== '1.1.0'))
 }
 
 /** Configurations that both sides refuse. */
