@@ -1,6 +1,6 @@
+import type { Cidr } from '../lib/ip.ts'
 import type { Both, Lease } from './lease.ts'
 import type { NetworkConf } from './netconf.ts'
-import type { Cidr } from '../lib/ip.ts'
 
 /** What a node asks for. */
 export interface Draft extends Pick<Lease, 'ips' | 'backend' | 'data'> {
