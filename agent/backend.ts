@@ -1,6 +1,6 @@
 import { shown, ValueError } from '../lib/errors.ts'
 import type { Link, Resource } from '../lib/state.ts'
-import type { NetworkName } from '../lib/values.ts'
+import { brief, type NetworkName } from '../lib/values.ts'
 import type { Both, Lease } from './lease.ts'
 import type { Uplink } from './uplink.ts'
 
@@ -58,5 +58,5 @@ export async function openBackend(type: string): Promise<Backend> {
 
 /** The alias of the devices that an agent made. */
 export function markOf(instance: NetworkName): string {
-  return `plumb-agent/${instance}`
+  return `plumb-agent/${brief(instance)}`
 }

@@ -39,7 +39,7 @@ export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run
   if (status === 0) return failed
   const { byLine, rest } = failures(stderr)
   // A word that iproute2 cannot read ends it, without the number of the line.
-  if (byLine.size === 0 || rest !== '') throw new ExecError(argv, undefined, rest || `ended with status ${status}`)
+  if (byLine.size === 0 || !/^(Warning: .*)?$/.test(rest)) throw new ExecError(argv, undefined, rest || `ended with status ${status}`)
   for (const [number, said] of byLine) {
     const at = all[number - 1]
     if (at && !at.line.unless?.test(said) && !failed.has(at.step)) failed.set(at.step, said)
@@ -63,6 +63,6 @@ export function sentences(failed: ReadonlyMap<Step, string>): string[] {
 
 function reasonOf({ resource }: Step, said: string): string {
   if (resource.kind === 'route' && /File exists/.test(said)) return `another program has a route there (see: ip route show ${resource.dst})`
-  if ((resource.kind === 'route' || resource.kind === 'nexthop') && /device mismatch/.test(said)) return `another program has a route there (see: ip -6 route get ${resource.kind === 'route' ? resource.via[0] : resource.via})`
+  if ((resource.kind === 'route' || resource.kind === 'nexthop') && resource.onlink && /device mismatch/.test(said)) return `another program has a route there (see: ip -6 route get ${resource.kind === 'route' ? resource.via[0] : resource.via})`
   return said
 }

@@ -57,15 +57,23 @@ export class Converger {
   // First and alone: what stands on a link goes with it.
   async #links(want: readonly Resource[], looked: boolean, tally: Tally): Promise<Set<string>> {
     const { add, change, drop } = diff(want, this.#state.of('link'))
-    const { blocked } = this.#state
-    const steps: Step[] = [...drop.map((one) => dropOf(one)), ...change.map(({ want, have }) => changeOf(want, have)), ...add.filter((one) => !blocked.has((one as Link).name)).map((one) => putOf(one))]
     const renewed = change.filter(({ want, have }) => !isSameTunnel(want as Link, have as Link))
-    for (const one of [...drop, ...renewed.map(({ have }) => have)]) this.#state.forget((one as Link).name)
+    const refused = new Set([...add, ...renewed.map(({ want }) => want)].filter((one) => this.#refuse(one as Link, tally)))
+    const changes = change.filter(({ want }) => !refused.has(want))
+    const steps: Step[] = [...drop.map((one) => dropOf(one)), ...changes.map(({ want, have }) => changeOf(want, have)), ...add.filter((one) => !refused.has(one)).map((one) => putOf(one))]
+    for (const one of [...drop, ...renewed.filter(({ want }) => !refused.has(want)).map(({ have }) => have)]) this.#state.forget((one as Link).name)
     await tally.perform('ip', steps, this.#run)
-    for (const one of add) if (blocked.has((one as Link).name)) tally.fail(putOf(one), blocked.get((one as Link).name) as string)
     for (const one of want as readonly Link[]) if (one.vxlan?.offload !== undefined && (looked || steps.length > 0) && !tally.hasFailed(one)) inside(this.#ns, () => offload(one, one.vxlan?.offload === true, tally))
     // One that could not be changed in place still carries what stands on it.
     return new Set([...add, ...renewed.map(({ want }) => want)].flatMap((one) => (tally.hasFailed(one) ? [(one as Link).name as string] : [])))
+  }
+
+  // `type vxlan … dev X` without an X ends the whole batch, too.
+  #refuse(link: Link, tally: Tally): boolean {
+    const dev = link.vxlan?.dev
+    const why = this.#state.blocked.get(link.name) ?? (dev !== undefined && this.#run.link?.(dev, 'host') === false ? `there is no link ${dev}` : undefined)
+    if (why !== undefined) tally.fail(putOf(link), why)
+    return why !== undefined
   }
 
   #sysctls(want: readonly Resource[], tally: Tally): void {

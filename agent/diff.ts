@@ -32,14 +32,14 @@ export function diff(want: readonly Resource[], known: Known, settled?: readonly
   return (settled && nearly(want, known, settled)) ?? whole(want, known)
 }
 
-/** What makes a resource this one, and what it looks like: the line that would make it, of a link what its events tell. */
-export function face(resource: Resource): Face {
-  const before = faces.get(resource)
+/** What makes a resource this one, and what it looks like: the line that would make it, of a link what its events tell. `once` says that it will not be asked again. */
+export function face(resource: Resource, once = false): Face {
+  const before = once ? undefined : faces.get(resource)
   if (before) return before
   const { key, put } = handler(resource.kind)
   const text = resource.kind === 'link' ? `${resource.up ? 'up' : 'down'} mtu ${resource.mtu} ${resource.mac}` : (put(resource)[0]?.text ?? '')
   const made = { key: key(resource), text }
-  faces.set(resource, made)
+  if (!once) faces.set(resource, made)
   return made
 }
 

@@ -21,20 +21,19 @@ export interface Event {
 /** A line of `ip -o monitor`, undefined when it tells of nothing that the agent could have made. */
 export function ipEvent(line: string): Event | undefined {
   const gone = line.startsWith('Deleted ')
-  const text = (gone ? line.slice(8) : line).replace(/^\[[A-Z]+\]/, '')
-  const words = text.split(/[\s\\]+/)
+  const text = gone ? line.slice(8) : line
+  const words = text.split(' ')
   const [first = '', second = ''] = words
-  if (/^\s|^\[|^Timestamp/.test(line) || second === '') return undefined
+  if (first === '' || second === '') return undefined
   if (first === 'id') return nexthopEvent(words, gone)
-  if (/^\d+:$/.test(first)) return second.endsWith(':') ? linkEvent(text, words, gone) : addrEvent(words, gone)
-  if (STATES.some((state) => words.includes(state))) return neighEvent(words, gone)
-  return routeEvent(words, gone)
+  if (first.endsWith(':')) return second.endsWith(':') ? linkEvent(text, words, gone) : addrEvent(text.split(/[\s\\]+/), gone)
+  return STATE.test(text) ? neighEvent(words, gone) : routeEvent(text, words, gone)
 }
 
 /** A line of `bridge monitor fdb`, undefined when it tells of no VXLAN device's entry. */
 export function bridgeEvent(line: string): Event | undefined {
   const gone = line.startsWith('Deleted ')
-  const words = (gone ? line.slice(8) : line).split(/\s+/)
+  const words = (gone ? line.slice(8) : line).split(' ')
   const [mac, dev, dst] = [words[0], after(words, 'dev'), after(words, 'dst')]
   if (mac === undefined || dev === undefined || dst === undefined || !words.includes('self')) return undefined
   const odd = !words.includes('permanent') || ['port', 'vni', 'via'].some((word) => words.includes(word))
@@ -42,14 +41,14 @@ export function bridgeEvent(line: string): Event | undefined {
 }
 
 // ip-neighbour(8): what stands at the end of an entry, and never in a route.
-const STATES = ['REACHABLE', 'STALE', 'DELAY', 'PROBE', 'FAILED', 'INCOMPLETE', 'NOARP', 'PERMANENT', 'NONE']
+const STATE = / (REACHABLE|STALE|DELAY|PROBE|FAILED|INCOMPLETE|NOARP|PERMANENT|NONE)( |$)/
 // ip-route(8): routes of other types are none of ours.
 const TYPES = ['local', 'broadcast', 'multicast', 'anycast', 'blackhole', 'unreachable', 'prohibit', 'throw', 'nat']
 
 const ADDRESS = /^(\d{1,3}(\.\d{1,3}){3}|[\da-f]*:[\da-f.:]*:[\da-f.:]*)(\/\d{1,3})?$/
 
 function event(resource: Resource, gone: boolean, odd: boolean): Event {
-  const { key, text } = face(resource)
+  const { key, text } = face(resource, true)
   return { kind: resource.kind, key, gone, text: odd ? '' : text, resource }
 }
 
@@ -99,12 +98,12 @@ function nexthopEvent(words: readonly string[], gone: boolean): Event {
 }
 
 // `10.5.0.0/24 nhid 5 via 10.0.0.8 dev eth0 proto 112 onlink`, of IPv6 with `metric 1024 pref medium`
-function routeEvent(words: readonly string[], gone: boolean): Event | undefined {
+function routeEvent(text: string, words: readonly string[], gone: boolean): Event | undefined {
   const [dst = ''] = words
   if (TYPES.includes(dst) || words.includes('table') || !(dst === 'default' || ADDRESS.test(dst))) return undefined
   const value = (word: string) => after(words, word)
   const [gateway, dev, nhid, proto, metric] = ['via', 'dev', 'nhid', 'proto', 'metric'].map(value)
   const row = { dst, ...(gateway ? { gateway } : {}), ...(dev ? { dev } : {}), ...(nhid ? { nhid: Number(nhid) } : {}), ...(metric ? { metric: Number(metric) } : {}), ...(words.includes('onlink') ? { flags: ['onlink'] } : {}) }
-  const odd = words.includes('nexthop') || words.includes('src') || words.includes('mtu') || gateway === 'inet6'
+  const odd = text.includes('nexthop') || words.includes('src') || words.includes('mtu') || gateway === 'inet6'
   return event(routeOf(row, proto === undefined ? undefined : Number(proto)), gone, odd)
 }

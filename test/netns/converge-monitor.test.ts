@@ -134,6 +134,33 @@ describe('Converger and the monitors', () => {
   )
 
   it(
+    '[F 21] the uplink of vxlan is deleted, and its devices with it, and made again with another index: that is news, and packets pass',
+    inNamespaces(['lan', 'a', 'b'], async (ns) => {
+      const [a, b] = await cluster(ns, { backend: vxlan })
+      await b.reach([a])
+      await a.reach([b])
+      const right = await held(a)
+      await listening(a, [b], async ({ news, caughtUp }) => {
+        await a.ns.ip('link', 'delete', 'eth0')
+        await until(() => news().length > 0)
+        await caughtUp()
+        assert.deepEqual((await a.reach([b])).failed, ['Cannot make link flannel.1 and 1 more: there is no link eth0'])
+        assert.deepEqual(await held(a), [])
+        const before = news().length
+        await ns.lan.ip(...`link add port1 up type veth peer name eth0 netns ${ns.a.path}`.split(' '))
+        await ns.lan.ip('link', 'set', 'port1', 'master', 'lan0')
+        await a.ns.ip('link', 'set', 'eth0', 'up')
+        await a.ns.ip('address', 'add', '192.0.2.1/24', 'dev', 'eth0')
+        await a.ns.ip('address', 'add', '2001:db8::1/64', 'dev', 'eth0', 'nodad')
+        await until(() => news().length > before)
+        await until(async () => (await a.reach([b])).failed.length === 0)
+        assert.deepEqual(await held(a), right)
+        await assertReached(a, [b], MTU)
+      })
+    }),
+  )
+
+  it(
     'a route that stood in the way is gone: that is news, and ours is made',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const [a, b, c] = await cluster(ns, { backend: vxlan })
