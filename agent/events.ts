@@ -26,7 +26,8 @@ export function ipEvent(line: string): Event | undefined {
   const [first = '', second = ''] = words
   if (first === '' || second === '') return undefined
   if (first === 'id') return nexthopEvent(words, gone)
-  if (first.endsWith(':')) return second.endsWith(':') ? linkEvent(text, words, gone) : addrEvent(text.split(/[\s\\]+/), gone)
+  // An IPv6 address may end with colons, too.
+  if (/^\d+:$/.test(first)) return second.endsWith(':') ? linkEvent(text, words, gone) : addrEvent(text.split(/[\s\\]+/), gone)
   return STATE.test(text) ? neighEvent(words, gone) : routeEvent(text, words, gone)
 }
 
