@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict'
-import { execa } from 'execa'
 import hostGw from '../../agent/backends/host-gw.ts'
 import vxlan from '../../agent/backends/vxlan.ts'
-import { bridgeEvent, ipEvent, MONITORS } from '../../agent/events.ts'
 import { answers, assertReached, cluster, held, type Member } from '../cluster.ts'
 import { inNamespaces, until } from '../harness.ts'
+import { listening } from '../listening.ts'
 
 const MTU = { v4: 1450, v6: 1430 }
 
@@ -83,13 +82,13 @@ describe('Converger and the monitors', () => {
         for (const one of [a, b, c]) await one.reach([a, b, c])
         const foreign = await foreignThings(a)
         const right = await held(a)
-        await listening(a, [b, c], async ({ news, caughtUp }) => {
+        await listening(a, [b, c], async ({ news, something, caughtUp }) => {
           const [gateway] = (await a.ns.json('nexthop', 'show')).filter(({ gateway }) => gateway === '10.244.2.0')
           const mac = (b.lease.data as { v4: { VtepMAC: string } }).v4.VtepMAC
           const { status, stderr } = await a.ns.exec(argv.replace('MAC', mac).replace('ID', String(gateway?.['id'])).split(' '))
           assert.equal(status, 0, stderr)
           assert.notDeepEqual(await held(a), right)
-          await until(() => news().length > 0)
+          await something()
           await caughtUp()
           const { repaired, failed } = await a.reach([b, c])
           assert.deepEqual(failed, [])
@@ -116,16 +115,16 @@ describe('Converger and the monitors', () => {
       await b.reach([a])
       await a.reach([b])
       const right = await held(a)
-      await listening(a, [b], async ({ news, caughtUp }) => {
+      await listening(a, [b], async ({ news, something, caughtUp }) => {
         await a.ns.ip('link', 'set', 'eth0', 'down')
-        await until(() => news().length > 0)
+        await something()
         assert.notDeepEqual(await held(a), right)
         assert.notDeepEqual((await a.reach([b])).failed, [])
         await caughtUp()
         const before = news().length
         await a.ns.ip('link', 'set', 'eth0', 'up')
         await a.ns.ip('address', 'replace', '2001:db8::1/64', 'dev', 'eth0', 'nodad')
-        await until(() => news().length > before)
+        await something(before)
         await until(async () => (await a.reach([b])).failed.length === 0)
         assert.deepEqual(await held(a), right)
         assert.ok(await answers(a, b))
@@ -140,9 +139,9 @@ describe('Converger and the monitors', () => {
       await b.reach([a])
       await a.reach([b])
       const right = await held(a)
-      await listening(a, [b], async ({ news, caughtUp }) => {
+      await listening(a, [b], async ({ news, something, caughtUp }) => {
         await a.ns.ip('link', 'delete', 'eth0')
-        await until(() => news().length > 0)
+        await something()
         await caughtUp()
         assert.deepEqual((await a.reach([b])).failed, ['Cannot make link flannel.1 and 1 more: there is no link eth0'])
         assert.deepEqual(await held(a), [])
@@ -152,7 +151,7 @@ describe('Converger and the monitors', () => {
         await a.ns.ip('link', 'set', 'eth0', 'up')
         await a.ns.ip('address', 'add', '192.0.2.1/24', 'dev', 'eth0')
         await a.ns.ip('address', 'add', '2001:db8::1/64', 'dev', 'eth0', 'nodad')
-        await until(() => news().length > before)
+        await something(before)
         await until(async () => (await a.reach([b])).failed.length === 0)
         assert.deepEqual(await held(a), right)
         await assertReached(a, [b], MTU)
@@ -165,64 +164,20 @@ describe('Converger and the monitors', () => {
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const [a, b, c] = await cluster(ns, { backend: vxlan })
       await a.ns.ip(...'route add 10.244.2.0/24 via 192.0.2.9'.split(' '))
-      await listening(a, [b, c], async ({ news, caughtUp }) => {
+      await listening(a, [b, c], async ({ news, something, caughtUp }) => {
         const { failed } = await a.reach([b, c])
         await caughtUp()
         assert.deepEqual(failed, ['Cannot make route 10.244.2.0/24: another program has a route there (see: ip route show 10.244.2.0/24)'])
         await caughtUp()
         assert.deepEqual(news(), [])
         await a.ns.ip('route', 'delete', '10.244.2.0/24')
-        await until(() => news().length > 0)
+        await something()
         assert.deepEqual((await a.reach([b, c])).failed, [])
         assert.match(await a.ns.ip('route', 'show', '10.244.2.0/24'), /dev flannel\.1 proto 112/)
       })
     }),
   )
 })
-
-/** Runs work while a member's converger hears what the monitors say on its node. `news` are the lines that it did not know of. */
-async function listening(member: Member, peers: readonly Member[], work: (ear: { news: () => readonly string[]; caughtUp: () => Promise<void> }) => Promise<void>): Promise<void> {
-  const { ns, converger } = member
-  const news: string[] = []
-  const all: string[] = []
-  const children = [
-    { argv: MONITORS.ip, read: ipEvent },
-    { argv: MONITORS.bridge, read: bridgeEvent },
-  ].map(({ argv, read }) => {
-    const child = execa('nsenter', [`--net=${ns.path}`, '--', ...argv], { stdin: 'ignore', buffer: false, reject: false })
-    const lines = (async () => {
-      for await (const line of child.iterable()) {
-        all.push(line)
-        const event = read(line)
-        if (event && converger.heard(event)) news.push(line)
-      }
-    })()
-    return { child, lines }
-  })
-  let serial = 0
-  // What was done before a mark has been heard when the mark has.
-  async function caughtUp(): Promise<void> {
-    const n = ++serial
-    const marks = [`127.9.9.${n}/32`, `02:ff:ff:ff:ff:${n.toString(16).padStart(2, '0')}`] as const
-    await until(async () => {
-      await ns.exec(['ip', 'address', 'replace', marks[0], 'dev', 'lo'])
-      await ns.exec(['bridge', 'fdb', 'replace', marks[1], 'dev', 'cni0', 'self', 'permanent'])
-      return marks.every((mark) => all.some((line) => line.includes(mark)))
-    })
-  }
-  try {
-    await caughtUp()
-    // As the agent does: what happened before they listened is not known.
-    converger.invalidate()
-    await member.reach(peers)
-    await caughtUp()
-    news.length = 0
-    await work({ news: () => [...news], caughtUp })
-  } finally {
-    for (const { child } of children) child.kill()
-    await Promise.all(children.map(({ lines }) => lines))
-  }
-}
 
 /** Things of an admin's that look much like ours, made on the first call. */
 async function foreignThings({ ns }: Member): Promise<string> {
