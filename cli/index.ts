@@ -11,6 +11,9 @@ interface Command {
 }
 const commands: Readonly<Record<string, Command>> = {
   cni: { about: 'attach a network namespace to a network and detach it, as a container runtime does', load: () => import('./cni.ts') },
+  agent: { about: "give this node its part of the network, and make other nodes' pods reachable", load: () => import('./agent.ts') },
+  status: { about: 'tell whether this node’s agent has connected its pods, and why not', load: () => import('./status.ts') },
+  leases: { about: 'show which node has which subnet, and which cannot be reached', load: () => import('./leases.ts') },
   demo: { about: 'wire three pods on a node of its own, try them out and remove them', load: () => import('./demo.ts') },
 }
 

@@ -11,7 +11,7 @@ interface Option {
   readonly value?: string
   readonly about: string
 }
-/** The options of `plumb cni`; each verb takes some of them. Where an environment variable is named, it is read when the option is not given: cnitool's. */
+/** The options of all commands; each takes some of them. Where an environment variable is named, it is read when the option is not given: cnitool's. */
 const options = {
   ifname: { type: 'string', short: 'i', value: 'NAME', about: 'interface name in the container (CNI_IFNAME, else eth0)' },
   'container-id': { type: 'string', value: 'ID', about: 'container id (else made from the path of NETNS as cnitool makes it)' },
@@ -28,6 +28,7 @@ const options = {
   'conf-dir': { type: 'string', value: 'DIR', about: 'where networks are configured (NETCONFPATH, else /etc/cni/net.d)' },
   'bin-dir': { type: 'string', multiple: true, value: 'DIR[:DIR…]', about: 'where plugins are; may be repeated (CNI_PATH, else /opt/cni/bin)' },
   'cache-dir': { type: 'string', value: 'DIR', about: 'where attachments are remembered, in DIR/results (/var/lib/cni)' },
+  socket: { type: 'string', value: 'PATH', about: 'where the agent of this node answers (/run/plumb/agent.sock)' },
   timeout: { type: 'string', value: 'SECONDS', about: 'for each plugin call (120)' },
   json: { type: 'boolean', about: 'answer with JSON, errors too' },
   help: { type: 'boolean', short: 'h', about: 'this text' },

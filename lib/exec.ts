@@ -50,11 +50,16 @@ export function has(name: string): boolean {
   return TOOLS.some((dir) => existsSync(`${dir}/${name}`))
 }
 
-function begin(argv: readonly string[], ns: Netns): Child {
-  const [name = ''] = argv
+/** The file of a tool. Throws CniError 5 when it is not installed. */
+export function locate(name: string): string {
   const dir = TOOLS.find((one) => existsSync(`${one}/${name}`))
   if (!dir) throw new CniError(CODE.io, `Cannot run ${name}: it is not installed`, `looked in ${TOOLS.join(', ')}; install the package ${PACKAGE[name] ?? name}`)
-  return inside(ns, () => start(`${dir}/${name}`, argv, ENV, false))
+  return `${dir}/${name}`
+}
+
+function begin(argv: readonly string[], ns: Netns): Child {
+  const file = locate(argv[0] ?? '')
+  return inside(ns, () => start(file, argv, ENV, false))
 }
 
 function start(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean): Child {
@@ -97,7 +102,8 @@ function fed(child: Child, input: string): Child {
   return child
 }
 
-function textOf(fd: number): string {
+/** All that a file holds, however far it was written or read. */
+export function textOf(fd: number): string {
   const bytes = new Uint8Array(fstatSync(fd).size)
   for (let done = 0; done < bytes.length; ) done += readSync(fd, bytes, done, bytes.length - done, done)
   return new TextDecoder().decode(bytes)

@@ -4,11 +4,11 @@ import { flock } from './libc.ts'
 
 let serial = 0
 
-/** Runs `work` while this process holds the flock of a file, made (0600: who may open it may hold it; with its folders 0755) when absent. The lock ends with the process. */
-export function withLock<T>(path: string, work: () => T): T {
+/** Runs `work` while this process holds the flock of a file, made (0600: who may open it may hold it; with its folders 0755) when absent. The lock ends with the process. With `wait: false` it throws Error with code EWOULDBLOCK when another holds it. */
+export function withLock<T>(path: string, work: () => T, { wait = true } = {}): T {
   const fd = within(path, () => openSync(path, 'a', 0o600))
   try {
-    flock(fd)
+    if (!flock(fd, { wait })) throw Object.assign(new Error(`${path} is locked by another process`), { code: 'EWOULDBLOCK' })
     return work()
   } finally {
     closeSync(fd)

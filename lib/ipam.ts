@@ -1,7 +1,6 @@
-import { statSync } from 'node:fs'
 import type { Call } from './cni.ts'
-import { CniError, CODE, shown, ValueError } from './errors.ts'
-import { runPlugin } from './exec.ts'
+import { findPlugin, runDelegate } from './delegation.ts'
+import { CniError, CODE, shown } from './errors.ts'
 import type { IpamPlugin, NetConf, Pool } from './plugin.ts'
 import type { Result } from './result.ts'
 import { ipam, openPool } from './verbs/ipam.ts'
@@ -20,55 +19,30 @@ export interface Delegate {
   status(): Promise<void>
 }
 
-/** Finds the pool that `ipam.type` names along CNI_PATH. When that file is our own executable it works in this process, and saves a start; so it does when no CNI_PATH was given. Throws CniError 7 naming the type and where it was looked for. */
+const WANTED = { role: 'ipam', what: 'IPAM plugin', key: 'ipam.type', example: 'host-local' } as const
+
+/** Finds the pool that `ipam.type` names along CNI_PATH. Throws CniError 7 naming the type and where it was looked for. */
 export async function delegate(type: string, call: Call): Promise<Delegate> {
-  const plugin = await findPool(type, call)
-  if (typeof plugin === 'string') return program(plugin, call)
-  const verbs = ipam(plugin)
+  const found = await findPool(type, call)
+  if (typeof found === 'string') return program(found, call)
+  const verbs = ipam(found)
   let opened: Pool | undefined
-  const pool = () => (opened ??= openPool(plugin, call))
+  const pool = () => (opened ??= openPool(found, call))
   return { foreign: false, valid: () => pool().valid(), add: async () => inVersion(pool().take(call.at), call.version), check: () => verbs.check(call), del: () => verbs.del(call), gc: () => verbs.gc(call), status: () => verbs.status(call) }
 }
 
-/** A pool's result as another program could answer it: CNI 0.1.0 and 0.2.0 hold of a route where it leads and by whom, and of each family only what has an address. */
+/** A pool's answer as a configuration of this version sees it: CNI 0.1.0 and 0.2.0 keep of routes what leads where, and of each family only what has an address: another program's result would not hold more. */
 export function inVersion(result: Result, version: string): Result {
   return /^0\.[12]\./.test(version) ? decode(JSON.parse(encode(result, version)), version, 'the IPAM result') : result
 }
 
 /** The pool that a type names: the plugin of this executable, or the path of another program. Throws as `delegate`. */
-export async function findPool(type: string, call: Call): Promise<IpamPlugin<NetConf> | string> {
-  if (!/^[A-Za-z0-9][\w.-]{0,254}$/.test(type)) throw new ValueError(`Cannot read ipam.type ${shown(type)}: want the name of a plugin, such as host-local`)
-  const { path } = call.at
-  const file = path.map((dir) => `${dir}/${type}`).find(isFile)
-  if (file !== undefined && !isOurs(file)) return file
-  const plugin = file !== undefined || path.length === 0 ? await call.io.plugin(type) : undefined
-  if (plugin?.role !== 'ipam') throw new CniError(CODE.config, `Cannot find the IPAM plugin ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
-  return plugin
+export function findPool(type: string, call: Call): Promise<IpamPlugin<NetConf> | string> {
+  return findPlugin(type, WANTED, call)
 }
 
-/** Whether a program is this very executable, under whichever name. */
-export function isOurs(file: string): boolean {
-  const [one, own] = [statSync(file), statSync('/proc/self/exe')]
-  return one.ino === own.ino && one.dev === own.dev
-}
-
-function isFile(path: string): boolean {
-  try {
-    return statSync(path).isFile()
-  } catch {
-    // Missing, or no path at all: too long, below a file.
-    return false
-  }
-}
-
-// The delegate gets our whole environment, our stdin, and CNI_COMMAND as the verb; what it says on stderr goes to ours.
 function program(file: string, call: Call): Delegate {
-  const start = async (command: string): Promise<string> => {
-    const env = Object.fromEntries(Object.entries(call.io.env).flatMap(([key, value]) => (value === undefined ? [] : [[key, value]])))
-    const { status, stdout } = await runPlugin(file, { ...env, CNI_COMMAND: command }, call.text)
-    if (status !== 0) throw failure(file, status, stdout)
-    return stdout
-  }
+  const start = (command: string) => runDelegate(file, command, call, WANTED.what)
   const verb = (command: string) => async () => void (await start(command))
   return {
     foreign: true,
@@ -88,15 +62,4 @@ function program(file: string, call: Call): Delegate {
     gc: verb('GC'),
     status: verb('STATUS'),
   }
-}
-
-// A delegate's own code and words are kept: they say more than ours could.
-function failure(file: string, status: number, stdout: string): CniError {
-  try {
-    const { code, msg, details } = JSON.parse(stdout) as { code?: number; msg?: string; details?: string }
-    if (typeof code === 'number' && typeof msg === 'string') return new CniError(code, msg, details ?? '')
-  } catch {
-    // Not an error object: its text is shown below.
-  }
-  return new CniError(CODE.internal, `The IPAM plugin ${file} failed with status ${status}`, stdout.slice(0, 1000))
 }

@@ -11,7 +11,9 @@ const STEP_US = 50
 const LONGEST_STEP_US = 50_000
 const [AF_UNIX, SOCK_DGRAM, SIOCGIFFLAGS, IFF_RUNNING] = [1, 2, 0x8913n, 0x40]
 // struct ifreq: 16 bytes of name, then what is asked for.
-const [IFREQ_BYTES, IFREQ_FLAGS] = [40, 16]
+const [IFREQ_BYTES, IFREQ_FLAGS, IFREQ_DATA] = [40, 16, 16]
+// linux/ethtool.h: struct ethtool_value is a command and a number.
+const [SIOCETHTOOL, ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM] = [0x8946n, 0x16, 0x17]
 const SYS_PIDFD_OPEN = 434n
 const [AF_NETLINK, SOCK_RAW, SOCK_CLOEXEC, MSG_DONTWAIT] = [16, 3, 0x80000, 0x40]
 // struct nlmsghdr, and the most that the kernel puts into one answer of a dump.
@@ -110,6 +112,24 @@ export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'runni
   }
 }
 
+/** Whether checksums of what a link sends are left to it (`tx-checksum-ip-generic` of ethtool(8), which need not be installed); `to` switches that first. Undefined when the kernel would not say. */
+export function txChecksum(name: string, to?: boolean): boolean | undefined {
+  const c = libc()
+  const fd = c.socket(AF_UNIX, SOCK_DGRAM | O_CLOEXEC, 0)
+  const value = new Uint32Array(2)
+  const request = new Uint8Array(IFREQ_BYTES)
+  request.set(bytes(name))
+  new DataView(request.buffer).setBigUint64(IFREQ_DATA, BigInt(ptr(value)), true)
+  try {
+    if (to !== undefined) value.set([ETHTOOL_STXCSUM, to ? 1 : 0])
+    if (to !== undefined && c.ioctl(fd, SIOCETHTOOL, ptr(request)) !== 0) return undefined
+    value.set([ETHTOOL_GTXCSUM, 0])
+    return c.ioctl(fd, SIOCETHTOOL, ptr(request)) === 0 ? value[1] === 1 : undefined
+  } finally {
+    c.close(fd)
+  }
+}
+
 /** Asks the kernel one question (netlink(7)) and gives the messages of its answer one by one; it has them ready when they are asked for, and none is waited for. Throws Error with the errno. */
 export function* netlink(protocol: number, request: Uint8Array): Generator<DataView> {
   const c = libc()
@@ -180,7 +200,8 @@ function must(call: string, status: number): void {
   if (status !== 0) throw new Error(`${call}: ${named(errno())}`)
 }
 
-function memory(): number {
+/** A file in memory, closed by the caller: a tool that writes to it is never held up, and nobody is woken for each of its words. Throws Error with the errno. */
+export function memory(): number {
   const fd = libc().memfd_create(ptr(bytes('plumb')), MFD_CLOEXEC)
   if (fd < 0) throw new Error(`memfd_create: ${named(errno())}`)
   return fd

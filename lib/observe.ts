@@ -1,10 +1,10 @@
-import { ExecError } from './errors.ts'
-import { asking, failures, rows } from './iproute.ts'
+import { rows } from './iproute.ts'
 import { handler } from './kinds/index.ts'
 import { link } from './kinds/link.ts'
 import { inside } from './netns.ts'
 import type { Run } from './plugin.ts'
 import { lostRules } from './rules.ts'
+import { show } from './showing.ts'
 import type { Handler, Link, Netns, Resource } from './state.ts'
 import { readSysctl } from './sysctls.ts'
 import { title } from './title.ts'
@@ -37,7 +37,7 @@ export async function aliased(prefix: string, run: Run): Promise<Link[]> {
 export async function observe(want: readonly Resource[], run: Run): Promise<(Resource | undefined)[]> {
   const answers = new Map<string, readonly unknown[]>()
   for (const { ns, tool, six, asks } of questions(want.filter((one) => handler(one.kind).ask(one) !== ''))) {
-    const found = tool === 'file' ? sysctls(ns, asks) : tool === 'nft' ? await elements(ns, asks, run) : await shown(ns, six ? [tool, '-6'] : [tool], asks, run)
+    const found = tool === 'file' ? sysctls(ns, asks) : tool === 'nft' ? await elements(ns, asks, run) : await show(six ? [tool, '-6', '-d'] : [tool, '-d'], asks, run, ns)
     for (const [i, ask] of asks.entries()) answers.set(`${ns} ${tool} ${six}${ask}`, found[i] ?? [])
   }
   return want.map((resource) => {
@@ -70,15 +70,6 @@ function questions(want: readonly Resource[]): Question[] {
     found.set(id, question)
   }
   return [...found.values()]
-}
-
-async function shown(ns: Netns, tool: readonly string[], asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
-  const argv = asking(tool)
-  const { status, stdout, stderr } = await run(argv, `${asks.join('\n')}\n`, ns)
-  const failed = failures(stderr)
-  if (status !== 0 && failed.byLine.size === 0) throw new ExecError(argv, undefined, failed.rest || `ended with status ${status}`)
-  const arrays = rows(stdout, tool[0])
-  return asks.map((_, i) => (failed.byLine.has(i + 1) ? [] : (arrays.shift() ?? [])))
 }
 
 // One that is missing spoils the answer for all, so the others are asked again. What a command shows is a table of its own.

@@ -17,6 +17,11 @@ export function bridgeMac(name: IfName, first: Owner): Mac {
   return local(digest(`bridge ${name} ${first.containerId}`))
 }
 
+/** The address of a node's VXLAN device: the same for the same node whenever the device is made, so that what peers hold stays right. */
+export function vtepMac(node: string, id: number, family: 4 | 6): Mac {
+  return local(digest(`vtep ${family} ${id} ${node}`))
+}
+
 // XXH64, whose answers its specification fixes: 0.1 ms less to start with than a hash of cryptography.
 function digest(text: string): string {
   const half = (seed: bigint) => Bun.hash.xxHash64(text, seed).toString(16).padStart(16, '0')

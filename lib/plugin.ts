@@ -95,7 +95,7 @@ export interface Pool {
 }
 
 /** A plugin: one file, its default export. The standard verbs come from its role (lib/verbs). */
-export type Plugin<C extends NetConf = NetConf> = InterfacePlugin<C> | ChainedPlugin<C> | IpamPlugin<C> | DelegatingPlugin<C> | CustomPlugin<C>
+export type Plugin<C extends NetConf = NetConf> = InterfacePlugin<C> | ChainedPlugin<C> | IpamPlugin<C> | DelegatingPlugin<C> | MetaPlugin<C> | CustomPlugin<C>
 
 interface Described<C> {
   /** One line for people who start it by hand. */
@@ -149,6 +149,22 @@ export interface DelegatingPlugin<C extends NetConf> extends Described<C> {
   readonly to: string
   /** The configuration for it; the keys that every plugin has are added as they came. For DEL `conf` holds only what could be read. */
   readonly translate: (conf: Partial<C>) => Readonly<Record<string, unknown>>
+}
+
+/** A configuration for another plugin, but for `name` and `cniVersion`, which are the network's. */
+export interface Rendered {
+  readonly type: string
+  readonly [key: string]: unknown
+}
+/** Has an interface plugin of any type do the work, in this process or as another program. What it asks of it on ADD is kept, and asked again on DEL and CHECK. */
+export interface MetaPlugin<C extends NetConf> extends Described<C> {
+  readonly role: 'meta'
+  /** The folder in which what ADD asked is kept. */
+  readonly dataDir: (conf: Partial<C>) => string
+  /** What the other plugin is asked, ADD and STATUS. Throws ValueError or CniError when that cannot be said now. */
+  readonly render: (conf: C, command: 'ADD' | 'STATUS') => Promise<Rendered>
+  /** As much of that as can be said without waiting and out of what can be read: for GC, and for a DEL that finds nothing kept. */
+  readonly outline: (conf: Partial<C>) => Rendered
 }
 
 /** Anything else: each verb written by hand. DEL gets what could be read of the configuration. */

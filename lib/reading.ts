@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, statSync } from 'node:fs'
 
 /** The text of a file, undefined when there is none. */
 export function readText(path: string): string | undefined {
@@ -8,6 +8,13 @@ export function readText(path: string): string | undefined {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return undefined
     throw cause
   }
+}
+
+/** The same of a file that a configuration names: a device or a pipe, which may never end, is refused. Throws Error. */
+export function readRegular(path: string): string | undefined {
+  const found = statSync(path, { throwIfNoEntry: false })
+  if (found && !found.isFile()) throw new Error('it is no regular file')
+  return found && readText(path)
 }
 
 /** The names in a folder; none when it is not there. */

@@ -1,5 +1,5 @@
-import { readFileSync, statSync } from 'node:fs'
 import { CniError, CODE, shown } from './errors.ts'
+import { readRegular } from './reading.ts'
 import type { Dns } from './result.ts'
 
 /** What a resolv.conf says (resolv.conf(5)), read as host-local reads it: comments skipped, unknown words ignored, every `search` and `options` line added. Throws CniError 5 when the file cannot be read. */
@@ -27,9 +27,9 @@ export function readResolv(path: string): Dns {
 
 function text(path: string): string {
   try {
-    // A device or a pipe may never end.
-    if (!statSync(path).isFile()) throw new Error('it is no regular file')
-    return readFileSync(path, 'utf8')
+    const found = readRegular(path)
+    if (found === undefined) throw new Error('there is no such file')
+    return found
   } catch (cause) {
     throw new CniError(CODE.io, `Cannot read ipam.resolvConf ${shown(path)}: want a readable file`, (cause as Error).message, { cause })
   }

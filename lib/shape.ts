@@ -21,6 +21,7 @@ export const field = {
   ifname: by(parse.ifname),
   network: by(parse.network),
   port: by(parse.port),
+  path: by((value) => must(typeof value === 'string' && !value.includes('\0') && Buffer.byteLength(value) <= 4095, value as string, value, 'a path of at most 4095 bytes')),
   /** A whole number within bounds, both included. */
   int: (min: number, max: number) => by((value) => must(Number.isInteger(value) && (value as number) >= min && (value as number) <= max, value as number, value, `a whole number, ${min} to ${max}`)),
   /** One of these words, written exactly so. */

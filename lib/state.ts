@@ -10,7 +10,7 @@ export interface Link {
   readonly ns: Netns
   readonly name: IfName
   /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it, `port` that another plugin did. */
-  readonly type: 'bridge' | 'veth' | 'loopback' | 'peer' | 'port'
+  readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port'
   readonly mac?: Mac
   /** The address is set on a bridge that is there already, too: then it no longer takes its lowest port's. */
   readonly pinned?: true
@@ -22,9 +22,23 @@ export interface Link {
   /** The bridge it is a port of, and the port's attributes. */
   readonly port?: { readonly master: IfName; readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean }
   readonly vlanFiltering?: true
+  readonly vxlan?: Vxlan
   readonly up: boolean
   /** May be there already and be somebody else's: adding it again is no error, and only `drop` by name removes it. */
   readonly shared?: true
+}
+
+/** What makes a VXLAN device (ip-link(8)). What of it differs cannot be changed in place, but for `learning`. */
+export interface Vxlan {
+  readonly id: number
+  /** The underlay: the link, and the address that packets go out with. */
+  readonly dev: IfName
+  readonly local: Ip
+  readonly port: number
+  readonly learning: boolean
+  readonly gbp?: true
+  /** Checksums of the inner packets are left to the device (ethtool tx-checksum-ip-generic); undefined leaves it to the kernel. */
+  readonly offload?: boolean
 }
 
 /** An address on a link. */
@@ -60,6 +74,10 @@ export interface Route {
   readonly beside?: 'prepend' | 'append'
   /** A route to that place which is there already leads elsewhere: an error. */
   readonly exclusive?: true
+  /** Who made it (rt_protos); the agent's are all of its own number. */
+  readonly proto?: number
+  /** The nexthop object it goes through, in place of `via` and `dev` in the line; both still say where that leads. */
+  readonly nhid?: number
 }
 
 /** A file below /proc/sys/net of its namespace, named with slashes: `ipv4/ip_forward`. */
@@ -78,6 +96,36 @@ export interface Fdb {
   readonly ns: Netns
   readonly dev: IfName
   readonly mac: Mac
+}
+
+/** A permanent neighbour. */
+export interface Neigh {
+  readonly kind: 'neigh'
+  readonly ns: Netns
+  readonly dev: IfName
+  readonly ip: Ip
+  readonly mac: Mac
+  readonly proto: number
+}
+
+/** A permanent entry of a VXLAN device's own forwarding table: behind which address a MAC is. */
+export interface Tunnel {
+  readonly kind: 'tunnel'
+  readonly ns: Netns
+  readonly dev: IfName
+  readonly mac: Mac
+  readonly dst: Ip
+}
+
+/** A nexthop object (ip-nexthop(8)): routes through one hash by its number, not by their gateway, of which the kernel keeps all routes of one device in one bucket. */
+export interface Nexthop {
+  readonly kind: 'nexthop'
+  readonly ns: Netns
+  readonly id: number
+  readonly via: Ip
+  readonly dev: IfName
+  readonly onlink?: true
+  readonly proto: number
 }
 
 /** VLANs of a bridge port. */
@@ -130,7 +178,7 @@ export interface Chain {
 }
 
 /** A kernel object that plumb makes, as plain data. */
-export type Resource = Link | Addr | Route | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows
+export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows
 /** The kinds of resources; one handler each in lib/kinds. */
 export type Kind = Resource['kind']
 
@@ -153,6 +201,8 @@ export interface Handler<R extends Resource> {
   key(resource: R): string
   put(resource: R): readonly Line[]
   drop(resource: R): readonly Line[]
+  /** What makes one that is there, and ours, as it should be; none when it is. Absent: `put` does. */
+  change?(want: R, have: R): readonly Line[]
   /** The command that shows it; the same text for resources that one command shows. Empty: `read` sees for itself. */
   ask(resource: R): string
   /** One row of the answer, as the resource it describes for what `want` asks. */

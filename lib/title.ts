@@ -6,6 +6,9 @@ export function title(resource: Resource): string {
   if (resource.kind === 'link') return `link ${resource.name}${where}`
   if (resource.kind === 'addr') return `address ${resource.cidr} on ${resource.dev}${where}`
   if (resource.kind === 'route') return `route ${resource.dst}${where}`
+  if (resource.kind === 'neigh') return `neighbour ${resource.ip} on ${resource.dev}${where}`
+  if (resource.kind === 'tunnel') return `FDB entry ${resource.mac} on ${resource.dev}${where}`
+  if (resource.kind === 'nexthop') return `nexthop ${resource.via} on ${resource.dev}${where}`
   if (resource.kind === 'sysctl') return `sysctl net/${resource.name}${where}`
   if (resource.kind === 'element') return `nft element ${resource.key} of ${resource.set}`
   if (resource.kind === 'chain') return `nft chain ${resource.name}`

@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import { addressStore } from '../lib/addresses.ts'
 import { definePlugin } from '../lib/cni.ts'
-import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { CniError, CODE, ValueError } from '../lib/errors.ts'
 import { type Ip, parseIp } from '../lib/ip.ts'
 import { ipOrNone, onePerFamily, routesShape } from '../lib/ipamconf.ts'
 import type { Attachment } from '../lib/plugin.ts'
@@ -11,12 +11,6 @@ import type { Dns, IpConfig, Result } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
 
 const ips = v.optional(v.array(field.by(wantedIp)), [])
-const path = v.exactOptional(
-  field.by((text) => {
-    if (typeof text !== 'string' || text.includes('\0') || Buffer.byteLength(text) > 4095) throw new ValueError(`${shown(text)}: want a path of at most 4095 bytes`)
-    return text
-  }),
-)
 const range = { rangeStart: ipOrNone, rangeEnd: ipOrNone, gateway: ipOrNone }
 const ranges = v.optional(v.array(v.array(v.object({ subnet: field.cidr, ...range }))), [])
 
@@ -29,8 +23,8 @@ const conf = v.looseObject({
     ...range,
     ranges,
     routes: routesShape,
-    dataDir: path,
-    resolvConf: path,
+    dataDir: v.exactOptional(field.path),
+    resolvConf: v.exactOptional(field.path),
     // plumb's own: seconds for which a freed address is not given out again.
     cooldown: v.optional(field.int(0, 31_536_000), 0),
   }),

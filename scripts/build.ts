@@ -24,9 +24,13 @@ async function build(): Promise<void> {
   mkdirSync(draft, { recursive: true })
   try {
     const entries = ['index', ...names].map((name) => `plugins/${name}.ts`)
-    await execa(process.execPath, ['build', ...FLAGS, '--define', 'process.env.NODE_ENV="production"', '--define', `PLUGINS=${JSON.stringify(names)}`, '--compile-executable-path', closed(), ...entries, '--outfile', join(draft, 'plumb')], {
-      cwd: ROOT,
-    })
+    await execa(
+      process.execPath,
+      ['build', ...FLAGS, '--define', 'process.env.NODE_ENV="production"', '--define', `PLUGINS=${JSON.stringify(names)}`, '--compile-executable-path', closed(), ...entries, '--root', 'plugins', '--outfile', join(draft, 'plumb')],
+      {
+        cwd: ROOT,
+      },
+    )
     for (const name of names) linkSync(join(draft, 'plumb'), join(draft, name))
     for (const gone of readdirSync(DIST).filter((file) => !file.startsWith('.') && file !== 'plumb' && !names.includes(file))) rmSync(join(DIST, gone))
     for (const name of ['plumb', ...names]) renameSync(join(draft, name), join(DIST, name))

@@ -41,5 +41,7 @@ async function update(): Promise<void> {
 }
 
 async function apt(...args: string[]): Promise<{ failed: boolean; all: string }> {
-  return execa('apt-get', ['-qq', '-y', '-o', 'Dpkg::Use-Pty=0', '--no-install-recommends', ...args], { env: { DEBIAN_FRONTEND: 'noninteractive' }, all: true, reject: false, stdin: 'ignore' })
+  // The package of a server starts it: what is wanted here is its program, and systemctl leaves services alone when it is told that there is no systemd.
+  const env = { DEBIAN_FRONTEND: 'noninteractive', SYSTEMD_OFFLINE: '1' }
+  return execa('apt-get', ['-qq', '-y', '-o', 'Dpkg::Use-Pty=0', '--no-install-recommends', ...args], { env, all: true, reject: false, stdin: 'ignore' })
 }

@@ -7,8 +7,10 @@ import { install } from './packages.ts'
 const CACHE = process.env['PLUMB_PEERS'] ?? '/var/cache/plumb/peers'
 const CNITOOL = '1.3.0'
 const PLUGINS = '1.9.1'
+const FLANNEL = '0.28.9'
 /** The newest cnitool whose source builds with the Go of Debian 12; it knows neither `status` nor `gc`. */
 const DEBIAN_CNITOOL = '1.1.2'
+const GO = { GOTOOLCHAIN: 'local', CGO_ENABLED: '0', GOFLAGS: '' }
 const MAINS = ['main/loopback', 'main/bridge', 'main/ptp', 'ipam/host-local', 'ipam/static', 'meta/portmap', 'meta/firewall', 'meta/bandwidth']
 
 /** A program, or a directory of them, to judge plumb by. */
@@ -32,9 +34,20 @@ export function references(): Peer[] {
   ].filter(({ path }) => existsSync(join(path, 'bridge')))
 }
 
+/** flanneld, undefined when it was not built: `bun scripts/peers.ts flanneld` does that and nothing else does, for it takes minutes. */
+export function flanneld(): Peer | undefined {
+  const path = join(CACHE, `flannel-${FLANNEL}`, 'flannel')
+  return existsSync(path) ? { version: FLANNEL, path } : undefined
+}
+
 /** Builds the peers that are missing, outside the checkout. What cannot be built is said on stderr, and is no failure: the tests that want it say why they skip. */
-async function build(): Promise<void> {
+async function build(wanted: string | undefined): Promise<void> {
   const go = await modernGo()
+  if (wanted === 'flanneld') {
+    if (go) await attempt(`flanneld ${FLANNEL}`, `flannel-${FLANNEL}`, (dir) => flannel(go, dir))
+    else process.stderr.write('peers: cannot build flanneld: want Go 1.24 or newer\n')
+    return
+  }
   if (go) {
     await attempt(`cnitool ${CNITOOL}`, `cnitool-${CNITOOL}`, (dir) => goInstall(go, dir, [`github.com/containernetworking/cni/cnitool@v${CNITOOL}`]))
     const mains = MAINS.map((main) => `github.com/containernetworking/plugins/plugins/${main}@v${PLUGINS}`)
@@ -73,8 +86,25 @@ async function modernGo(): Promise<string | undefined> {
   return undefined
 }
 
-async function goInstall(go: string, dir: string, modules: readonly string[]): Promise<void> {
-  for (const module of modules) await execa(go, ['install', '-trimpath', module], { env: { GOBIN: dir, GOTOOLCHAIN: 'local', CGO_ENABLED: '0', GOFLAGS: '' }, cwd: dir })
+async function goInstall(go: string, dir: string, modules: readonly string[], env = {}): Promise<void> {
+  for (const module of modules) await execa(go, ['install', '-trimpath', module], { env: { ...GO, GOBIN: dir, ...env }, cwd: dir })
+}
+
+// Its udp backend is in C. The module of one cloud's backend is not to be had everywhere: there it is flanneld without that backend.
+async function flannel(go: string, dir: string): Promise<void> {
+  const module = `github.com/flannel-io/flannel@v${FLANNEL}`
+  const env = { ...GO, CGO_ENABLED: '1' }
+  try {
+    await goInstall(go, dir, [module], env)
+  } catch {
+    const { stdout } = await execa(go, ['mod', 'download', '-json', module], { env, cwd: dir })
+    const source = join(dir, 'source')
+    await execa('cp', ['-r', '--no-preserve=mode', JSON.parse(stdout).Dir, source])
+    const main = join(source, 'main.go')
+    writeFileSync(main, readFileSync(main, 'utf8').replace(/^.*\/backend\/tencentvpc"\n/m, ''))
+    await execa(go, ['build', '-trimpath', '-o', join(dir, 'flannel'), '.'], { env, cwd: source })
+    rmSync(source, { recursive: true })
+  }
 }
 
 // apt reads its sources and keeps its lists in a folder of our own: the machine's configuration stays as it is.
@@ -106,4 +136,4 @@ async function fromDebian(dir: string): Promise<void> {
   }
 }
 
-if (import.meta.main) await build()
+if (import.meta.main) await build(process.argv[2])

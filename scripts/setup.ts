@@ -10,12 +10,17 @@ const peers: readonly Need[] = [
   { name: 'containernetworking-plugins', shows: '/usr/lib/cni/bridge', why: 'the reference plugins to be compared with' },
   { name: 'iptables', shows: 'iptables', why: 'the reference plugins keep their rules with it' },
 ]
+const etcd: Need = { name: 'etcd-server', shows: 'etcd', why: 'the tests and the demo keep leases in it, started by themselves' }
 /** What each task needs on a machine that has nothing but npm. `node` is what a node of a cluster needs. */
 const SETS: Readonly<Record<string, readonly Need[]>> = {
   node,
   demo: [...node, ping],
   bench: [...node, ...peers],
-  test: [...node, ping, ...peers, { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' }],
+  test: [...node, ping, ...peers, { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' }, etcd, { name: 'openssl', shows: 'openssl', why: 'the tests make certificates for etcd with it' }],
+}
+/** What a task can do without: tests that want it say why they skip. */
+const EXTRAS: Readonly<Record<string, Need>> = {
+  test: { name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' },
 }
 
 const [wanted = 'test'] = process.argv.slice(2)
@@ -23,7 +28,18 @@ const needs = SETS[wanted]
 try {
   if (!needs) throw new Error(`Cannot set up for ${JSON.stringify(wanted)}: want one of ${Object.keys(SETS).join(', ')}`)
   await install(needs)
+  const extra = EXTRAS[wanted]
+  if (extra) await attempt(extra)
 } catch (cause) {
   process.stderr.write(`setup: ${(cause as Error).message}\n`)
   process.exitCode = 1
+}
+
+async function attempt(extra: Need): Promise<void> {
+  try {
+    await install([extra])
+  } catch (cause) {
+    const said = (cause as Error).message.split('\n').filter((line, i) => i === 0 || line.startsWith('E: '))
+    process.stderr.write(`setup: going on without ${extra.name}, its tests will be skipped: ${said.join(' ')}\n`)
+  }
 }

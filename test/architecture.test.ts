@@ -24,7 +24,15 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
     what: 'writes to open files',
     rooms: ['lib', 'plugins', 'agent', 'cli'],
     word: /\b(writeSync|writevSync|ftruncateSync|futimesSync|fsyncSync|fdatasyncSync)\b/,
-    except: { 'lib/files.ts': 'the one place', 'lib/log.ts': 'stderr', 'lib/stdout.ts': 'stdout', 'lib/exec.ts': 'the input of tools', 'lib/invoke.ts': 'stderr of the plugins it calls', 'cli/output.ts': 'stdout and stderr' },
+    except: {
+      'lib/files.ts': 'the one place',
+      'lib/log.ts': 'stderr',
+      'lib/stdout.ts': 'stdout',
+      'lib/exec.ts': 'the input of tools',
+      'agent/executables.ts': 'a copy of our own program, before it is in place',
+      'lib/invoke.ts': 'stderr of the plugins it calls',
+      'cli/output.ts': 'stdout and stderr',
+    },
   },
   {
     what: 'changes the file system',
@@ -36,6 +44,7 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
       'lib/cache.ts': "makes libcni's folders, 0700",
       'lib/reservations.ts': "host-local's last_reserved_ip, written in place",
       'lib/claims.ts': 'host ports reserved: a folder per port, symbolic links in it',
+      'agent/executables.ts': 'our own program installed: hard links and copies',
       'lib/holdings.ts': "the index by owner: symbolic links, and the directory's time",
     },
   },
@@ -43,7 +52,10 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
   { what: 'costs milliseconds at start', rooms: ['lib', 'plugins'], word: /['"](node:)?(crypto|child_process|http|https|os|util)['"]|process\.(stdin|stdout)|['"](execa|yaml|ip-address)['"]/, except: {} },
 ]
 
-const files = [...new Glob('{lib,plugins,agent,cli,scripts,bench,test}/**/*.ts').scanSync({ cwd: ROOT })].sort().map((name) => ({ name, room: name.slice(0, name.indexOf('/')), text: readFileSync(join(ROOT, name), 'utf8') }))
+const files = [...new Glob('{lib,plugins,agent,cli,scripts,bench,test}/**/*.{ts,tsx}').scanSync({ cwd: ROOT })]
+  .filter((name) => !name.includes('/generated/'))
+  .sort()
+  .map((name) => ({ name, room: name.slice(0, name.indexOf('/')), text: readFileSync(join(ROOT, name), 'utf8') }))
 const product = files.filter(({ room }) => room in ROOMS)
 
 describe('architecture', () => {
@@ -76,10 +88,10 @@ describe('architecture', () => {
     assert.deepEqual(long, [])
   })
 
-  // lib/libc.ts is one door on purpose, with six calls behind it.
+  // lib/libc.ts is one door on purpose, with eight calls behind it.
   it('a file of the product exports at most 5 values', () => {
     assert.deepEqual(
-      product.map(({ name, text }) => ({ name, count: exported(text).filter(({ value }) => value).length })).filter(({ name, count }) => count > (name === 'lib/libc.ts' ? 6 : 5)),
+      product.map(({ name, text }) => ({ name, count: exported(text).filter(({ value }) => value).length })).filter(({ name, count }) => count > (name === 'lib/libc.ts' ? 8 : 5)),
       [],
     )
   })
@@ -126,7 +138,7 @@ function imports(text: string): string[] {
 }
 
 function allowed(name: string, room: string, from: string): boolean {
-  if (/^(node|bun):/.test(from) || from === 'bun' || (name === 'cli/index.ts' && from === '../package.json') || (name.startsWith('cli/demo/') && from === '../../conf/bridge.conflist')) return true
+  if (/^(node|bun):/.test(from) || from === 'bun' || (/^cli\/(index|agent)\.ts$/.test(name) && from === '../package.json') || (name.startsWith('cli/demo/') && from === '../../conf/bridge.conflist')) return true
   const { rooms, packages } = ROOMS[room] as { rooms: readonly string[]; packages: readonly string[] }
   if (!from.startsWith('.')) return packages.includes('*') || packages.includes(from)
   const to = normalize(join(name, '..', from)).split('/')[0] as string

@@ -53,7 +53,7 @@ process.exitCode = summary(reports)
 // The gate's other half. Run by Bun, so that the age of the machine's Node does not matter.
 function checks(): Job[] {
   if (flags.only) return []
-  const tools: Record<string, readonly string[]> = { types: ['tsc', '-p', '.'], lint: ['biome', 'check', '--colors=off', '--error-on-warnings', '.'], 'dead code': ['knip', '--no-progress'] }
+  const tools: Record<string, readonly string[]> = { types: ['tsc', '-p', '.'], 'types of the page': ['tsc', '-p', 'agent/page'], lint: ['biome', 'check', '--colors=off', '--error-on-warnings', '.'], 'dead code': ['knip', '--no-progress'] }
   return Object.entries(tools).map(([name, [tool = '', ...args]]) => ({ name, argv: [process.execPath, '--bun', join(BIN, tool), ...args] }))
 }
 

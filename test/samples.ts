@@ -31,10 +31,10 @@ export function jsonFiles(): string[] {
 }
 
 function read(file: string): Sample {
-  const { name, cniVersion, ...conf } = JSON.parse(readFileSync(join(CONF, file), 'utf8'))
+  const { name, cniVersions = [], cniVersion = cniVersions.at(-1), ...conf } = JSON.parse(readFileSync(join(CONF, file), 'utf8'))
   const plugins: readonly Row[] = conf.plugins ?? [conf]
   const type: string = plugins[0]?.['type']
-  const pool: string = type === 'minicni' ? 'host-local' : (plugins[0]?.['ipam']?.type ?? '')
+  const pool: string = type === 'minicni' || type === 'flannel' ? 'host-local' : (plugins[0]?.['ipam']?.type ?? '')
   const ports = plugins.some(({ capabilities }) => capabilities?.portMappings === true)
   function capabilities(nth: number): Row {
     const addresses: Row[] = plugins[0]?.['ipam']?.addresses ?? []
@@ -44,5 +44,5 @@ function read(file: string): Sample {
       ...(ports && { portMappings: [{ hostPort: 8080 + nth, containerPort: 80, protocol: 'tcp' }] }),
     }
   }
-  return { file: join(dirname(file), basename(file)), dir: join(CONF, dirname(file)), name, cniVersion, plugins, type, pool, capabilities }
+  return { file: join(dirname(file), basename(file)), dir: join(CONF, dirname(file)), name, cniVersion: cniVersions.at(-1) ?? cniVersion, plugins, type, pool, capabilities }
 }

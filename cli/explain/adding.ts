@@ -6,7 +6,7 @@ import { asking } from '../../lib/iproute.ts'
 import { handler } from '../../lib/kinds/index.ts'
 import type { Json } from '../../lib/netconf.ts'
 import { isUnfinished } from '../../lib/pending.ts'
-import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, NetConf, Plugin, Wiring } from '../../lib/plugin.ts'
+import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, MetaPlugin, NetConf, Plugin, Wiring } from '../../lib/plugin.ts'
 import { readRecord, recordPath } from '../../lib/records.ts'
 import type { Result } from '../../lib/result.ts'
 import type { Claim, Resource } from '../../lib/state.ts'
@@ -16,6 +16,7 @@ import { isClaim, making, removing } from '../../lib/verbs/chained.ts'
 import { through } from '../../lib/verbs/delegating.ts'
 import { beside, requireAddress } from '../../lib/verbs/interface.ts'
 import { openPool } from '../../lib/verbs/ipam.ts'
+import { findDelegate } from '../../lib/verbs/meta.ts'
 import { decode, encode } from '../../lib/versions.ts'
 import { mayBePod, visible } from './calls.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
@@ -35,6 +36,7 @@ export function adding(plugin: Plugin, call: Call, answer: Json | undefined): Pr
   if (plugin.role === 'interface') return byInterface(plugin, call, answer)
   if (plugin.role === 'chained') return chained(plugin, call)
   if (plugin.role === 'ipam') return lone(plugin, call)
+  if (plugin.role === 'meta') return byDelegate(plugin, call, answer)
   return plugin.role === 'delegating' ? through(plugin, call, readConf(plugin, call)).then(({ other, inner }) => byInterface(other, inner, answer)) : custom(plugin, call)
 }
 
@@ -59,6 +61,13 @@ async function byInterface(plugin: InterfacePlugin<NetConf>, call: Call, answer:
     result: JSON.parse(encode(settled.result, version)),
     notes: settled.notes,
   }
+}
+
+// What ADD would ask of its delegate now; where ADD would wait, that is said at once.
+async function byDelegate(plugin: MetaPlugin<NetConf>, call: Call, answer: Json | undefined): Promise<Added> {
+  const { found, inner } = await findDelegate(await plugin.render(readConf(plugin, call), 'STATUS'), call)
+  if (typeof found !== 'string') return byInterface(found, inner, answer)
+  return { runs: [], isWhole: false, notes: [`it has ${found}, which is not this plumb's, do the work with ${inner.text}`] }
 }
 
 /** What a pool would answer, as far as that can be told. */

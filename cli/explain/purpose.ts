@@ -4,7 +4,7 @@ import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Resourc
 
 /** What a line is for, in a few words for people: of the resource that it makes or, with `gone`, removes. */
 export function purpose(resource: Resource, { text, asks, otherwise }: Line, gone = false): string {
-  const about = ABOUT[resource.kind] as (one: Resource, at: At) => string
+  const about = ABOUT[resource.kind as Explained] as (one: Resource, at: At) => string
   return about(resource, { text, asks: asks === true, isFirst: otherwise !== undefined, gone })
 }
 
@@ -15,7 +15,9 @@ interface At {
   readonly isFirst: boolean
   readonly gone: boolean
 }
-type Describers = { readonly [K in Kind]: (resource: Extract<Resource, { kind: K }>, at: At) => string }
+// Neighbours, tunnels and nexthops are the agent's alone.
+type Explained = Exclude<Kind, 'neigh' | 'tunnel' | 'nexthop'>
+type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { kind: K }>, at: At) => string }
 
 // One place per kind; a kind without one does not compile.
 const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows }

@@ -5,6 +5,7 @@ import { readLoose } from '../../lib/shape.ts'
 import type { Resource } from '../../lib/state.ts'
 import { removing } from '../../lib/verbs/chained.ts'
 import { through } from '../../lib/verbs/delegating.ts'
+import { findDelegate } from '../../lib/verbs/meta.ts'
 import { noted } from './adding.ts'
 import { mayBeDeleted } from './calls.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
@@ -23,6 +24,10 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
     const { ipam } = readLoose(plugin.conf, call.raw)
     const foreign = plugin.unwireForeign ? ['when nothing of plumb was there, what a reference plugin made of the same attachment is looked for and removed'] : []
     return { runs: unwiring(plugin.unwire(call.at)), isWhole: true, notes: [...foreign, ...(ipam?.type ? [`then the pool ${ipam.type} frees its addresses`] : [])] }
+  }
+  if (plugin.role === 'meta') {
+    const { found, inner } = await findDelegate(plugin.outline(readLoose(plugin.conf, call.raw)), call)
+    return typeof found === 'string' ? { runs: [], isWhole: false, notes: [`it has ${found}, which is not this plumb's, undo what ADD asked of it`] } : deleting(found, inner, own)
   }
   if (plugin.role === 'ipam') return { runs: [], isWhole: true, notes: ['it frees the addresses of the attachment'] }
   if (plugin.role === 'chained') {

@@ -1,5 +1,6 @@
 import type { Handler, Line, Link } from '../state.ts'
 import type { IfName, Mac } from '../values.ts'
+import { changeVxlan, createVxlan, type VxlanRow, vxlanOf } from './vxlan.ts'
 
 /** Links: made by `ip link add`, exclusively unless shared, so that nobody else's link is ever taken over. */
 export const link: Handler<Link> = {
@@ -12,13 +13,16 @@ export const link: Handler<Link> = {
     if (want.type === 'port') return [{ text: `link set dev ${want.name} type bridge_slave${want.port?.hairpin ? ' hairpin on' : ''}`, unless: /not supported|Cannot find device/ }]
     if (want.type === 'loopback') return [{ text: `link set dev ${want.name} up` }]
     if (want.type === 'veth') return veth(want)
+    if (want.type === 'vxlan') return createVxlan(want)
     return want.shared ? bridge(want) : [{ text: `link set dev ${want.name}${flags(want)}` }]
   },
   drop: ({ name, type }) => (type === 'port' ? [] : type === 'loopback' ? [{ text: `link set dev ${name} down` }] : [{ text: `link delete dev ${name}`, unless: /Cannot find device|No such device/ }]),
+  change: (want, have) => (want.type === 'vxlan' ? changeVxlan(want, have) : link.put(want)),
   ask: ({ name }) => `addr show dev ${name}`,
   read(row, want) {
     const seen = row as LinkRow
     const slave = seen.linkinfo?.info_slave_data
+    const vxlan = vxlanOf(seen.linkinfo)
     return {
       kind: 'link',
       ns: want.ns,
@@ -32,6 +36,7 @@ export const link: Handler<Link> = {
       ...(seen.promiscuity > 0 && seen.flags.includes('PROMISC') ? { promisc: true as const } : {}),
       ...(seen.master === undefined ? {} : { port: { master: seen.master as IfName, hairpin: slave?.hairpin ?? false, isolated: slave?.isolated ?? false, locked: slave?.locked ?? false } }),
       ...(seen.linkinfo?.info_data?.vlan_filtering === 1 ? { vlanFiltering: true as const } : {}),
+      ...(vxlan && { vxlan }),
     }
   },
 }
@@ -48,7 +53,7 @@ export interface LinkRow {
   readonly address: string
   readonly link_type: string
   readonly promiscuity: number
-  readonly linkinfo?: { readonly info_kind?: string; readonly info_data?: { readonly vlan_filtering?: number }; readonly info_slave_data?: { readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean } }
+  readonly linkinfo?: { readonly info_kind?: string; readonly info_data?: { readonly vlan_filtering?: number } & VxlanRow; readonly info_slave_data?: { readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean } }
   readonly addr_info: readonly AddrRow[]
 }
 /** One address of a link, as `ip -j addr show` prints it. */

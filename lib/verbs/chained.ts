@@ -12,6 +12,7 @@ import type { Claim, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
+import { throwAll } from './failures.ts'
 
 /** The verbs of a plugin that adds to what others made. A record of what it makes is written before it is made, so that DEL and GC need nothing else. */
 export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
@@ -79,9 +80,7 @@ async function gc<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Prom
   const attempt = (work: Promise<unknown> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
   for (const path of recordsOf(plugin.type, at.network)) if (!keep.has(path)) await attempt(drop(path, io.run))
   if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
-  const [first, ...more] = failures
-  if (more.length > 0) throw new CniError(CODE.internal, `GC of network ${at.network} failed in ${failures.length} places`, failures.map(({ message }) => message).join('; '))
-  if (first) throw first
+  throwAll(failures, call)
 }
 
 // Whoever is in the way of a claim and whose pod is gone has waited for a DEL in vain: it gets it now.

@@ -18,6 +18,7 @@ import type { Link, Owner, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
+import { throwAll } from './failures.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
 export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {
@@ -194,9 +195,7 @@ async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Pr
   }
   await attempt(poolOf(conf, call).then((pool) => pool?.gc()))
   if (valid && failures.length === 0) keepOnly(at.network, valid)
-  const [first, ...more] = failures
-  if (more.length > 0) throw new CniError(CODE.internal, `GC of network ${at.network} failed in ${failures.length} places`, failures.map(({ message }) => message).join('; '))
-  if (first) throw first
+  throwAll(failures, call)
 }
 
 /** Removes the network's links that are none of these attachments'. */

@@ -1,11 +1,11 @@
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Given } from './grammar.ts'
 import { type Node, type Place, places, text, tree } from './json.ts'
 import { type Dice, dice, HUGE, mutate, mutateBytes, STRINGS } from './mutate.ts'
 import { FAULTS, type Fault } from './recorder.ts'
 
-export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap'] as const
+export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap', 'flannel'] as const
 /** One call: what the runtime sets, and what it writes. */
 export interface Input {
   readonly env: Readonly<Record<string, string>>
@@ -39,6 +39,12 @@ export function makeCase(seed: number, number: number, site: Site): Case {
   const turn = number / 2
   const slot = Number.isInteger(turn) ? SLOTS[Math.floor(turn / EACH)] : undefined
   return slot ? planted(slot, turn, roll, site) : random(roll.pick(TYPES), roll, site)
+}
+
+/** Puts the files into a folder that configurations name. */
+export function furnish(dir: string): void {
+  writeFileSync(`${dir}/resolv.conf`, 'nameserver 10.1.0.1\nsearch example.org\noptions ndots:5\n')
+  writeFileSync(`${dir}/subnet.env`, 'FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.0.1/24\nFLANNEL_IPV6_NETWORK=fd00:1::/48\nFLANNEL_IPV6_SUBNET=fd00:1::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n')
 }
 
 /** Every string that is in a call, at any depth. */

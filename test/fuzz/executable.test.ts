@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
-import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { CODE } from '../../lib/errors.ts'
 import { inNamespaces, type Namespace, type Row } from '../harness.ts'
-import { type Input, makeCase } from './cases.ts'
+import { furnish, type Input, makeCase } from './cases.ts'
 
 const CASES = Math.ceil(Number(process.env['PLUMB_FUZZ_CASES'] ?? 20_000) / 70)
 const SEED = Number(process.env['PLUMB_FUZZ_SEED'] ?? 1)
@@ -96,7 +96,7 @@ function isOwn(line: string): boolean {
 /** Addresses and host ports that are taken, and ADDs that have not ended. */
 function addresses(): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
-  const isTaken = ({ name, parentPath }: (typeof files)[number]) => /^[\da-f:]+[.:][\da-f:.]+$/.test(name) || parentPath.endsWith('/pending') || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(parentPath)
+  const isTaken = ({ name, parentPath }: (typeof files)[number]) => /^[\da-f:]+[.:][\da-f:.]+$/.test(name) || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${parentPath}/${name}`) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(parentPath)
   return files.flatMap((one) => (!one.isDirectory() && isTaken(one) ? `${one.parentPath}/${one.name}` : []))
 }
 
@@ -104,5 +104,5 @@ function fresh(): void {
   for (const dir of [BASE, '/run/cni', '/var/lib/cni']) rmSync(dir, { recursive: true, force: true })
   mkdirSync(DIR, { recursive: true })
   mkdirSync(`${BASE}/cwd`)
-  writeFileSync(`${DIR}/resolv.conf`, 'nameserver 10.1.0.1\n')
+  furnish(DIR)
 }

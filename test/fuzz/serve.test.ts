@@ -1,18 +1,19 @@
 import assert from 'node:assert/strict'
-import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { execa } from 'execa'
 import { serve } from '../../lib/cni.ts'
 import { CODE } from '../../lib/errors.ts'
 import type { Plugin } from '../../lib/plugin.ts'
 import bridge from '../../plugins/bridge.ts'
+import flannel from '../../plugins/flannel.ts'
 import hostLocal from '../../plugins/host-local.ts'
 import loopback from '../../plugins/loopback.ts'
 import minicni from '../../plugins/minicni.ts'
 import portmap from '../../plugins/portmap.ts'
 import ptp from '../../plugins/ptp.ts'
 import staticPool from '../../plugins/static.ts'
-import { type Case, givenBy, type Input, makeCase } from './cases.ts'
+import { type Case, furnish, givenBy, type Input, makeCase } from './cases.ts'
 import { type Fault, Recorder } from './recorder.ts'
 
 const CASES = Number(process.env['PLUMB_FUZZ_CASES'] ?? 20_000)
@@ -24,7 +25,7 @@ const LIMIT_MS = 5000
 const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, 'host-local': hostLocal, static: staticPool, loopback, portmap }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap }
 const CODES: readonly number[] = Object.values(CODE)
 
 describe('serve(), with input that is wrong', () => {
@@ -154,7 +155,7 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
 function world(kernel: Recorder): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
   // Addresses, unfinished calls, host ports (symbolic links in a folder per port) and records of what has them.
-  const held = files.filter((one) => (one.isFile() && (isIP(one.name) !== 0 || one.parentPath.endsWith('/pending'))) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(one.parentPath))
+  const held = files.filter((one) => (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`))) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(one.parentPath))
   return [...kernel.links(), ...kernel.ports(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 
@@ -168,7 +169,7 @@ function fresh(): void {
   mkdirSync(SITE.dir, { recursive: true })
   mkdirSync(`${BASE}/cwd`)
   process.chdir(`${BASE}/cwd`)
-  writeFileSync(`${SITE.dir}/resolv.conf`, 'nameserver 10.1.0.1\nsearch example.org\noptions ndots:5\n')
+  furnish(SITE.dir)
 }
 
 // A configuration may name any path as its data directory: what is not the test's own cannot be written.

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { Glob } from 'bun'
 import type { Told, ToldPlugin } from '../../cli/explain/told.ts'
+import { ENV, writeEnv } from '../flannel.ts'
 import { type Finished, inNamespaces, type Namespace, type Row } from '../harness.ts'
 import { FRESH, type Node, played, settings, USED } from '../played.ts'
 import { type Recording, recording, STRACE } from '../recording.ts'
@@ -25,6 +26,7 @@ interface Network {
 describe('plumb cni explain', () => {
   before(function () {
     if (!existsSync(STRACE)) skip(this, 'strace is not installed')
+    writeEnv('/run/flannel/subnet.env', ENV.dual)
   })
   afterEach(() => rmSync('/run/cni/plumb', { recursive: true, force: true }))
   const ranges = (...subnets: string[]) => ({ type: 'host-local', ranges: subnets.map((subnet) => [{ subnet }]) })

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
-import { linkSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { linkSync, mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { foreignPlugin } from '../foreign.ts'
 import { inNamespaces, plugin, type Row, snapshot } from '../harness.ts'
 import { bridgeConf, type Conf, containerId, network, traces } from '../network.ts'
 
@@ -10,7 +11,7 @@ describe('protocol: delegation', () => {
   it(
     '[P 18] GC and STATUS run the pool with the same standard input; GC goes on after the pool failed, and reports it',
     inNamespaces(['node', 'pod', 'kept'], async ({ node, pod, kept }) => {
-      const pool = foreignPool({ ADD: { ips: [{ address: '10.1.0.7/24' }] } })
+      const pool = foreignPlugin({ ADD: { ips: [{ address: '10.1.0.7/24' }] } })
       const net = network(node, delegating(pool))
       const path = pool.dir
       await net.add(pod, { path })
@@ -46,7 +47,7 @@ describe('protocol: delegation', () => {
   it(
     '[P 19] a pool that is not found is named with the directories; its stderr reaches ours, its code and words are kept',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const pool = foreignPool({})
+      const pool = foreignPlugin({})
       const net = network(node, { ...delegating(pool), ipam: { type: 'nowhere' } })
       for (const command of ['ADD', 'CHECK']) {
         const { code, msg, details } = await net.fails(command, pod, { path: `${pool.dir}:/opt/none`, conf: { ...net.conf, prevResult: {} } })
@@ -67,7 +68,7 @@ describe('protocol: delegation', () => {
   it(
     "[P 20] when the pool's ADD fails, or its answer cannot be read, it gets a DEL, and nothing is left",
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const pool = foreignPool({})
+      const pool = foreignPlugin({})
       const net = network(node, delegating(pool))
       const before = await snapshot(node)
       const bad: Record<string, () => void> = {
@@ -92,7 +93,7 @@ describe('protocol: delegation', () => {
   it(
     'a pool by the name of one of ours, but another program, is run as a program',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
-      const pool = foreignPool({ ADD: { cniVersion: '1.1.0', ips: [{ address: '10.7.0.7/24', gateway: '10.7.0.1' }] } }, 'host-local')
+      const pool = foreignPlugin({ ADD: { cniVersion: '1.1.0', ips: [{ address: '10.7.0.7/24', gateway: '10.7.0.1' }] } }, 'host-local')
       const net = network(node, bridgeConf({ isGateway: true }))
       const result = await net.add(pod, { path: `${pool.dir}:${DIST}` })
       assert.deepEqual(
@@ -141,36 +142,4 @@ describe('protocol: delegation', () => {
 
 function delegating(pool: { readonly type: string }): Conf {
   return { ...bridgeConf(), ipam: { type: pool.type } }
-}
-
-/** A pool that somebody else wrote, in a directory of its own: a shell script that keeps what it is called with, and answers as it is told. */
-function foreignPool(answers: Readonly<Record<string, object>>, type = 'pool') {
-  const dir = mkdtempSync('/run/pool-')
-  const script = `#!/bin/sh
-cd '${dir}'
-echo "$CNI_COMMAND $CNI_CONTAINERID" >>calls
-echo "pool: $CNI_COMMAND" >&2
-cat >"stdin.$CNI_COMMAND"
-[ -e "answer.$CNI_COMMAND" ] && cat "answer.$CNI_COMMAND"
-[ -e "status.$CNI_COMMAND" ] && exit 1
-exit 0
-`
-  writeFileSync(join(dir, type), script, { mode: 0o755 })
-  const answer = (command: string, text: string) => writeFileSync(join(dir, `answer.${command}`), text)
-  for (const [command, one] of Object.entries(answers)) answer(command, JSON.stringify(one))
-  return {
-    dir,
-    type,
-    answer(command: string, text: string) {
-      answer(command, text)
-      rmSync(join(dir, `status.${command}`), { force: true })
-    },
-    fail(command: string, code: number, msg: string) {
-      answer(command, JSON.stringify({ cniVersion: '1.1.0', code, msg }))
-      writeFileSync(join(dir, `status.${command}`), '')
-    },
-    stdin: (command: string) => readFileSync(join(dir, `stdin.${command}`), 'utf8'),
-    calls: () => readFileSync(join(dir, 'calls'), 'utf8').trim().split('\n'),
-    forget: () => writeFileSync(join(dir, 'calls'), ''),
-  }
 }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { cnitool } from '../../scripts/peers.ts'
+import { ENV, writeEnv } from '../flannel.ts'
 import { type Finished, inNamespaces, type Namespace } from '../harness.ts'
 
 export const DIST = join(import.meta.dir, '../../dist')
@@ -33,6 +34,8 @@ export function onFreshNode<N extends string>(names: readonly N[], work: (ns: Re
     // cnitool knows one cache only. In the sandbox /var/lib is written to memory.
     assert.equal(process.env['PLUMB_SANDBOX'], '1', 'This test empties /var/lib/cni: run it with `bun test/run.ts FILE`')
     rmSync('/var/lib/cni', { recursive: true, force: true })
+    // As an agent that masquerades itself has it.
+    writeEnv('/run/flannel/subnet.env', ENV.dual.replace('IPMASQ=false', 'IPMASQ=true'))
     await work(ns, test)
   })
 }

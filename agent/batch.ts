@@ -1,0 +1,68 @@
+import { ExecError } from '../lib/errors.ts'
+import { failures } from '../lib/iproute.ts'
+import { handler } from '../lib/kinds/index.ts'
+import type { Run } from '../lib/plugin.ts'
+import type { Line, Resource } from '../lib/state.ts'
+import { title } from '../lib/title.ts'
+
+/** What is to be done to one resource: put, or dropped. */
+export interface Step {
+  readonly resource: Resource
+  readonly put: boolean
+  readonly lines: readonly Line[]
+}
+
+/** What makes a resource that is not there; with `takeOver` also where another's route is. */
+export function putOf(resource: Resource, takeOver?: true): Step {
+  const { put, change } = handler(resource.kind)
+  return { resource, put: true, lines: takeOver && resource.kind === 'route' && change ? change(resource, resource) : put(resource) }
+}
+
+/** What makes one that is there as it should be. */
+export function changeOf(want: Resource, have: Resource): Step {
+  const { put, change } = handler(want.kind)
+  return { resource: want, put: true, lines: change ? change(want, have) : put(want) }
+}
+
+/** What removes one. */
+export function dropOf(resource: Resource): Step {
+  return { resource, put: false, lines: handler(resource.kind).drop(resource) }
+}
+
+/** Gives a tool all lines in one process; those that follow one that failed are tried too. What failed, and what the tool said. Throws ExecError when the tool ended before the last line. */
+export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run: Run): Promise<Map<Step, string>> {
+  const failed = new Map<Step, string>()
+  if (steps.length === 0) return failed
+  const argv = [tool, '-force', '-batch', '-']
+  const all = steps.flatMap((step) => step.lines.map((line) => ({ step, line })))
+  const { status, stderr } = await run(argv, all.map(({ line }) => `${line.text}\n`).join(''))
+  if (status === 0) return failed
+  const { byLine, rest } = failures(stderr)
+  // A word that iproute2 cannot read ends it, without the number of the line.
+  if (byLine.size === 0 || !/^(Warning: .*)?$/.test(rest)) throw new ExecError(argv, undefined, rest || `ended with status ${status}`)
+  for (const [number, said] of byLine) {
+    const at = all[number - 1]
+    if (at && !at.line.unless?.test(said) && !failed.has(at.step)) failed.set(at.step, said)
+  }
+  return failed
+}
+
+/** What went wrong, one sentence per kind and reason, however many resources it is. */
+export function sentences(failed: ReadonlyMap<Step, string>): string[] {
+  const groups = new Map<string, Step[]>()
+  for (const [step, said] of failed) {
+    const reason = `${step.put ? 'make' : 'remove'} ${step.resource.kind} ${said}`
+    groups.set(reason, [...(groups.get(reason) ?? []), step])
+  }
+  return [...groups.values()].map((steps) => {
+    const [first] = steps as [Step]
+    const said = failed.get(first) as string
+    return `Cannot ${first.put ? 'make' : 'remove'} ${title(first.resource)}${steps.length > 1 ? ` and ${steps.length - 1} more` : ''}: ${reasonOf(first, said)}`
+  })
+}
+
+function reasonOf({ resource }: Step, said: string): string {
+  if (resource.kind === 'route' && /File exists/.test(said)) return `another program has a route there (see: ip route show ${resource.dst})`
+  if ((resource.kind === 'route' || resource.kind === 'nexthop') && resource.onlink && /device mismatch/.test(said)) return `another program has a route there (see: ip -6 route get ${resource.kind === 'route' ? resource.via[0] : resource.via})`
+  return said
+}

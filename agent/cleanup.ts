@@ -1,0 +1,56 @@
+import { openBackend } from './backend.ts'
+import { Converger } from './converge.ts'
+import { leaveForward } from './forward.ts'
+import { uninstall } from './install.ts'
+import { instanceOf, scopeOf, storeWish, tableOf } from './life.ts'
+import { removal } from './masquerade.ts'
+import type { NetworkConf } from './netconf.ts'
+import { forget, remembered } from './nodefiles.ts'
+import { run } from './run.ts'
+import type { Settings } from './settings.ts'
+import { openStore } from './store.ts'
+
+/** How long the store may take: a node is cleaned up without it, too. */
+const STORE_MS = 5000
+
+/** Removes everything that the agent made on this node, and gives its subnet back; gives what was done, one line each. What is not there any more is no error. */
+export async function cleanup(settings: Settings): Promise<string[]> {
+  const { files, node } = settings
+  const done: string[] = []
+  const earlier = remembered(files.stateDir, node)
+  const conf = await released(settings, done)
+  const links = conf ? await linksOf(conf) : []
+  const { changed, failed } = await new Converger(scopeOf(settings, conf ?? EMPTY, links, earlier?.network), run).step([])
+  done.push(`removed ${changed} links, addresses, routes, nexthops, neighbours and forwarding entries`, ...failed)
+  const table = tableOf(instanceOf(settings))
+  const { status, stderr } = await run(['nft', '-f', '-'], removal(table))
+  done.push(status === 0 ? `removed nft table inet ${table}` : `nft: ${stderr.trim()}`)
+  await leaveForward(run)
+  const { undone, left } = uninstall(files)
+  done.push(...undone.map((path) => `removed ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`))
+  done.push(...forget(files.stateDir, node, files.subnetEnv).map((path) => `removed ${path}`))
+  return done
+}
+
+const EMPTY: NetworkConf = { backend: { type: 'alloc', options: {} }, enableNFTables: false }
+
+// The backend's devices are known by its configuration, but found by their mark without it.
+async function released(settings: Settings, done: string[]): Promise<NetworkConf | undefined> {
+  const store = await openStore(storeWish(settings))
+  try {
+    const conf = await store.config(AbortSignal.timeout(STORE_MS))
+    await store.release(settings.node)
+    done.push(`gave back the subnet of node ${settings.node}`)
+    return conf
+  } catch (cause) {
+    done.push(`the store did not answer, the subnet stays this node's until it ends: ${(cause as Error).message}`)
+    return undefined
+  } finally {
+    await store.close()
+  }
+}
+
+async function linksOf({ backend }: NetworkConf) {
+  const found = await openBackend(backend.type)
+  return found.links(found.conf(backend.options))
+}

@@ -1,0 +1,170 @@
+import { isSix } from '../lib/cidr.ts'
+import { ValueError } from '../lib/errors.ts'
+import { isSameTunnel } from '../lib/kinds/vxlan.ts'
+import { txChecksum } from '../lib/libc.ts'
+import { inside } from '../lib/netns.ts'
+import type { Run } from '../lib/plugin.ts'
+import type { Kind, Link, Netns, Resource, Sysctl } from '../lib/state.ts'
+import { readSysctl, writeSysctl } from '../lib/sysctls.ts'
+import { changeOf, dropOf, putOf, type Step } from './batch.ts'
+import { diff, face } from './diff.ts'
+import type { Event } from './events.ts'
+import { deviceOf, KernelState, KINDS } from './known.ts'
+import type { Scope } from './scope.ts'
+import { type Group, type Outcome, Tally } from './tally.ts'
+
+/** Makes the kernel what is wanted, step by step, and remembers what it has: a step looks only at what is in doubt, and touches only what differs. Nobody else's is touched. */
+export class Converger {
+  readonly #scope: Scope
+  readonly #run: Run
+  readonly #ns: Netns
+  readonly #state: KernelState
+
+  /** `ns` is where it works: the namespace of this process, unless `run` can enter others. */
+  constructor(scope: Scope, run: Run, ns: Netns = 'host') {
+    this.#scope = scope
+    this.#run = Object.assign((argv: readonly string[], stdin: string) => run(argv, stdin, ns), { link: (name: string) => run.link?.(name, ns) ?? true })
+    this.#ns = ns
+    this.#state = new KernelState(scope)
+  }
+
+  /** The next step lists these kinds anew; all when none is named. */
+  invalidate(...kinds: readonly Kind[]): void {
+    this.#state.doubt(...kinds)
+  }
+
+  /** Takes in what a monitor told. True when it is not what the last step left: then the next one has something to do. */
+  heard(event: Event): boolean {
+    return this.#state.heard(event)
+  }
+
+  /** Makes it so. Steps follow one another. Throws ExecError when a tool could not do its work at all; the next step then looks at everything. */
+  async step(want: readonly Resource[]): Promise<Outcome> {
+    try {
+      const group = grouped(want)
+      const looked = await this.#state.look(this.#run, group.nexthop)
+      const tally = new Tally(this.#state)
+      const unusable = await this.#links(group.link, looked.has('link'), tally)
+      inside(this.#ns, () => this.#sysctls(group.sysctl, tally))
+      await this.#rest(group, unusable, tally)
+      return tally.outcome(group, unusable)
+    } catch (cause) {
+      this.#state.distrust()
+      throw cause
+    }
+  }
+
+  // First and alone: what stands on a link goes with it.
+  async #links(want: readonly Resource[], looked: boolean, tally: Tally): Promise<Set<string>> {
+    const { add, change, drop } = diff(want, this.#state.of('link'))
+    const renewed = change.filter(({ want, have }) => !isSameTunnel(want as Link, have as Link))
+    const refused = new Set([...add, ...renewed.map(({ want }) => want)].filter((one) => this.#refuse(one as Link, tally)))
+    const changes = change.filter(({ want }) => !refused.has(want))
+    const steps: Step[] = [...drop.map((one) => dropOf(one)), ...changes.map(({ want, have }) => changeOf(want, have)), ...add.filter((one) => !refused.has(one)).map((one) => putOf(one))]
+    for (const one of [...drop, ...renewed.filter(({ want }) => !refused.has(want)).map(({ have }) => have)]) this.#state.forget((one as Link).name)
+    await tally.perform('ip', steps, this.#run)
+    for (const one of want as readonly Link[]) if (one.vxlan?.offload !== undefined && (looked || steps.length > 0) && !tally.hasFailed(one)) inside(this.#ns, () => offload(one, one.vxlan?.offload === true, tally))
+    // One that could not be changed in place still carries what stands on it.
+    return new Set([...add, ...renewed.map(({ want }) => want)].flatMap((one) => (tally.hasFailed(one) ? [(one as Link).name as string] : [])))
+  }
+
+  // `type vxlan … dev X` without an X ends the whole batch, too.
+  #refuse(link: Link, tally: Tally): boolean {
+    const dev = link.vxlan?.dev
+    const why = this.#state.blocked.get(link.name) ?? (dev !== undefined && this.#run.link?.(dev, 'host') === false ? `there is no link ${dev}` : undefined)
+    if (why !== undefined) tally.fail(putOf(link), why)
+    return why !== undefined
+  }
+
+  #sysctls(want: readonly Resource[], tally: Tally): void {
+    const known = this.#state.of('sysctl')
+    for (const one of want as readonly Sysctl[]) {
+      const { key, text } = face(one)
+      if (known.get(key)?.text === text) continue
+      const is = readSysctl(one.name)
+      if (is === undefined && one.optional) continue
+      if (is !== one.value) setSysctl(one, tally)
+      known.set(key, { resource: one, text })
+    }
+  }
+
+  // What is new can be reached before a route leads there, and what is gone no longer has a route when it goes.
+  async #rest(group: Group, unusable: Set<string>, tally: Tally): Promise<void> {
+    const { others } = this.#state
+    const isUsable = (one: Resource) => unusable.size === 0 || !unusable.has(deviceOf(one) ?? '')
+    const wanted = (kind: (typeof KINDS)[number]) => (unusable.size === 0 ? group[kind] : group[kind].filter(isUsable))
+    const differ = (kind: (typeof KINDS)[number], want = wanted(kind)) => {
+      const found = diff(want, this.#state.of(kind), this.#state.settled(kind))
+      this.#state.settle(kind, want)
+      return found
+    }
+    const nexthops = others.size === 0 ? differ('nexthop') : differ('nexthop', withoutOthers(wanted('nexthop'), others))
+    for (const one of others.size === 0 ? [] : wanted('nexthop')) if (one.kind === 'nexthop' && others.has(one.id)) tally.awaits(one, 'its id is taken')
+    if (this.#absent([...nexthops.add, ...nexthops.change.map(({ want }) => want)], unusable, tally)) return this.#rest(group, unusable, tally)
+    const [addr, neigh, tunnel] = [differ('addr'), differ('neigh'), differ('tunnel')]
+    const route = others.size === 0 ? differ('route') : differ('route', withoutOthers(wanted('route'), others))
+    const puts = ({ add, change }: ReturnType<typeof diff>) => [...change.map(({ want, have }) => changeOf(want, have)), ...add.map((one) => putOf(one, this.#scope.takeOver))]
+    await tally.perform('bridge', puts(tunnel), this.#run)
+    const early = route.change.filter(({ want, have }) => leadsAway(want, have))
+    const moved = { add: [...route.add, ...early.map(({ want }) => want)], change: route.change.filter((one) => !early.includes(one)), drop: [] }
+    const drops = [...route.drop, ...neigh.drop, ...nexthops.drop, ...addr.drop]
+    await tally.perform('ip', [...early.map(({ have }) => dropOf(have)), ...puts(addr), ...puts(nexthops), ...puts(neigh), ...puts(moved), ...drops.map((one) => dropOf(one))], this.#run)
+    await tally.perform(
+      'bridge',
+      tunnel.drop.map((one) => dropOf(one)),
+      this.#run,
+    )
+  }
+
+  // `nexthop add … dev X` without an X ends the whole batch, so it is not tried.
+  #absent(add: readonly Resource[], unusable: Set<string>, tally: Tally): boolean {
+    const before = unusable.size
+    for (const one of new Map([...add].reverse().map((one) => [deviceOf(one) ?? '', one])).values()) {
+      const dev = deviceOf(one) ?? ''
+      if (this.#run.link?.(dev, 'host') !== false) continue
+      unusable.add(dev)
+      tally.fail(putOf(one), `there is no link ${dev}`)
+    }
+    return unusable.size > before
+  }
+}
+
+function grouped(want: readonly Resource[]): Group {
+  const group = Object.fromEntries(KINDS.map((kind) => [kind, [] as Resource[]])) as Record<(typeof KINDS)[number], Resource[]>
+  for (const one of want) {
+    const list = group[one.kind as (typeof KINDS)[number]]
+    if (!list) throw new TypeError(`Cannot converge a resource of kind ${one.kind}`)
+    list.push(one)
+  }
+  return group
+}
+
+// The kernel takes no gateway on a link while an IPv6 route to that very gateway leads over another (ip6_route_check_nh_onlink), so that route goes first.
+function leadsAway(want: Resource, have: Resource): boolean {
+  return want.kind === 'route' && have.kind === 'route' && want.onlink === true && isSix(want.dst) && want.dev !== have.dev
+}
+
+// An id that somebody else has already: the route goes without an object then.
+function withoutOthers(resources: readonly Resource[], others: ReadonlySet<number>): Resource[] {
+  return resources.flatMap((one): Resource[] => {
+    if (one.kind === 'nexthop') return others.has(one.id) ? [] : [one]
+    if (one.kind !== 'route' || one.nhid === undefined || !others.has(one.nhid)) return [one]
+    const { nhid: _, ...plain } = one
+    return [plain]
+  })
+}
+
+function offload(link: Link, wanted: boolean, tally: Tally): void {
+  if (txChecksum(link.name) === wanted) return
+  if (txChecksum(link.name, wanted) === wanted) tally.done(link)
+  else tally.fail(putOf(link), `its checksum offload cannot be switched ${wanted ? 'on' : 'off'}`)
+}
+
+function setSysctl(sysctl: Sysctl, tally: Tally): void {
+  try {
+    if (!writeSysctl(sysctl.name, sysctl.value)) throw new ValueError('this kernel has no such setting')
+    tally.done(sysctl)
+  } catch (cause) {
+    tally.fail(putOf(sysctl), (cause as Error).message)
+  }
+}

@@ -1,0 +1,158 @@
+import { readdirSync } from 'node:fs'
+import { CniError, CODE } from '../lib/errors.ts'
+import { remove, withLock } from '../lib/files.ts'
+import { Feed } from './feed.ts'
+import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
+import { metrics, type Usage } from './metrics.ts'
+import type { Status } from './status.ts'
+
+/** Where the agent answers on every node, for root alone. */
+export const SOCKET = '/run/plumb/agent.sock'
+
+/** What is told of. */
+export interface Source {
+  status(): Status
+  /** The status on every change, until the signal; what comes while nobody takes is folded into one. */
+  changes(signal: AbortSignal): AsyncIterable<Status>
+  /** Since when the loop has been in one step, by performance.now(); undefined while it waits for something to do. */
+  busySince(): number | undefined
+}
+/** Where to answer. `port` 0 is no port at all, as flannel's `healthz-port`. */
+export interface Places {
+  readonly address: string
+  readonly port: number
+  readonly socket: string
+}
+
+/** A step that takes longer will not end: the loop is dead. */
+const STUCK_MS = 60_000
+// What the page may do: nothing but ask this agent.
+const HEADERS = {
+  'Content-Security-Policy': "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'X-Content-Type-Options': 'nosniff',
+  'Referrer-Policy': 'no-referrer',
+  'Cross-Origin-Resource-Policy': 'same-origin',
+  'Cache-Control': 'no-store',
+}
+type Route = (source: Source, feed: Feed) => Reply | Promise<Reply>
+const ROUTES: Readonly<Record<string, Route>> = {
+  '/healthz': healthz,
+  '/readyz': readyz,
+  '/metrics': (source) => ({ status: 200, type: 'text/plain; version=0.0.4; charset=utf-8', body: metrics(source.status(), usage(), Date.now()) }),
+  '/status': (source) => ({ status: 200, type: 'application/json', body: `${JSON.stringify(source.status())}\n` }),
+  '/events': (_, feed) => feed.listen(),
+  '/': () => asset('html', 'text/html; charset=utf-8'),
+  '/page.js': () => asset('js', 'text/javascript; charset=utf-8'),
+  '/page.css': () => asset('css', 'text/css; charset=utf-8'),
+  '/icon.svg': () => asset('icon', 'image/svg+xml'),
+}
+
+/** Answers on the socket, and on the port when there is one, until stopped. Throws CniError 5 when a place cannot be had, and 11 when an agent answers on the socket already. */
+export async function serveHealth({ address, port, socket }: Places, source: Source): Promise<{ stop(): void }> {
+  const feed = new Feed(source)
+  const onSocket = await atSocket(socket, (asked) => answer(asked, source, feed))
+  try {
+    const local = /^(127\.|::1$|localhost$)/.test(address)
+    const onPort = port === 0 ? undefined : at({ hostname: address, port }, (asked) => (local && !isLocal(asked.host) ? misdirected(asked) : answer(asked, source, feed)))
+    return {
+      stop() {
+        feed.stop()
+        onPort?.stop()
+        onSocket.stop()
+      },
+    }
+  } catch (cause) {
+    onSocket.stop()
+    throw cause
+  }
+}
+
+async function answer({ method, path }: Asked, source: Source, feed: Feed): Promise<Reply> {
+  const route = Object.hasOwn(ROUTES, path) ? ROUTES[path] : undefined
+  const reply = method !== 'GET' ? plain(405, `${method} is not for here: everything is asked with GET`, { Allow: 'GET' }) : ((await route?.(source, feed)) ?? plain(404, `there is ${Object.keys(ROUTES).join(' ')}`))
+  return { ...reply, headers: { ...HEADERS, ...reply.headers } }
+}
+
+// The first line is flannel's.
+function healthz(source: Source): Reply {
+  const dead = stuck(source)
+  return dead ? plain(503, dead) : plain(200, `flanneld is running\nplumb ${source.status().version}`)
+}
+
+function readyz(source: Source): Reply {
+  const { ready, reasons } = source.status()
+  const dead = stuck(source)
+  const why = [...(dead ? [dead] : []), ...reasons].map((reason) => reason.replace(/\s+/g, ' '))
+  if (ready && !dead) return plain(200, 'ready')
+  return plain(503, why.join('\n') || 'the first full sync is not done')
+}
+
+function stuck(source: Source): string | undefined {
+  const since = source.busySince()
+  const ms = since === undefined ? 0 : performance.now() - since
+  return ms > STUCK_MS ? `the loop has been in one step for ${Math.round(ms / 1000)} s` : undefined
+}
+
+// Loaded with the first visitor: who only scrapes does not pay for it.
+async function asset(name: 'html' | 'js' | 'css' | 'icon', type: string): Promise<Reply> {
+  const { page } = await import('./page.ts')
+  return { status: 200, type, body: page[name] }
+}
+
+function usage(): Usage {
+  const { user, system } = process.cpuUsage()
+  // One of them is the listing's own.
+  return { rssBytes: process.memoryUsage.rss(), cpuSeconds: (user + system) / 1e6, openFiles: readdirSync('/proc/self/fd').length - 1 }
+}
+
+// A web page elsewhere may have its own name lead to 127.0.0.1, and would read what it gets there (DNS rebinding).
+function isLocal(host: string): boolean {
+  return host === '' || /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$/i.test(host)
+}
+
+function misdirected({ host }: Asked): Reply {
+  return plain(421, `this is asked as 127.0.0.1 or localhost, not as ${JSON.stringify(host)}; the agent can listen on another address`, HEADERS)
+}
+
+async function atSocket(path: string, how: (asked: Asked) => Promise<Reply>): Promise<{ stop(): void }> {
+  if (await answers(path)) throw new CniError(CODE.tryLater, `Cannot listen on ${path}: an agent answers there already`, 'a node has one agent; stop the other one, or give this one a socket of its own')
+  try {
+    // The lock makes the folder, and keeps two agents that start at once from each other's socket.
+    return withLock(`${path}.lock`, () => {
+      remove(path)
+      const before = process.umask(0o177)
+      try {
+        return listen({ unix: path }, how)
+      } finally {
+        process.umask(before)
+      }
+    })
+  } catch (cause) {
+    throw refused(path, cause)
+  }
+}
+
+function at(place: Extract<Place, { port: number }>, how: (asked: Asked) => Promise<Reply> | Reply): { stop(): void } {
+  try {
+    return listen(place, how)
+  } catch (cause) {
+    throw refused(`${place.hostname} port ${place.port}`, cause)
+  }
+}
+
+function refused(place: string, cause: unknown): CniError {
+  const { code, message } = cause as NodeJS.ErrnoException
+  const why: Readonly<Record<string, string>> = { EADDRINUSE: 'another program listens there', EADDRNOTAVAIL: 'the node does not have this address', EACCES: 'it needs root' }
+  return new CniError(CODE.io, `Cannot listen on ${place}: ${why[code ?? ''] ?? code ?? message}`, '', { cause })
+}
+
+// Whoever takes the connection is there, whether it has time or not.
+async function answers(path: string): Promise<boolean> {
+  try {
+    const socket = await Bun.connect({ unix: path, socket: { data() {} } })
+    socket.terminate()
+    return true
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,74 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { type CniError, ValueError } from '../lib/errors.ts'
+import { log } from '../lib/log.ts'
+import { cleanup } from './cleanup.ts'
+import { serve } from './serve.ts'
+import { describe, readSettings, type Settings, settingRows, settingsPath } from './settings.ts'
+import { SubnetTakenError } from './store.ts'
+
+/** What the command line lends: plumb's version, where stdout is, and how rows become text. */
+export interface Desk {
+  readonly version: string
+  print(text: string): void
+  table(rows: readonly (readonly string[])[]): string
+}
+
+/** Runs `plumb agent ARGV` until a signal and gives the exit status: 0 when a signal ended it, 1 when something did. Throws ValueError for settings that are wrong. */
+export async function run(argv: readonly string[], { version, print, table }: Desk): Promise<number> {
+  if (argv.some((one) => /^(-h|-?-help)$/.test(one))) {
+    print(`${HELP}\n\n${table(settingRows())}`)
+    return 0
+  }
+  const isCleanup = argv[0] === 'cleanup'
+  const settings = settingsOf(isCleanup ? argv.slice(1) : argv)
+  if (settings.only === 'version') {
+    print(`plumb ${version}`)
+    return 0
+  }
+  for (const note of settings.notes) log(`agent: ${note}`)
+  if (settings.only === 'check-config') {
+    print(`the settings are right: ${describe(settings)}`)
+    return 0
+  }
+  if (isCleanup) {
+    for (const line of await cleanup(settings)) print(line)
+    return 0
+  }
+  log(`agent: plumb ${version} ${describe(settings)}`)
+  return untilSignal(settings, version)
+}
+
+const HELP = `usage: plumb agent [options]: gives this node its part of the network, and makes the other nodes' pods reachable
+       plumb agent cleanup [options]: removes all that it made on this node, and gives the subnet back
+
+Options are flanneld's, with one dash or two, as FLANNELD_NAME in the environment, or in the YAML file of --config.
+
+exit status: 0 ended by SIGTERM or SIGINT (pods stay reachable), 1 something failed, 2 the settings are wrong`
+
+function settingsOf(argv: readonly string[]): Settings {
+  const path = settingsPath(argv, process.env)
+  if (path !== undefined && !existsSync(path)) throw new ValueError(`Cannot read --config ${path}: there is no such file`)
+  return readSettings(argv, process.env, path === undefined ? undefined : { path, text: readFileSync(path, 'utf8') })
+}
+
+async function untilSignal(settings: Settings, version: string): Promise<number> {
+  const end = new AbortController()
+  for (const signal of ['SIGTERM', 'SIGINT'] as const)
+    process.once(signal, () => {
+      log(`agent: ended by ${signal}; what it made stays, and pods stay reachable`)
+      end.abort()
+      // A second one does not wait for what is under way.
+      process.once(signal, () => process.exit(1))
+    })
+  try {
+    await serve(settings, version, end.signal)
+    return 0
+  } catch (cause) {
+    if (end.signal.aborted) return 0
+    const { message, details } = cause as CniError
+    log(`agent: ${cause instanceof SubnetTakenError ? 'its subnet belongs to another node, and its pods cannot keep their addresses' : 'cannot go on'}: ${message}${details ? `: ${details}` : ''}`)
+    return 1
+  } finally {
+    end.abort()
+  }
+}

@@ -1,0 +1,54 @@
+import { existsSync, readFileSync } from 'node:fs'
+import type { Cidr } from '../lib/ip.ts'
+import type { Link } from '../lib/state.ts'
+import { type NetworkName, parse } from '../lib/values.ts'
+import { both } from './both.ts'
+import type { Both } from './lease.ts'
+import { TABLE } from './masquerade.ts'
+import type { NetworkConf } from './netconf.ts'
+import type { Scope } from './scope.ts'
+import type { Settings } from './settings.ts'
+import type { StoreWish } from './store.ts'
+import type { Wish } from './uplink.ts'
+
+const SUBNET_FILE = '/run/flannel/subnet.env'
+
+/** The agent's name among those of this node: as with flannel each has a subnet file of its own. */
+export function instanceOf({ files }: Settings): NetworkName {
+  return parse.network(files.subnetEnv === SUBNET_FILE ? 'default' : `n${Bun.hash.xxHash64(files.subnetEnv).toString(16)}`)
+}
+
+/** The nft table of an agent. */
+export function tableOf(instance: NetworkName): string {
+  return instance === 'default' ? TABLE : `${TABLE}_${instance}`
+}
+
+/** What of the kernel is this agent's, with what it had under an earlier configuration. */
+export function scopeOf(settings: Settings, conf: NetworkConf, links: readonly Link['name'][], earlier: Both<Cidr> = {}): Scope {
+  const networks = [...(conf.v4 ? [conf.v4.network] : []), ...(conf.v6 ? [conf.v6.network] : []), ...both(earlier)]
+  return { instance: instanceOf(settings), links, networks: [...new Set(networks)], ...(settings.firewall.replaceFlannel ? { takeOver: true as const } : {}) }
+}
+
+/** The store that the settings name. */
+export function storeWish({ store }: Settings): StoreWish {
+  if (store.kind === 'file') {
+    const given = !existsSync(`${store.dir}/config`) && existsSync(store.netConf) ? { config: readFileSync(store.netConf, 'utf8') } : {}
+    return { store: 'file', dir: store.dir, ...given }
+  }
+  const { endpoints, prefix, tls, user } = store
+  return {
+    store: 'etcd',
+    endpoints,
+    prefix,
+    ...(tls.authority ? { caFile: tls.authority } : {}),
+    ...(tls.certificate ? { certFile: tls.certificate } : {}),
+    ...(tls.key ? { keyFile: tls.key } : {}),
+    ...(user ? { username: user.name, password: user.password } : {}),
+  }
+}
+
+/** What was asked of the uplink. */
+export function wishOf({ uplink }: Settings): Wish {
+  const { interfaces, patterns, canReach, tunnel, advertise } = uplink
+  return { ifaces: interfaces, patterns: patterns.map(({ source }) => source), ...(canReach ? { canReach } : {}), tunnel, advertise: { ...uplink.public, ...advertise } }
+}

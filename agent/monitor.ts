@@ -1,0 +1,55 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { execa } from 'execa'
+import { readText } from '../lib/reading.ts'
+
+/** A tool that tells of changes for as long as it runs: `ip monitor`, `bridge monitor`, `nft monitor`. */
+export interface Watched {
+  readonly argv: readonly string[]
+  line(text: string): void
+  /** What it would have told meanwhile is not known: it was started, for the first time or again, or it lost messages. */
+  lost(): void
+}
+
+const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
+const [FIRST_MS, LONGEST_MS] = [100, 10_000]
+
+/** Follows a tool until the signal, and starts it again, later each time, when it ends. Never throws. */
+export async function follow({ argv, line, lost }: Watched, signal: AbortSignal, log: (text: string) => void): Promise<void> {
+  const [file = '', ...args] = argv
+  for (let pause = FIRST_MS; !signal.aborted; pause = Math.min(pause * 2, LONGEST_MS)) {
+    const started = performance.now()
+    const why = await one(file, args, line, lost, signal)
+    if (signal.aborted) return
+    // One that went on for a while begins anew.
+    if (performance.now() - started > LONGEST_MS) pause = FIRST_MS
+    log(`agent: ${argv.join(' ')} ended, starting it again in ${pause} ms: ${why}`)
+    await sleep(pause, undefined, { signal }).catch(() => undefined)
+  }
+}
+
+async function one(file: string, args: readonly string[], line: (text: string) => void, lost: () => void, signal: AbortSignal): Promise<string> {
+  const child = execa(file, args, { env: ENV, extendEnv: false, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', buffer: false, reject: false, cancelSignal: signal, forceKillAfterDelay: 1000, cleanup: true })
+  let said = ''
+  void whenListening(child.pid, signal).then(lost)
+  const errors = (async () => {
+    for await (const text of child.iterable({ from: 'stderr' })) {
+      said = text
+      // iproute2 goes on after it lost messages, and says so here.
+      if (/buffer space|netlink/i.test(text)) lost()
+    }
+  })()
+  try {
+    for await (const text of child.iterable({ from: 'stdout' })) line(text)
+    await errors
+  } catch (cause) {
+    said ||= (cause as Error).message
+  }
+  const { exitCode, signal: killed } = await child
+  return said || (killed ? `signal ${killed}` : `status ${exitCode}`)
+}
+
+// What changed before a tool had joined its groups (netlink(7)) it never hears of. Its first socket has its pid for an address.
+async function whenListening(pid: number | undefined, signal: AbortSignal): Promise<void> {
+  const joined = () => (readText('/proc/net/netlink') ?? '').split('\n').some((row) => new RegExp(`^\\S+ +\\d+ +${pid} +0*[1-9a-f]`).test(row))
+  for (const until = performance.now() + LONGEST_MS; !signal.aborted && !joined() && performance.now() < until; ) await sleep(20, undefined, { signal }).catch(() => undefined)
+}

@@ -1,0 +1,98 @@
+import { basename, dirname } from 'node:path'
+import * as v from 'valibot'
+import { isSix, networkOf } from '../lib/cidr.ts'
+import { remove, writeAtomic } from '../lib/files.ts'
+import { type Cidr, format, parseCidr, split } from '../lib/ip.ts'
+import { log } from '../lib/log.ts'
+import { readText } from '../lib/reading.ts'
+import { field, read } from '../lib/shape.ts'
+import { subnetEntries } from '../lib/subnetenv.ts'
+import type { Both } from './lease.ts'
+
+/** What the node is known by to the pods that start on it. */
+export interface NodeSubnet {
+  readonly network: Both<Cidr>
+  /** Network addresses, as the lease has them. */
+  readonly subnet: Both<Cidr>
+  /** Of pods' links, in bytes. */
+  readonly mtu: number
+  /** Whether the agent masquerades, so that the delegate need not. */
+  readonly ipMasq: boolean
+}
+
+/** Writes subnet.env for the CNI plugin flannel and whoever else sources it, exactly as flanneld does (flannel pkg/subnet, WriteSubnetFile), in one step; false when it said so already. */
+export function writeSubnetEnv(path: string, node: NodeSubnet): boolean {
+  return writeChanged(path, subnetEnv(node))
+}
+
+/** The networks and subnets that a subnet.env names, flanneld's too; undefined for a family that it does not name, or names twice. What cannot be read is passed over, as flanneld does (main.go, ReadCIDRsFromSubnetFile). */
+export function readSubnetEnv(path: string): Pick<NodeSubnet, 'network' | 'subnet'> {
+  const entries = subnetEntries(readText(path) ?? '')
+  const only = (key: string, six: boolean): Cidr | undefined => {
+    const found = (entries.get(key)?.value ?? '').split(',').flatMap((text) => parsed(text.trim()) ?? [])
+    const own = found.filter((cidr) => isSix(cidr) === six)
+    return own.length === 1 ? own[0] : undefined
+  }
+  const both = (name: string) => bare({ v4: only(`FLANNEL_${name}`, false), v6: only(`FLANNEL_IPV6_${name}`, true) })
+  return { network: both('NETWORK'), subnet: both('SUBNET') }
+}
+
+/** Remembers what the node has, so that subnet.env can be written at boot before the store answers; false when it was remembered already. */
+export function remember(stateDir: string, node: string, subnet: NodeSubnet): boolean {
+  return writeChanged(`${stateDir}/lease.json`, `${JSON.stringify({ node, ...subnet }, null, 2)}\n`)
+}
+
+/** What was remembered for a node of this name: a disk that was copied from another node tells nothing. */
+export function remembered(stateDir: string, node: string): NodeSubnet | undefined {
+  const path = `${stateDir}/lease.json`
+  const text = readText(path)
+  if (text === undefined) return undefined
+  try {
+    const { node: whose, ...subnet } = read(shape, JSON.parse(text)).value
+    return whose === node ? { ...subnet, network: bare(subnet.network), subnet: bare(subnet.subnet) } : undefined
+  } catch (cause) {
+    log(`agent: Cannot use ${path}, going on without: ${(cause as Error).message}`)
+    return undefined
+  }
+}
+
+/** Removes what is remembered, and subnet.env as long as that is what says so; gives the paths that are gone. */
+export function forget(stateDir: string, node: string, path: string): string[] {
+  const subnet = remembered(stateDir, node)
+  const gone = [...(subnet && readText(path) === subnetEnv(subnet) ? [path] : []), `${stateDir}/lease.json`].filter((one) => readText(one) !== undefined)
+  for (const one of gone) remove(one)
+  return gone
+}
+
+const both = v.object({ v4: v.exactOptional(field.cidr), v6: v.exactOptional(field.cidr) })
+const shape = v.object({ node: field.text, network: both, subnet: both, mtu: field.int(0, 65535), ipMasq: field.flag })
+
+// For each family the network, then the node's first address with the subnet's length: what a bridge would have.
+function subnetEnv({ network, subnet, mtu, ipMasq }: NodeSubnet): string {
+  const family = (prefix: string, net: Cidr | undefined, own: Cidr | undefined) => (net && own ? [`${prefix}NETWORK=${net}`, `${prefix}SUBNET=${first(own)}`] : [])
+  const lines = [...family('FLANNEL_', network.v4, subnet.v4), ...family('FLANNEL_IPV6_', network.v6, subnet.v6), `FLANNEL_MTU=${mtu}`, `FLANNEL_IPMASQ=${ipMasq}`]
+  return lines.map((line) => `${line}\n`).join('')
+}
+
+function first(subnet: Cidr): string {
+  const { family, first: bits, length } = split(subnet)
+  return `${format({ family, bits: bits + 1n })}/${length}`
+}
+
+function writeChanged(path: string, text: string): boolean {
+  if (readText(path) === text) return false
+  writeAtomic(path, text, { mode: 0o644, by: `${dirname(path)}/.${basename(path)}.draft` })
+  return true
+}
+
+function parsed(text: string): Cidr | undefined {
+  try {
+    return networkOf(parseCidr(text))
+  } catch {
+    return undefined
+  }
+}
+
+function bare<T>({ v4, v6 }: { readonly v4?: T | undefined; readonly v6?: T | undefined }): Both<T> {
+  return { ...(v4 !== undefined && { v4 }), ...(v6 !== undefined && { v6 }) }
+}

@@ -1,0 +1,221 @@
+import { ValueError } from '../lib/errors.ts'
+import type { Cidr } from '../lib/ip.ts'
+import type { Run } from '../lib/plugin.ts'
+import { type Backend, type Facts, PROTO } from './backend.ts'
+import { both, isSame } from './both.ts'
+import { Claiming } from './claiming.ts'
+import type { Converger } from './converge.ts'
+import type { Event } from './events.ts'
+import { watchFights } from './fights.ts'
+import { passForward } from './forward.ts'
+import type { Both, Lease } from './lease.ts'
+import { ruleset } from './masquerade.ts'
+import type { NetworkConf } from './netconf.ts'
+import type { Status } from './status.ts'
+import { type Snapshot, type SubnetStore, SubnetTakenError } from './store.ts'
+import { keepTable, type Table } from './table.ts'
+import { beginning, type Standing, tell, withStep } from './telling.ts'
+import { chooseUplink, overlap, see, type Uplink, type Wish } from './uplink.ts'
+import type { Wakes } from './wakes.ts'
+
+/** What a reconciler is made of. */
+export interface Parts {
+  readonly node: string
+  readonly version: string
+  readonly store: SubnetStore
+  readonly conf: NetworkConf
+  readonly backend: Backend
+  /** `backend`'s, already read. */
+  readonly options: unknown
+  readonly facts: Facts
+  readonly converger: Converger
+  readonly run: Run
+  readonly wakes: Wakes
+  readonly wish: Wish
+  /** The subnets that this node had in an earlier life. */
+  readonly before?: Both<Cidr>
+  readonly firewall: { readonly table: string; readonly masquerade: boolean; readonly keep: readonly Cidr[]; readonly random: boolean; readonly forward: boolean }
+  readonly allowOverlap: boolean
+  readonly renewMarginMs: number
+  /** Writes subnet.env; called whenever one of these changes, before peers are programmed. */
+  leased(lease: Lease, mtu: number): void
+  /** Called once, after the first step that left nothing undone. */
+  synced(): Promise<void>
+  changed(status: Status): void
+  log(text: string): void
+}
+
+const REMEMBERED = 100
+
+/** The agent's one loop: what the store, the kernel and the configuration say, into what the kernel has. Level-triggered: every step begins with all that is known. */
+export class Reconciler {
+  readonly #parts: Parts
+  readonly #table: Table
+  readonly #claiming: Claiming
+  readonly #fights = watchFights()
+  readonly #now: Standing = beginning()
+  readonly #started = Date.now()
+  readonly #repaired = new Map<string, number>()
+  #doubted = { uplink: true, forward: true }
+  #leasedAs = ''
+
+  constructor(parts: Parts) {
+    const { store, conf, wakes, renewMarginMs, firewall } = parts
+    this.#parts = parts
+    this.#table = keepTable(firewall.table)
+    this.#claiming = new Claiming(store, conf, wakes, renewMarginMs, (text) => this.#note(text))
+  }
+
+  /** Takes the leases as they are now; the next step programs them. */
+  take(snapshot: Snapshot): void {
+    this.#now.snapshot = snapshot
+    if (!this.#claiming.isAmong(snapshot.leases)) this.#claiming.doubt()
+    this.#parts.wakes.poke('leases')
+  }
+
+  /** Somebody may have changed the uplink, others' FORWARD chain, or our table. */
+  doubt(what: 'uplink' | 'forward' | 'table'): void {
+    if (what === 'table') this.#table.doubt()
+    else this.#doubted[what] = true
+  }
+
+  /** Whether what happened may change the choice of the uplink, or which peers are on its link. */
+  concerns({ kind, resource }: Event): boolean {
+    const name = this.#now.choice?.uplink.name
+    const dev = resource.kind === 'link' ? resource.name : 'dev' in resource ? resource.dev : undefined
+    if (kind !== 'link' && kind !== 'addr' && !(resource.kind === 'route' && resource.proto !== PROTO)) return false
+    return name === undefined || dev === undefined || dev === name || (resource.kind === 'route' && resource.dst.endsWith('/0'))
+  }
+
+  /** Looks at everything anew with the next step. */
+  doubtAll(): void {
+    for (const what of ['uplink', 'forward', 'table'] as const) this.doubt(what)
+    this.#parts.converger.invalidate()
+  }
+
+  /** How everything stands. */
+  status(): Status {
+    const { node, version, backend, conf, store } = this.#parts
+    return tell({ node, version, started: this.#started, backend, conf, store }, { ...this.#now, fights: this.#fights.current(performance.now()) })
+  }
+
+  /** One step. Throws only what ends the agent: SubnetTakenError. */
+  async step(why: readonly string[]): Promise<void> {
+    const started = performance.now()
+    const failures: string[] = []
+    const attempt = async (what: string, work: () => Promise<void> | void) => {
+      try {
+        await work()
+      } catch (cause) {
+        if (cause instanceof SubnetTakenError) throw cause
+        failures.push(`${what}: ${(cause as Error).message}`)
+      }
+    }
+    if (this.#claiming.fatal) throw this.#claiming.fatal
+    if (this.#doubted.uplink) await attempt('Cannot choose the uplink', () => this.#look())
+    const uplink = this.#now.choice?.uplink
+    if (uplink) await attempt('Cannot announce this node', () => this.#claim(uplink))
+    const { lease } = this.#claiming
+    if (lease) this.#now.lease = lease
+    if (lease && uplink) {
+      await attempt('Cannot write the subnet file', () => this.#tell(lease, uplink))
+      await attempt('Cannot load the firewall rules', () => this.#firewall(lease))
+      const { snapshot } = this.#now
+      if (snapshot) await attempt('Cannot program the peers', () => this.#program(lease, uplink, snapshot, why, failures))
+    }
+    this.#finish(started, failures)
+  }
+
+  async #look(): Promise<void> {
+    const { wish, run, conf, allowOverlap, log, backend, options } = this.#parts
+    const sight = await see(wish, run)
+    const choice = chooseUplink(sight, wish, conf)
+    const before = this.#now.choice?.uplink
+    for (const pool of before || allowOverlap ? [] : [conf.v4, conf.v6]) {
+      const meets = pool && overlap(sight, pool.network, backend.links(options))
+      if (!meets) continue
+      const text = `the network ${pool.network} overlaps the route ${meets} of this node`
+      // A node that has pods already is served on.
+      if (!this.#parts.before?.v4 && !this.#parts.before?.v6) throw new ValueError(`${text}; want another "Network", or --allow-overlap`)
+      log(`agent: ${text}: addresses there may be out of reach`)
+    }
+    this.#doubted.uplink = false
+    this.#now.choice = choice
+    const { name, index, mtu, tunnel, advertise } = choice.uplink
+    if (before?.name !== name || before.index !== index || before.mtu !== mtu || !isSame(before.tunnel, tunnel) || !isSame(before.advertise, advertise)) log(`agent: uplink ${name} ${both(tunnel).join(' ')}: ${choice.why} mtu=${mtu}`)
+  }
+
+  #claim(uplink: Uplink): void {
+    const { backend, node, options, before } = this.#parts
+    this.#claiming.want({ node, ips: uplink.advertise, backend: backend.type, data: backend.announce(node, uplink, options) }, before)
+  }
+
+  #tell(lease: Lease, uplink: Uplink): void {
+    const { backend, options, leased, log } = this.#parts
+    const mtu = backend.mtu(options, uplink.mtu, uplink.tunnel)
+    const now = JSON.stringify([lease.subnets, mtu])
+    if (now === this.#leasedAs) return
+    leased(lease, mtu)
+    this.#leasedAs = now
+    this.#now.mtu = mtu
+    log(`agent: this node has ${both(lease.subnets).join(' ')}${lease.expires === undefined ? '' : ` until ${new Date(lease.expires).toISOString()}`} mtu=${mtu}`)
+  }
+
+  async #firewall(lease: Lease): Promise<void> {
+    const { firewall, run, conf } = this.#parts
+    const { table, masquerade, keep, random, forward } = firewall
+    const networks = [...(conf.v4 ? [conf.v4.network] : []), ...(conf.v6 ? [conf.v6.network] : [])]
+    const isFirst = this.#now.kinds['nft'] === undefined
+    if ((await this.#table.ensure(ruleset(table, { networks, own: both(lease.subnets), masquerade, keep, random }), run)) && !isFirst) this.#repair('nft', [`nft table ${table}`])
+    if (forward && this.#doubted.forward) {
+      const done = await passForward(networks, run)
+      this.#doubted.forward = false
+      if (!isFirst) this.#repair('nft', done)
+    }
+    this.#now.kinds = { ...this.#now.kinds, nft: { wanted: 1, programmed: 1, repaired: this.#repaired.get('nft') ?? 0 } }
+  }
+
+  async #program(lease: Lease, uplink: Uplink, { leases }: Snapshot, why: readonly string[], failures: string[]): Promise<void> {
+    const { backend, options, converger, facts, log, wakes } = this.#parts
+    const begun = performance.now()
+    const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets))
+    const { resources, problems } = backend.want(lease, peers, uplink, options, facts)
+    for (const problem of problems) if (!this.#now.problems.includes(problem)) this.#note(problem)
+    this.#now.problems = problems
+    const done = await converger.step(resources)
+    failures.push(...done.failed)
+    for (const [kind, what] of Object.entries(done.repaired)) this.#repair(kind, what)
+    const counts = Object.entries(done.counts).map(([kind, count]) => [kind, { ...count, repaired: this.#repaired.get(kind) ?? 0 }] as const)
+    this.#now.kinds = { ...this.#now.kinds, ...Object.fromEntries(counts) }
+    const pause = this.#fights.note(Object.values(done.repaired).flat(), performance.now())
+    if (pause > 0) wakes.hold('drift', pause)
+    if (done.changed > 0) log(`agent: reached ${peers.length - problems.length} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`)
+  }
+
+  #repair(kind: string, what: readonly string[]): void {
+    if (what.length === 0) return
+    this.#repaired.set(kind, (this.#repaired.get(kind) ?? 0) + what.length)
+    const text = what.length > 3 ? `${what.slice(0, 3).join(', ')} and ${what.length - 3} more` : what.join(', ')
+    this.#now.repairs = [...this.#now.repairs, { at: Date.now(), what: text }].slice(-REMEMBERED)
+    this.#parts.log(`agent: put right what somebody else had changed: ${text}`)
+  }
+
+  // Said once, as long as it is the last.
+  #note(text: string): void {
+    if (this.#now.lastError?.what !== text) this.#parts.log(`agent: ${text}`)
+    this.#now.lastError = { at: Date.now(), what: text }
+  }
+
+  #finish(started: number, failures: readonly string[]): void {
+    const { wakes, synced, changed } = this.#parts
+    for (const text of failures) this.#note(text)
+    this.#now.failures = failures
+    if (failures.length > 0) wakes.poke('retry', 1000)
+    this.#now.steps = withStep(this.#now.steps, (performance.now() - started) / 1000)
+    if (!this.#now.isSynced && failures.length === 0 && this.#now.lease && this.#now.snapshot) {
+      this.#now.isSynced = true
+      void synced().catch((cause: Error) => this.#note(cause.message))
+    }
+    changed(this.status())
+  }
+}

@@ -1,0 +1,75 @@
+/** A setting: its name is that of the flag, of the key in the file, and, as FLANNELD_NAME, of the environment variable. */
+export interface Flag {
+  /** `flag` is true or false; `texts` may be given again and again; `list` is separated by commas, and may be given again too. */
+  readonly kind: 'text' | 'flag' | 'number' | 'texts' | 'list'
+  /** What holds when nobody says anything, as it would be written; empty for nothing. */
+  readonly fallback: string
+  /** For help: what it is, and what stands for its value. */
+  readonly about: string
+  readonly value?: string
+  /** Shown to nobody. */
+  readonly secret?: true
+  /** flanneld's, without an effect here: the reason, which whoever gives it is told. */
+  readonly idle?: string
+}
+
+const ENGINE = 'the rules are nftables, which are watched as they change'
+const KUBE = 'it belongs to --kube-subnet-mgr'
+
+/** Every setting, flanneld's first, with flanneld's names and defaults (flannel 0.28, main.go). */
+export const FLAGS = {
+  'etcd-endpoints': { kind: 'list', fallback: 'http://127.0.0.1:4001,http://127.0.0.1:2379', value: 'URL,…', about: 'etcd servers' },
+  'etcd-prefix': { kind: 'text', fallback: '/coreos.com/network', value: 'KEY', about: 'where the network stands in etcd' },
+  'etcd-keyfile': { kind: 'text', fallback: '', value: 'FILE', about: 'key of the client certificate for etcd' },
+  'etcd-certfile': { kind: 'text', fallback: '', value: 'FILE', about: 'client certificate for etcd' },
+  'etcd-cafile': { kind: 'text', fallback: '', value: 'FILE', about: 'authority that signed the certificates of the etcd servers' },
+  'etcd-username': { kind: 'text', fallback: '', value: 'NAME', about: 'user of etcd' },
+  'etcd-password': { kind: 'text', fallback: '', value: 'TEXT', about: 'its password; better in the environment or the file, where ps does not show it', secret: true },
+  iface: { kind: 'texts', fallback: '', value: 'NAME|IP', about: 'link towards the other nodes; may be repeated, the first that is there counts' },
+  'iface-regex': { kind: 'texts', fallback: '', value: 'PATTERN', about: 'the same by a pattern for its address, else its name; after iface' },
+  'iface-can-reach': { kind: 'text', fallback: '', value: 'IP', about: 'the same by the route to an address; after iface and iface-regex' },
+  'subnet-file': { kind: 'text', fallback: '/run/flannel/subnet.env', value: 'FILE', about: "where the node's subnet is written for the CNI plugin flannel" },
+  'public-ip': { kind: 'text', fallback: '', value: 'IP', about: 'address at which other nodes reach this one; without iface also the link that has it' },
+  'public-ipv6': { kind: 'text', fallback: '', value: 'IP', about: 'the same for IPv6' },
+  'subnet-lease-renew-margin': { kind: 'number', fallback: '60', value: 'MINUTES', about: 'how long before its end a lease is renewed, 1 to 1439' },
+  'ip-masq': { kind: 'flag', fallback: 'false', about: 'masquerade what pods send out of the network' },
+  'ip-masq-fully-random-disable': { kind: 'flag', fallback: 'false', about: 'masquerade without port randomisation' },
+  'ip-blackhole-route': { kind: 'flag', fallback: 'false', about: 'no effect', idle: 'such a route is not made yet' },
+  'iptables-forward-rules': { kind: 'flag', fallback: 'true', about: 'let pods pass where forwarding is dropped by default' },
+  'iptables-resync': { kind: 'number', fallback: '5', value: 'SECONDS', about: 'no effect', idle: ENGINE },
+  'healthz-ip': { kind: 'text', fallback: '0.0.0.0', value: 'IP', about: 'address of the status server, when healthz-port is given' },
+  'healthz-port': { kind: 'number', fallback: '0', value: 'PORT', about: 'port of the status server; 0 for none' },
+  'net-config-path': { kind: 'text', fallback: '/etc/kube-flannel/net-conf.json', value: 'FILE', about: "the network's configuration, for the file store" },
+  'kube-subnet-mgr': { kind: 'flag', fallback: 'false', about: 'refused: there is no store in the Kubernetes API' },
+  'kube-api-url': { kind: 'text', fallback: '', value: 'URL', about: 'no effect', idle: KUBE },
+  'kube-annotation-prefix': { kind: 'text', fallback: 'flannel.alpha.coreos.com', value: 'TEXT', about: 'no effect', idle: KUBE },
+  'kubeconfig-file': { kind: 'text', fallback: '', value: 'FILE', about: 'no effect', idle: KUBE },
+  'set-node-network-unavailable': { kind: 'flag', fallback: 'true', about: 'no effect', idle: KUBE },
+  v: { kind: 'number', fallback: '0', value: 'LEVEL', about: 'no effect', idle: 'there is one level of log' },
+  vmodule: { kind: 'text', fallback: '', value: 'TEXT', about: 'no effect', idle: 'there is one level of log' },
+  log_backtrace_at: { kind: 'text', fallback: '', value: 'TEXT', about: 'no effect', idle: 'there are no such traces' },
+  version: { kind: 'flag', fallback: 'false', about: 'print the version and end' },
+
+  config: { kind: 'text', fallback: '', value: 'FILE', about: 'settings from a YAML file; flags and environment count before it' },
+  'check-config': { kind: 'flag', fallback: 'false', about: 'read the settings, say what is wrong, and end' },
+  'node-name': { kind: 'text', fallback: '', value: 'NAME', about: 'whose lease it is, whatever the addresses are (NODE_NAME, else the host name)' },
+  store: { kind: 'text', fallback: '', value: 'file|etcd', about: 'where leases are; etcd when anything of etcd is given, else file' },
+  'file-store-dir': { kind: 'text', fallback: '/var/lib/plumb/store', value: 'DIR', about: 'folder of the file store, shared by all nodes' },
+  'state-dir': { kind: 'text', fallback: '/var/lib/plumb', value: 'DIR', about: 'what the node remembers: its last lease, what it installed' },
+  'tunnel-address': { kind: 'list', fallback: '', value: 'IP[,IP]', about: "where this node's tunnels begin, one per family; else an address of the link" },
+  'advertise-address': { kind: 'list', fallback: '', value: 'IP[,IP]', about: 'what other nodes are told, one per family, such as an address that a NAT translates; else public-ip, else the tunnel address' },
+  'non-masquerade-cidrs': { kind: 'list', fallback: '', value: 'CIDR,…', about: 'where pods keep their addresses besides the network' },
+  'replace-flannel': { kind: 'flag', fallback: 'false', about: "remove what flanneld's firewall left on the node" },
+  'install-cni': { kind: 'flag', fallback: 'false', about: 'install the plugins, and when the node is ready the network for the container runtime' },
+  'cni-conf-dir': { kind: 'text', fallback: '/etc/cni/net.d', value: 'DIR', about: 'where the container runtime finds networks' },
+  'cni-bin-dir': { kind: 'text', fallback: '/opt/cni/bin', value: 'DIR', about: 'where it finds plugins' },
+  'status-address': { kind: 'text', fallback: '127.0.0.1:9469', value: 'IP:PORT', about: 'of the status server; off for none' },
+  socket: { kind: 'text', fallback: '/run/plumb/agent.sock', value: 'FILE', about: 'where the agent answers plumb status and plumb leases' },
+  'tx-checksum-offload': { kind: 'text', fallback: 'auto', value: 'auto|on|off', about: 'checksums of tunnelled packets by the network card; auto leaves it as the kernel has it' },
+  resync: { kind: 'number', fallback: '900', value: 'SECONDS', about: 'how often everything is looked over though nothing is known to have changed; 0 for never' },
+  'quiet-ms': { kind: 'number', fallback: '10', value: 'MS', about: 'how long changes are gathered before they are acted on' },
+  'allow-overlap': { kind: 'flag', fallback: 'false', about: 'go on though the network overlaps a route of the node' },
+} as const satisfies Readonly<Record<string, Flag>>
+
+/** The name of a setting. */
+export type FlagName = keyof typeof FLAGS

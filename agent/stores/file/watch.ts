@@ -1,0 +1,54 @@
+import { type FSWatcher, watch } from 'node:fs'
+import { pause } from '../pause.ts'
+import { status } from './folder.ts'
+
+/** What to look at: files of a folder by their names, or all of it. */
+export type Touched = (dir: string, name?: string) => void
+
+/** Says what happens in folders, until the signal. Starts no process. A folder that is not there yet, or is made anew, is watched as soon as it is there. `poll` is called now and then for what the kernel does not tell of: another machine's writes to a shared folder, and the end of leases. */
+export async function watchFolders(dirs: readonly string[], touched: Touched, poll: () => void, pollMs: number, signal: AbortSignal): Promise<void> {
+  const watched = new Map<string, { readonly ino: bigint; readonly watcher: FSWatcher }>()
+  const attach = () => {
+    for (const dir of dirs) {
+      const ino = found(dir)
+      const now = watched.get(dir)
+      if (now?.ino === ino) continue
+      now?.watcher.close()
+      watched.delete(dir)
+      const watcher = ino === undefined ? undefined : open(dir, heard)
+      if (ino !== undefined && watcher) watched.set(dir, { ino, watcher })
+      touched(dir)
+    }
+  }
+  function heard(dir: string, name: string | undefined): void {
+    // One of the folders holds the others: they may have come or gone.
+    attach()
+    touched(dir, name)
+  }
+  attach()
+  while (!signal.aborted) {
+    await pause(pollMs, signal)
+    attach()
+    poll()
+  }
+  for (const { watcher } of watched.values()) watcher.close()
+}
+
+function open(dir: string, heard: (dir: string, name: string | undefined) => void): FSWatcher | undefined {
+  try {
+    const watcher = watch(dir, { persistent: false }, (_, name) => heard(dir, name ?? undefined))
+    watcher.on('error', () => heard(dir, undefined))
+    return watcher
+  } catch {
+    // Gone again, or no watches left: the poll goes on.
+    return undefined
+  }
+}
+
+function found(dir: string): bigint | undefined {
+  try {
+    return status(dir)?.ino
+  } catch {
+    return undefined
+  }
+}

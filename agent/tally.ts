@@ -1,0 +1,99 @@
+import type { Run } from '../lib/plugin.ts'
+import type { Resource } from '../lib/state.ts'
+import { title } from '../lib/title.ts'
+import { perform, type Step, sentences } from './batch.ts'
+import { face } from './diff.ts'
+import { deviceOf, type KernelState, KINDS, type Waiting } from './known.ts'
+
+/** What came of a step. */
+export interface Outcome {
+  /** How many resources were made, changed or removed. */
+  readonly changed: number
+  /** One sentence per kind and reason. */
+  readonly failed: readonly string[]
+  /** By kind, what somebody else had changed and was put right. */
+  readonly repaired: Readonly<Record<string, readonly string[]>>
+  readonly counts: Readonly<Record<string, { readonly wanted: number; readonly programmed: number }>>
+}
+
+/** What is wanted, by kind. */
+export type Group = Readonly<Record<(typeof KINDS)[number], readonly Resource[]>>
+
+/** What a step does, what it could not do, and what of it puts right the doing of somebody else. */
+export class Tally {
+  readonly #state: KernelState
+  readonly #failed = new Map<Step, string>()
+  readonly #resources = new Set<Resource>()
+  readonly #repaired: Record<string, string[]> = {}
+  readonly #waiting = new Map<string, Waiting>()
+  readonly #drifted: Set<string>
+  #changed = 0
+
+  constructor(state: KernelState) {
+    this.#state = state
+    this.#drifted = state.takeDrift()
+  }
+
+  /** Does it; what is being done counts as done at once, so that its events are known when they come. Throws ExecError. */
+  async perform(tool: 'ip' | 'bridge', steps: readonly Step[], run: Run): Promise<void> {
+    const before = steps.map(({ resource, put }) => this.#assume(resource, put))
+    const failed = await perform(tool, steps, run)
+    for (const [i, step] of steps.entries()) {
+      const said = failed.get(step)
+      if (said === undefined) this.done(step.resource)
+      else {
+        this.fail(step, said)
+        if (step.put || !before[i]) this.#state.of(step.resource.kind).delete(face(step.resource).key)
+        else this.#state.of(step.resource.kind).set(face(step.resource).key, before[i])
+      }
+    }
+  }
+
+  done(resource: Resource): void {
+    this.#changed++
+    if (this.#drifted.size === 0 || !this.#drifted.delete(face(resource).key)) return
+    const repaired = this.#repaired[resource.kind] ?? []
+    repaired.push(title(resource))
+    this.#repaired[resource.kind] = repaired
+  }
+
+  fail(step: Step, said: string): void {
+    const { key } = face(step.resource)
+    // It may be there and not known; one more look would tell no more than the last.
+    if (this.#state.waiting.get(key)?.said !== said) this.#state.doubt(step.resource.kind)
+    this.#state.unsettle(step.resource.kind)
+    this.#failed.set(step, said)
+    this.#resources.add(step.resource)
+    const { resource } = step
+    this.#waiting.set(key, { dev: resource.kind === 'link' ? resource.vxlan?.dev : deviceOf(resource), said })
+  }
+
+  /** Something else serves in its place, until its own becomes free. */
+  awaits(resource: Resource, said: string): void {
+    this.#waiting.set(face(resource).key, { dev: deviceOf(resource), said })
+  }
+
+  hasFailed(resource: Resource): boolean {
+    return this.#resources.has(resource)
+  }
+
+  outcome(group: Group, unusable: ReadonlySet<string>): Outcome {
+    for (const key of this.#drifted) if (this.#waiting.has(key)) this.#state.drifted.add(key)
+    this.#state.waiting = this.#waiting
+    const missing = (one: Resource) => this.#resources.has(one) || (unusable.size > 0 && unusable.has(deviceOf(one) ?? ''))
+    const lacking = this.#resources.size > 0 || unusable.size > 0
+    const counts = Object.fromEntries(KINDS.map((kind) => [kind, { wanted: group[kind].length, programmed: lacking ? group[kind].filter((one) => !missing(one)).length : group[kind].length }]))
+    return { changed: this.#changed, failed: sentences(this.#failed), repaired: this.#repaired, counts }
+  }
+
+  #assume(resource: Resource, put: boolean) {
+    const { key, text } = face(resource)
+    const known = this.#state.of(resource.kind)
+    const before = known.get(key)
+    if (put) known.set(key, { resource, text })
+    else known.delete(key)
+    this.#state.uses(resource)
+    if (resource.kind === 'link') this.#state.making(resource.name)
+    return before
+  }
+}

@@ -1,0 +1,48 @@
+/** Wakes of one loop: any number that come before it looks are one. */
+export interface Wakes {
+  /** Wakes the loop; `afterMs` later, the earlier of two counts. */
+  poke(why: string, afterMs?: number): void
+  /** Lets no wake for this reason come sooner than so many milliseconds from now. */
+  hold(why: string, forMs: number): void
+  /** Waits for a wake, then `quietMs` more for others of the same burst; gives what they said, each once. Empty when the signal ended it. */
+  next(quietMs: number): Promise<readonly string[]>
+}
+
+/** Makes them, for as long as the signal lasts. */
+export function makeWakes(signal: AbortSignal): Wakes {
+  const due = new Map<string, number>()
+  const held = new Map<string, number>()
+  let wake: (() => void) | undefined
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const ready = () => [...due].filter(([, at]) => at <= performance.now()).map(([why]) => why)
+  function arm(): void {
+    clearTimeout(timer)
+    if (!wake || due.size === 0) return
+    timer = setTimeout(() => wake?.(), Math.max(0, Math.min(...due.values()) - performance.now()))
+  }
+  signal.addEventListener('abort', () => wake?.(), { once: true })
+  return {
+    poke(why, afterMs = 0) {
+      const at = Math.max(performance.now() + afterMs, held.get(why) ?? 0)
+      due.set(why, Math.min(at, due.get(why) ?? at))
+      arm()
+    },
+    hold(why, forMs) {
+      held.set(why, performance.now() + forMs)
+    },
+    async next(quietMs) {
+      while (!signal.aborted && ready().length === 0)
+        await new Promise<void>((resolve) => {
+          wake = resolve
+          arm()
+        })
+      clearTimeout(timer)
+      wake = undefined
+      if (signal.aborted) return []
+      if (quietMs > 0) await Bun.sleep(quietMs)
+      const why = ready()
+      for (const one of why) due.delete(one)
+      return why
+    },
+  }
+}

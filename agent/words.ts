@@ -1,0 +1,37 @@
+import { BUCKETS, type Durations, type Status } from './status.ts'
+
+/** How long a span is, in the two largest units that matter: `3 s`, `12 min`, `3 h 12 min`, `2 d 4 h`. */
+export function span(ms: number): string {
+  const s = Math.max(Math.round(ms / 1000), 0)
+  const [min, h, d] = [Math.floor(s / 60), Math.floor(s / 3600), Math.floor(s / 86_400)]
+  if (s < 60) return `${s} s`
+  if (h < 1) return `${min} min`
+  return d < 1 ? both(h, 'h', min % 60, 'min') : both(d, 'd', h % 24, 'h')
+}
+
+/** Values of both families, as a line; `-` when there are none. */
+export function line(values: { readonly v4?: string; readonly v6?: string }): string {
+  return [values.v4, values.v6].filter(Boolean).join(', ') || '-'
+}
+
+/** How a store does, as of now in milliseconds since 1970: `connected`, or for how long it is not, and why. */
+export function storeWords({ store, started }: Pick<Status, 'store' | 'started'>, now: number): string {
+  if (store.connected) return 'connected'
+  const away = store.heard === undefined ? `never heard of in ${span(now - started)}` : `not heard of for ${span(now - store.heard)}`
+  return store.error === undefined ? away : `${away}: ${store.error}`
+}
+
+/** How long steps take: `half within 5 ms, 99 % within 50 ms`; empty before the first. */
+export function stepWords(steps: Durations): string {
+  return steps.count === 0 ? '' : `half within ${within(steps, 0.5)}, 99 % within ${within(steps, 0.99)}`
+}
+
+function within({ count, buckets }: Durations, share: number): string {
+  const seconds = BUCKETS[buckets.findIndex((n) => n >= count * share)]
+  if (seconds === undefined) return `more than ${BUCKETS.at(-1)} s`
+  return seconds < 1 ? `${seconds * 1000} ms` : `${seconds} s`
+}
+
+function both(large: number, unit: string, small: number, smaller: string): string {
+  return `${large} ${unit}${small > 0 ? ` ${small} ${smaller}` : ''}`
+}

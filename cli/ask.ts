@@ -1,0 +1,62 @@
+import { SOCKET } from '../agent/health.ts'
+import type { Status } from '../agent/status.ts'
+import { ValueError } from '../lib/errors.ts'
+import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
+import { print } from './output.ts'
+
+/** An agent with much to do answers later. */
+const WAIT_MS = 5000
+const names: readonly OptionName[] = ['socket', 'json', 'help']
+
+/** A command that asks the agent one thing and shows it. */
+export interface Question {
+  readonly name: string
+  readonly about: string
+  /** For people. */
+  text(status: Status, now: number): string
+  /** For programs. */
+  json(status: Status): unknown
+}
+
+/** Asks the agent of this node, shows the answer, and gives the exit status: 0 when the node is ready, 1 when it is not. Throws ValueError for a wrong command line, and when no agent answers. */
+export async function ask(question: Question, argv: readonly string[]): Promise<number> {
+  const { name, text, json } = question
+  const { values, words } = readOptions(argv, names, `plumb ${name}`)
+  if (words.length > 0) throw new ValueError(`plumb ${name} takes no ${JSON.stringify(words[0])}; see plumb ${name} --help`)
+  if (values.help) {
+    print(help(question))
+    return 0
+  }
+  const status = await statusOf(values)
+  print(values.json ? JSON.stringify(json(status), null, 4) : text(status, Date.now()))
+  return status.ready ? 0 : 1
+}
+
+async function statusOf({ socket = SOCKET }: Given['values']): Promise<Status> {
+  try {
+    const answer = await fetch('http://agent/status', { unix: socket, signal: AbortSignal.timeout(WAIT_MS) })
+    if (!answer.ok) throw new Error(`it answers ${answer.status}: ${(await answer.text()).trim()}`)
+    return (await answer.json()) as Status
+  } catch (cause) {
+    throw new ValueError(`No agent tells its status on ${socket}: ${reason(cause as NodeJS.ErrnoException)}`, { cause })
+  }
+}
+
+function reason({ code, name, message }: NodeJS.ErrnoException): string {
+  const start = 'start it with plumb agent, or systemctl start plumb-agent'
+  const known: Readonly<Record<string, string>> = {
+    ENOENT: `there is no such socket; ${start}`,
+    ECONNREFUSED: `the agent that made it has ended; ${start}`,
+    EACCES: 'it is for root alone',
+    TimeoutError: `it has not answered for ${WAIT_MS / 1000} s; look at its log`,
+  }
+  return known[code ?? ''] ?? known[name] ?? message.replace(/\.$/, '')
+}
+
+function help({ name, about }: Question): string {
+  return `usage: plumb ${name} [options]: ${about}
+
+${describeOptions(names)}
+
+exit status: 0 the node is ready, 1 it is not, 2 the command line is wrong or no agent answers`
+}

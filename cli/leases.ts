@@ -1,0 +1,35 @@
+import { nameOf, ordered } from '../agent/seen.ts'
+import type { Peer, Status } from '../agent/status.ts'
+import { line } from '../agent/words.ts'
+import { ask } from './ask.ts'
+import { table } from './output.ts'
+
+/** Runs `plumb leases ARGV` and gives the exit status: 0 when the node is ready, 1 when it is not. Throws ValueError for a wrong command line, and when no agent answers. */
+export async function run(argv: readonly string[]): Promise<number> {
+  return ask({ name: 'leases', about: 'which node has which subnet, and which of them cannot be reached from here', text: leasesText, json: leases }, argv)
+}
+
+/** A row of `plumb leases`. */
+interface Row extends Peer {
+  /** It is this node's own. */
+  readonly self?: true
+}
+
+/** All leases that the agent knows, its own first. */
+function leases({ node, subnets, uplink, backend, peers }: Status): Row[] {
+  const own: Row[] = subnets.v4 || subnets.v6 ? [{ node, subnets, ips: (uplink?.advertise ?? {}) as Peer['ips'], backend, self: true }] : []
+  return [...own, ...ordered(peers)]
+}
+
+/** Leases for people, as a table. */
+export function leasesText(status: Status): string {
+  const rows = leases(status).map((row) => [nameOf(row), line(row.subnets), line(row.ips), row.backend, stateOf(row)])
+  const unreadable = status.unreadable > 0 ? `\n${status.unreadable} more cannot be read: the agent’s log names them` : ''
+  const text = rows.length === 0 ? 'no node has a lease that the agent knows of' : table(['NODE', 'SUBNETS', 'ADDRESSES', 'BACKEND', 'STATE'], rows)
+  return `${text}${unreadable}`
+}
+
+function stateOf({ self, problem }: Row): string {
+  if (self) return 'this node'
+  return problem === undefined ? 'reachable' : `unreachable: ${problem}`
+}

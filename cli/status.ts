@@ -1,0 +1,46 @@
+import { drift, total, unreachable } from '../agent/seen.ts'
+import type { Status } from '../agent/status.ts'
+import { line, span, stepWords, storeWords } from '../agent/words.ts'
+import { ask } from './ask.ts'
+import { table } from './output.ts'
+
+/** So many of the last repairs are shown; --json has a hundred. */
+const REPAIRS = 5
+
+/** Runs `plumb status ARGV` and gives the exit status: 0 when the node is ready, 1 when it is not. Throws ValueError for a wrong command line, and when no agent answers. */
+export async function run(argv: readonly string[]): Promise<number> {
+  return ask({ name: 'status', about: 'whether this node’s pods are connected, and why not', text: statusText, json: (status) => status }, argv)
+}
+
+/** A status for people; `now` in milliseconds since 1970. */
+export function statusText(status: Status, now: number): string {
+  const { node, ready, reasons, repairs } = status
+  const head = ready ? `${node} is ready` : [`${node} is not ready:`, ...(reasons.length > 0 ? reasons : ['the first full sync is not done']).map((reason) => `  ${reason}`)].join('\n')
+  const last = repairs
+    .slice(-REPAIRS)
+    .reverse()
+    .map(({ at, what }) => [`  ${span(now - at)} ago`, what])
+  return [head, table([], facts(status, now)), table(['KIND', 'WANTED', 'PROGRAMMED', 'REPAIRED'], kinds(status)), ...(last.length > 0 ? [`last repairs:\n${table([], last)}`] : [])].join('\n\n')
+}
+
+function facts(status: Status, now: number): string[][] {
+  const { version, started, network, subnets, backend, mtu, uplink, store, peers, unreadable, kinds, steps, lastError } = status
+  const lost = unreachable(peers).length
+  const heard = store.connected && store.heard !== undefined ? `, heard of ${span(now - store.heard)} ago` : ''
+  const off = drift(kinds)
+  return [
+    ['agent', `plumb ${version}, up ${span(now - started)}`],
+    ['subnets', `${line(subnets)} of ${line(network)}`],
+    ['backend', `${backend}, MTU of pods ${mtu}`],
+    ['uplink', uplink ? `${uplink.name}: ${uplink.why}` : 'none'],
+    ['store', `${store.name}, ${storeWords(status, now)}${heard}`],
+    ['peers', `${peers.length}${lost > 0 ? `, ${lost} unreachable (see: plumb leases)` : ''}${unreadable > 0 ? `, ${unreadable} more that cannot be read` : ''}`],
+    ['drift', off > 0 ? `${off} of ${total(kinds).wanted} not as wanted` : 'none'],
+    ...(steps.count > 0 ? [['steps', `${steps.count}: ${stepWords(steps)}`]] : []),
+    ...(lastError ? [['error', `${span(now - lastError.at)} ago: ${lastError.what}`]] : []),
+  ]
+}
+
+function kinds(status: Status): string[][] {
+  return Object.entries({ ...status.kinds, all: total(status.kinds) }).map(([kind, { wanted, programmed, repaired }]) => [kind, `${wanted}`, `${programmed}`, `${repaired}`])
+}

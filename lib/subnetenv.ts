@@ -1,0 +1,69 @@
+import { networkOf } from './cidr.ts'
+import { shown, ValueError } from './errors.ts'
+import { type Cidr, parseCidr } from './ip.ts'
+
+/** What a node agent says in subnet.env: IPv4 first where there are both. Networks, not the addresses that stand in the file. */
+export interface SubnetEnv {
+  readonly networks: readonly Cidr[]
+  /** The node's own, one per family. */
+  readonly subnets: readonly Cidr[]
+  /** Of pods' links, in bytes. */
+  readonly mtu: number
+  /** The agent masquerades, so that nobody else has to. */
+  readonly ipMasq: boolean
+}
+/** A line `KEY=VALUE`, counted from 1; a later line of a key replaces an earlier one. */
+export interface Entry {
+  readonly value: string
+  readonly line: number
+}
+
+/** Reads subnet.env as flannel's CNI plugin does: networks may be lists and repeat, there has to be one network, one subnet, FLANNEL_MTU and FLANNEL_IPMASQ. Throws ValueError naming the file and every key that is missing or malformed, with its line. */
+export function parseSubnetEnv(text: string, path: string): SubnetEnv {
+  const entries = subnetEntries(text)
+  const wrong: string[] = []
+  function read<T>(key: string, parser: (value: string) => T): T | undefined {
+    const { value, line } = entries.get(key) ?? {}
+    if (!value) return undefined
+    try {
+      return parser(value)
+    } catch (cause) {
+      wrong.push(`line ${line}: ${key} ${(cause as Error).message}`)
+      return undefined
+    }
+  }
+  const networks = NETWORKS.flatMap((key) => read(key, (value) => value.split(',').map(network)) ?? [])
+  const subnets = SUBNETS.flatMap((key) => read(key, network) ?? [])
+  const mtu = read('FLANNEL_MTU', bytes)
+  const ipMasq = read('FLANNEL_IPMASQ', truth)
+  const missing = [NETWORKS, SUBNETS, ['FLANNEL_MTU'], ['FLANNEL_IPMASQ']].filter((keys) => !keys.some((key) => entries.get(key)?.value)).map((keys) => `it is missing ${keys.join(' or ')}`)
+  if (mtu !== undefined && ipMasq !== undefined && wrong.length + missing.length === 0) return { networks: [...new Set(networks)], subnets, mtu, ipMasq }
+  throw new ValueError(`Cannot read ${path}: ${[...wrong, ...missing].join('; ')}`)
+}
+
+/** The entries of subnet.env by key, read as generously as flanneld and a shell that sources it do: blanks around, quotes, `export`, comments. */
+export function subnetEntries(text: string): ReadonlyMap<string, Entry> {
+  const found = text.split('\n').flatMap((row, i) => {
+    const [, key, bare = ''] = /^\s*(?:export\s+)?(\w+)\s*=\s*(.*?)\s*$/.exec(row) ?? []
+    const [, , quoted] = /^(["'])(.*)\1$/.exec(bare) ?? []
+    return key === undefined ? [] : [[key, { value: quoted ?? bare, line: i + 1 }] as const]
+  })
+  return new Map(found)
+}
+
+const NETWORKS = ['FLANNEL_NETWORK', 'FLANNEL_IPV6_NETWORK']
+const SUBNETS = ['FLANNEL_SUBNET', 'FLANNEL_IPV6_SUBNET']
+
+function network(value: string): Cidr {
+  return networkOf(parseCidr(value.trim()))
+}
+
+function bytes(value: string): number {
+  if (!/^\d{1,5}$/.test(value) || Number(value) > 65535) throw new ValueError(`${shown(value)}: want a number of bytes, 0 to 65535`)
+  return Number(value)
+}
+
+function truth(value: string): boolean {
+  if (value !== 'true' && value !== 'false') throw new ValueError(`${shown(value)}: want true or false`)
+  return value === 'true'
+}

@@ -1,0 +1,185 @@
+import { readArgs } from '../attachment.ts'
+import type { Call, Done, Verbs } from '../cni.ts'
+import { findPlugin, runDelegate } from '../delegation.ts'
+import { CniError, CODE, shown, ValueError } from '../errors.ts'
+import { delegate as poolOf } from '../ipam.ts'
+import { forget, isKeptFor, type Kept, keep, keptFor, keptOf } from '../kept.ts'
+import { log } from '../log.ts'
+import type { InterfacePlugin, MetaPlugin, NetConf, Rendered } from '../plugin.ts'
+import { readLoose } from '../shape.ts'
+import type { Owner } from '../state.ts'
+import { compare, decode, encode } from '../versions.ts'
+import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
+import { throwAll } from './failures.ts'
+import { interfaces } from './interface.ts'
+
+/** The verbs of a plugin that has another one do the work: what it asked on ADD is kept until that one's DEL is done, and nothing else is needed for DEL. */
+export function meta<C extends NetConf>(plugin: MetaPlugin<C>): Verbs {
+  return {
+    add: (call) => add(plugin, call),
+    check: (call) => check(plugin, call),
+    del: (call) => del(plugin, call),
+    gc: (call) => gc(plugin, call),
+    async status(call) {
+      const { verbs, inner } = await delegate(await plugin.render(readConf(plugin, call), 'STATUS'), call)
+      await verbs.status(inner)
+    },
+  }
+}
+
+async function add<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise<Done> {
+  const { at } = call
+  const conf = readConf(plugin, call)
+  requirePod(call)
+  const { verbs, inner, foreign } = await delegate(await plugin.render(conf, 'ADD'), call)
+  const dir = plugin.dataDir(conf)
+  const isAgain = keptFor(dir, at) !== undefined
+  const restore = keep(dir, at, inner.text)
+  try {
+    const done = await verbs.add(inner)
+    const undo = async () => {
+      await done.undo?.()
+      restore()
+    }
+    return { ...done, undo }
+  } catch (cause) {
+    // CNI spec 1.1.0 section 4: who delegates an ADD that fails sends a DEL; but not to what stood before. Ours undid it already.
+    const undone = !foreign || isAgain || (await verbs.del(inner).then(() => true, lost))
+    if (undone) restore()
+    throw cause
+  }
+}
+
+async function check<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise<void> {
+  const conf = readConf(plugin, call)
+  requirePod(call)
+  requirePrevious(call)
+  const { at } = call
+  const kept = keptFor(plugin.dataDir(conf), at)
+  if (!kept?.conf) throw new CniError(CODE.unknownContainer, `Cannot find what was made for ${at.ifname} of container ${at.containerId} in network ${at.network}`, `${kept?.path ?? plugin.dataDir(conf)} does not tell; delete the pod`)
+  const { verbs, inner } = await delegate(previously(kept.conf, call), call)
+  await verbs.check(inner)
+}
+
+async function del<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise<void> {
+  const { at } = forDel(call)
+  const conf = readLoose(plugin.conf, call.raw)
+  const kept = keptFor(plugin.dataDir(conf), at)
+  if (kept?.conf) {
+    const { verbs, inner } = await delegate(previously(kept.conf, call), call)
+    await verbs.del(inner)
+  } else await unkept(plugin.outline(conf), call)
+  if (kept) forget(kept.path)
+}
+
+// Nothing, or nothing that can be read, is kept: there was no ADD, or the disk lost it. Our own plugins find what they made by the
+// attachment alone; another program, or its pool, would need the rest of what ADD asked.
+async function unkept(outline: Rendered & { readonly ipam?: { readonly type?: string; readonly ranges?: unknown } }, call: Call): Promise<void> {
+  const pool = outline.ipam?.type && !outline.ipam.ranges ? await poolOf(outline.ipam.type, call).catch(() => undefined) : undefined
+  const { ipam: _, ...bare } = outline
+  const found = await delegate(pool?.foreign ? bare : outline, call).catch(lost)
+  if (found && !found.foreign) await found.verbs.del(found.inner)
+}
+
+async function gc<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise<void> {
+  const conf = readConf(plugin, call)
+  const valid = validAttachments(call)
+  const failures: Error[] = []
+  const attempt = (work: Promise<void>) =>
+    work.then(
+      () => true,
+      (cause: Error) => failures.push(cause) === 0,
+    )
+  const stale = valid ? keptOf(plugin.dataDir(conf), call.at.network).filter((one) => !isKeptFor(one, valid)) : []
+  const gone: Kept[] = []
+  for (const one of stale) if (await attempt(drop(one, call))) gone.push(one)
+  const lists = Object.fromEntries(Object.entries(call.raw).filter(([key]) => key.startsWith('cni.dev/')))
+  const isDone = await attempt(delegate({ ...plugin.outline(conf), ...lists }, call).then(({ verbs, inner }) => verbs.gc(inner)))
+  // What could not be dropped by name is dropped by the list.
+  if (isDone) for (const { path } of gone) forget(path)
+  throwAll(failures, call)
+}
+
+// A plugin that knows no GC, or is of another type than the network's of today, is told by DEL. Flannel's files name no interface, and a brief id is none.
+async function drop({ conf, containerId, ifname }: Kept, call: Call): Promise<void> {
+  if (!conf || ifname === undefined || containerId.startsWith('+')) return
+  const { netns: _, ...at } = { ...call.at, containerId, ifname } as Owner & Call['at']
+  const env = { ...call.io.env, CNI_CONTAINERID: containerId, CNI_IFNAME: ifname, CNI_NETNS: '' }
+  const { verbs, inner } = await delegate(conf, { ...call, at, io: { ...call.io, env } })
+  await verbs.del(inner)
+}
+
+/** A plugin to delegate to, with the call as it gets it. */
+interface Delegated {
+  readonly verbs: Verbs
+  readonly inner: Call
+  readonly foreign: boolean
+}
+
+const WANTED = { role: 'interface', what: 'delegate plugin', key: 'delegate.type', example: 'bridge' } as const
+
+async function delegate(conf: Rendered, call: Call): Promise<Delegated> {
+  const { found, inner } = await findDelegate(conf, call)
+  return typeof found === 'string' ? { verbs: program(found), inner, foreign: true } : { verbs: interfaces(found), inner, foreign: false }
+}
+
+/** The plugin that a configuration is for, or the path of another program, and the call as it gets it. Throws ValueError or CniError 7 when there is none. */
+export async function findDelegate(conf: Rendered, call: Call): Promise<{ readonly found: string | InterfacePlugin<NetConf>; readonly inner: Call }> {
+  const found = await findPlugin(conf.type, WANTED, call)
+  // As this call was read: a configuration may have these twice, in other case.
+  const raw = { name: call.at.network, cniVersion: call.version, ...conf }
+  const text = json(raw)
+  if (text === undefined) throw new ValueError(`Cannot pass the configuration on to ${shown(conf.type)}: want values nested less deep`)
+  const inner = { ...call, raw, text }
+  return { found, inner: typeof found === 'string' ? inner : { ...inner, at: { ...call.at, args: argsFor(found, call) } } }
+}
+
+// JSON.parse reads what JSON.stringify has no stack for.
+function json(value: unknown): string | undefined {
+  try {
+    return JSON.stringify(value)
+  } catch {
+    return undefined
+  }
+}
+
+// Each plugin has its own words in CNI_ARGS.
+function argsFor({ args }: InterfacePlugin<NetConf>, { command, at, io }: Call): Call['at']['args'] {
+  return args && (command === 'ADD' || command === 'CHECK') ? readArgs(io.env['CNI_ARGS'] ?? '', args) : at.args
+}
+
+// A previous result is in the words of the configuration of today, which may speak another version than that of ADD did.
+function previously(kept: Rendered, { raw, version }: Call): Rendered {
+  const [, prevResult] = Object.entries(raw).find(([key]) => key.toLowerCase() === 'prevresult') ?? []
+  return prevResult && json(prevResult) !== undefined && compare(version, '0.4.0') >= 0 ? { ...kept, cniVersion: version, prevResult } : kept
+}
+
+function program(file: string): Verbs {
+  const verb = (command: string) => async (call: Call) => void (await runDelegate(file, command, call, WANTED.what))
+  return {
+    async add(call) {
+      const text = answered(file, await runDelegate(file, 'ADD', call, WANTED.what), call.version)
+      return { text, undo: () => verb('DEL')(call) }
+    },
+    check: verb('CHECK'),
+    del: verb('DEL'),
+    gc: verb('GC'),
+    status: verb('STATUS'),
+  }
+}
+
+// The result as it came, with keys that only its maker knows, unless it is of another version than was asked for.
+function answered(file: string, stdout: string, version: string): string {
+  try {
+    const raw = JSON.parse(stdout)
+    const result = decode(raw, version, 'the result')
+    return (raw.cniVersion ?? version) === version ? stdout : encode(result, version)
+  } catch (cause) {
+    throw new CniError(CODE.internal, `Cannot read what the ${WANTED.what} ${file} answered`, `${(cause as Error).message}: ${shown(stdout)}`, { cause })
+  }
+}
+
+function lost(cause: Error): false {
+  log(`plumb: Cannot remove what a delegate may have made: ${cause.message}`)
+  return false
+}

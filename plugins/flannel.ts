@@ -1,0 +1,102 @@
+import * as v from 'valibot'
+import { definePlugin } from '../lib/cni.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { routesShape } from '../lib/ipamconf.ts'
+import type { Rendered } from '../lib/plugin.ts'
+import { readRegular } from '../lib/reading.ts'
+import { common, field } from '../lib/shape.ts'
+import { parseSubnetEnv, type SubnetEnv } from '../lib/subnetenv.ts'
+
+const any = v.exactOptional(v.unknown())
+const path = v.exactOptional(field.path)
+
+const keys = v.object({
+  ...common,
+  subnetFile: path,
+  dataDir: path,
+  // Those that flannel looks at; the others are the delegate's alone.
+  delegate: v.optional(v.looseObject({ type: v.optional(field.text, 'bridge'), name: any, cniVersion: any, ipam: any, ipMasq: any, mtu: any, isGateway: any }), {}),
+  ipam: v.optional(v.looseObject({ type: v.optional(field.text, 'host-local'), routes: routesShape }), {}),
+  runtimeConfig: v.exactOptional(v.looseObject({})),
+  // plumb's own: for how many seconds ADD waits for the subnet file.
+  subnetWait: v.optional(field.int(0, 120), 10),
+})
+type Conf = v.InferOutput<typeof keys>
+
+const conf = field.whole(keys, ({ delegate }) => {
+  for (const key of ['name', 'ipam'] as const)
+    if (key in delegate) throw new ValueError(`Cannot read delegate.${key} ${shown(delegate[key])}: want none, ${key === 'name' ? "the delegate has the network's name" : 'it is made of "ipam" beside "delegate" and of the subnet file'}`)
+})
+
+/** The plugin `flannel` (flannel-io/cni-plugin). */
+export default definePlugin<Conf>({
+  role: 'meta',
+  about: 'CNI plugin flannel: gives another plugin, bridge unless told otherwise, the subnet that the node agent wrote down',
+  conf,
+  dataDir: ({ dataDir }) => dataDir || '/var/lib/cni/flannel',
+  render: async (conf, command) => rendered(conf, command === 'ADD' ? await awaited(conf) : ready(conf)),
+  outline: (some) => rendered(some, attempt(some)),
+})
+
+/** The delegate's configuration, as upstream makes it: what it says itself counts, but for its addresses and runtimeConfig. */
+function rendered({ delegate, ipam, runtimeConfig }: Partial<Conf>, env: SubnetEnv | undefined): Rendered {
+  const { type = 'bridge', name: _, cniVersion: __, ipam: ___, ...own } = delegate ?? {}
+  const { routes = [], ...base } = ipam ?? {}
+  const told = env && { ranges: env.subnets.map((subnet) => [{ subnet }]), routes: [...routes, ...env.networks.map((dst) => ({ dst }))] }
+  return {
+    ...(env && { ipMasq: !env.ipMasq, mtu: env.mtu }),
+    ...(type === 'bridge' && { isGateway: true }),
+    ...own,
+    ...(runtimeConfig && { runtimeConfig }),
+    type,
+    ipam: { type: 'host-local', ...base, ...told },
+  }
+}
+
+const STEP_MS = 20
+
+// At boot the kubelet starts pods as soon as it finds the network's configuration, which the node may have from before.
+async function awaited(conf: Conf): Promise<SubnetEnv> {
+  for (const end = performance.now() + conf.subnetWait * 1000; ; await Bun.sleep(STEP_MS)) {
+    const env = read(conf)
+    if (env) return env
+    if (performance.now() >= end) throw new CniError(CODE.tryLater, `Cannot attach to network ${conf.name} yet: ${fileOf(conf)} is not there`, `waited ${conf.subnetWait} s; ${LOOK}`)
+  }
+}
+
+const LOOK = 'the node agent writes it once it has a subnet: look whether it runs, and into its log (plumb status, journalctl -u plumb-agent, kubectl logs)'
+
+function ready(conf: Conf): SubnetEnv {
+  let env: SubnetEnv | undefined
+  try {
+    env = read(conf)
+  } catch (cause) {
+    throw new CniError(CODE.notReady, (cause as Error).message, LOOK, { cause })
+  }
+  if (!env) throw new CniError(CODE.notReady, `Network ${conf.name} has no subnet yet: ${fileOf(conf)} is not there`, LOOK)
+  return env
+}
+
+function attempt(some: Partial<Conf>): SubnetEnv | undefined {
+  try {
+    return read(some)
+  } catch {
+    return undefined
+  }
+}
+
+// An empty file is one that is being written.
+function read(some: Partial<Conf>): SubnetEnv | undefined {
+  const file = fileOf(some)
+  let text: string | undefined
+  try {
+    text = readRegular(file)
+  } catch (cause) {
+    throw new CniError(CODE.io, `Cannot read subnetFile ${shown(file)}: want a readable file`, (cause as Error).message, { cause })
+  }
+  return text ? parseSubnetEnv(text, file) : undefined
+}
+
+function fileOf({ subnetFile }: Partial<Conf>): string {
+  return subnetFile || '/run/flannel/subnet.env'
+}

@@ -1,0 +1,115 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { execa } from 'execa'
+import { serveHealth } from '../../agent/health.ts'
+import { until } from '../harness.ts'
+import { peers, type Scripted, scripted } from '../scripted.ts'
+
+const PLUMB = join(import.meta.dir, '../../dist/plumb')
+const SOCKET = '/run/plumb/agent.sock'
+
+describe('plumb status and plumb leases', () => {
+  let source: Scripted
+  let served: { stop(): void } | undefined
+  async function serve(): Promise<void> {
+    source = scripted({ peers: peers(2).map((peer, i) => (i === 1 ? { ...peer, problem: 'not on a link of this node' } : peer)) })
+    served = await serveHealth({ address: '127.0.0.1', port: 0, socket: SOCKET }, source)
+  }
+  afterEach(() => {
+    served?.stop()
+    served = undefined
+  })
+
+  it('[F 48] ask the agent of the node, and exit 0 when it is ready, 1 when it is not', async () => {
+    await serve()
+    const ready = await plumb('status')
+    assert.equal(ready.exitCode, 0)
+    assert.match(ready.stdout, /^node-0 is ready\n\nagent .*\npeers +2, 1 unreachable \(see: plumb leases\)\n/s)
+    source.set({ ready: false, reasons: ['2 routes are missing'] })
+    const not = await plumb('status')
+    assert.equal(not.exitCode, 1)
+    assert.match(not.stdout, /^node-0 is not ready:\n {2}2 routes are missing\n/)
+    const leases = await plumb('leases')
+    assert.equal(leases.exitCode, 1)
+    assert.match(leases.stdout, /^node-2 .* unreachable: not on a link of this node$/m)
+  })
+  it('--json is the status as it is, and the leases with this node’s own first', async () => {
+    await serve()
+    const status = await plumb('status', '--json')
+    assert.deepEqual([status.exitCode, JSON.parse(status.stdout)], [0, JSON.parse(JSON.stringify(source.status()))])
+    const leases = JSON.parse((await plumb('leases', '--json')).stdout)
+    assert.deepEqual(
+      leases.map(({ node, self, problem, ips }: Record<string, unknown>) => ({ node, self, problem, ips })),
+      [
+        { node: 'node-0', self: true, problem: undefined, ips: { v4: '192.0.2.1' } },
+        { node: 'node-1', self: undefined, problem: undefined, ips: { v4: '198.51.0.1' } },
+        { node: 'node-2', self: undefined, problem: 'not on a link of this node', ips: { v4: '198.51.0.2' } },
+      ],
+    )
+  })
+  it('exit 2 when no agent answers, with how to start one, on a proxy’s machine too', async () => {
+    const none = await plumb('status')
+    assert.deepEqual([none.exitCode, none.stderr], [2, `No agent tells its status on ${SOCKET}: there is no such socket; start it with plumb agent, or systemctl start plumb-agent`])
+    const json = await plumb('leases', '--json')
+    assert.deepEqual([json.exitCode, JSON.parse(json.stdout).code], [2, 7])
+    await serve()
+    const proxied = await execa(PLUMB, ['status'], { reject: false, env: { http_proxy: 'http://127.0.0.1:9', HTTP_PROXY: 'http://127.0.0.1:9', ALL_PROXY: 'http://127.0.0.1:9' } })
+    assert.equal(proxied.exitCode, 0, proxied.stderr)
+  })
+  it('exit 2 when the agent hangs, after 5 s, or is another program', async () => {
+    const other = Bun.listen({ unix: '/run/other.sock', socket: { open: (socket) => void socket.end('SSH-2.0-hello\r\n'), data() {} } })
+    const mute = Bun.listen({ unix: '/run/mute.sock', socket: { data() {} } })
+    const [wrong, hung] = await Promise.all([plumb('status', '--socket', '/run/other.sock'), plumb('status', '--socket', '/run/mute.sock')])
+    other.stop(true)
+    mute.stop(true)
+    assert.deepEqual([wrong.exitCode, hung.exitCode], [2, 2])
+    assert.match(wrong.stderr, /^No agent tells its status on \/run\/other\.sock: /)
+    assert.equal(hung.stderr, 'No agent tells its status on /run/mute.sock: it has not answered for 5 s; look at its log')
+  })
+  it('exit 2 for a command line that is wrong, and tell how they are used', async () => {
+    for (const name of ['status', 'leases']) {
+      const wrong = await plumb(name, '--sokcet', 'x')
+      assert.deepEqual([wrong.exitCode, wrong.stderr], [2, `plumb ${name} has no option --sokcet, did you mean "--socket"?; see plumb ${name} --help`])
+      const word = await plumb(name, 'now')
+      assert.deepEqual([word.exitCode, word.stderr], [2, `plumb ${name} takes no "now"; see plumb ${name} --help`])
+      const help = await plumb(name, '--help')
+      assert.equal(help.exitCode, 0)
+      assert.match(help.stdout, new RegExp(`^usage: plumb ${name} .*--socket PATH.*\nexit status: 0 the node is ready`, 's'))
+    }
+  })
+})
+
+describe('an agent that nobody asks', () => {
+  it('uses no CPU for it, and at most 64 MB in all, the page having been looked at', async () => {
+    const child = Bun.spawn([process.execPath, '-e', AGENTLIKE], { stdout: 'pipe', stderr: 'inherit' })
+    try {
+      await child.stdout.getReader().read()
+      for (const path of ['/', '/page.js', '/metrics', '/status']) assert.equal((await fetch(`http://agent${path}`, { unix: '/run/idle.sock' })).status, 200)
+      const events = await fetch('http://agent/events', { unix: '/run/idle.sock' })
+      await events.body?.cancel()
+      const ticks = () => Number(readFileSync(`/proc/${child.pid}/stat`, 'utf8').split(' ')[13]) + Number(readFileSync(`/proc/${child.pid}/stat`, 'utf8').split(' ')[14])
+      // The engine tidies up after it was used; then there is nothing to do.
+      const used = await until(async () => {
+        const before = ticks()
+        await Bun.sleep(3000)
+        return ticks() === before && 'none'
+      }, 30_000)
+      assert.equal(used, 'none')
+      const kb = Number(/^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1])
+      assert.ok(kb <= 64 * 1024, `${kb} kB`)
+    } finally {
+      child.kill()
+    }
+  })
+})
+
+const AGENTLIKE = `
+import { serveHealth } from '${join(import.meta.dir, '../../agent/health.ts')}'
+import { scripted } from '${join(import.meta.dir, '../scripted.ts')}'
+await serveHealth({ address: '127.0.0.1', port: 0, socket: '/run/idle.sock' }, scripted())
+console.log('ready')`
+
+function plumb(...argv: string[]) {
+  return execa(PLUMB, argv, { reject: false })
+}

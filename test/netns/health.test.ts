@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict'
+import { existsSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { connect, createServer } from 'node:net'
+import { serveHealth } from '../../agent/health.ts'
+import type { CniError } from '../../lib/errors.ts'
+import { exposition, value } from '../exposition.ts'
+import { until } from '../harness.ts'
+import { type Scripted, scripted } from '../scripted.ts'
+
+const SOCKET = '/run/plumb/agent.sock'
+const PORT = 10_256
+const URL = `http://127.0.0.1:${PORT}`
+const places = { address: '127.0.0.1', port: PORT, socket: SOCKET }
+
+describe('serveHealth()', () => {
+  let source: Scripted
+  let served: { stop(): void }
+  beforeEach(async () => {
+    source = scripted()
+    served = await serveHealth(places, source)
+  })
+  afterEach(() => served.stop())
+
+  it('/healthz says in its first line what flannel says, as long as the loop lives', async () => {
+    const answer = await fetch(`${URL}/healthz`)
+    assert.deepEqual([answer.status, await answer.text()], [200, 'flanneld is running\nplumb 0.1.0\n'])
+    source.set({ ready: false })
+    source.busy(performance.now() - 30_000)
+    assert.equal((await fetch(`${URL}/healthz`)).status, 200)
+    source.busy(performance.now() - 61_000)
+    const dead = await fetch(`${URL}/healthz`)
+    assert.deepEqual([dead.status, await dead.text()], [503, 'the loop has been in one step for 61 s\n'])
+    assert.equal((await fetch(`${URL}/readyz`)).status, 503)
+  })
+  it('[F 48] /readyz is 503 until the first full sync, and with reasons, one a line, when the data path is not what it should be', async () => {
+    const ask = async () => {
+      const answer = await fetch(`${URL}/readyz`)
+      return [answer.status, await answer.text()]
+    }
+    source.set({ ready: false })
+    assert.deepEqual(await ask(), [503, 'the first full sync is not done\n'])
+    source.set({ ready: true })
+    assert.deepEqual(await ask(), [200, 'ready\n'])
+    source.set({ ready: false, reasons: ['2 routes are missing', 'ip said:\nnot permitted'] })
+    assert.deepEqual(await ask(), [503, '2 routes are missing\nip said: not permitted\n'])
+  })
+  it('[F 48] /metrics is valid exposition of what is so now, with the process’s own figures', async () => {
+    const answer = await fetch(`${URL}/metrics`)
+    assert.equal(answer.headers.get('content-type'), 'text/plain; version=0.0.4; charset=utf-8')
+    const found = exposition(await answer.text())
+    assert.equal(value(found, 'plumb_leases'), 4)
+    assert.ok(value(found, 'process_resident_memory_bytes') > 1e6 && value(found, 'process_open_fds') >= 3 && value(found, 'process_cpu_seconds_total') > 0)
+    source.set({ peers: [] })
+    assert.equal(value(exposition(await (await fetch(`${URL}/metrics`)).text()), 'plumb_leases'), 1)
+  })
+  it('/status is the status as JSON, on the port and on the socket', async () => {
+    const all = [await (await fetch(`${URL}/status`)).json(), await (await fetch('http://agent/status', { unix: SOCKET })).json()]
+    for (const found of all) assert.deepEqual(found, JSON.parse(JSON.stringify(source.status())))
+  })
+  it('a status that cannot be had is a 500 that says so, and the next one is answered', async () => {
+    const status = source.status
+    source.status = () => {
+      throw new Error('no memory')
+    }
+    const answer = await fetch(`${URL}/status`)
+    assert.deepEqual([answer.status, await answer.text()], [500, 'Cannot answer: no memory\n'])
+    source.status = status
+    assert.equal((await fetch(`${URL}/status`)).status, 200)
+  })
+  it('every answer forbids what a page does not need, and everything but GET is refused', async () => {
+    for (const path of ['/', '/page.js', '/page.css', '/icon.svg', '/status', '/metrics', '/healthz', '/nothing']) {
+      const { status, headers } = await fetch(`${URL}${path}?x=1`)
+      assert.equal(status, path === '/nothing' ? 404 : 200, path)
+      assert.match(headers.get('content-security-policy') ?? '', /^default-src 'self';/)
+      assert.equal(headers.get('x-content-type-options'), 'nosniff')
+    }
+    for (const method of ['POST', 'PUT', 'DELETE', 'OPTIONS', 'HEAD']) {
+      const answer = await fetch(`${URL}/status`, { method, ...(method === 'POST' && { body: 'x'.repeat(1_000_000) }) })
+      assert.deepEqual([answer.status, answer.headers.get('allow')], [405, 'GET'], method)
+    }
+  })
+  it('a page of another name that leads to 127.0.0.1 gets nothing (DNS rebinding)', async () => {
+    const status = async (host: string) => (await fetch(`${URL}/status`, { headers: { Host: host } })).status
+    assert.deepEqual(await Promise.all(['evil.example', 'evil.example:10256', '127.0.0.1.evil.example', '10.0.0.1'].map(status)), [421, 421, 421, 421])
+    assert.deepEqual(await Promise.all(['localhost', 'LOCALHOST:80', '127.0.0.1:10256', '[::1]:10256'].map(status)), [200, 200, 200, 200])
+  })
+  it('requests that are none are refused, and nothing else is disturbed', async () => {
+    const wrong: [string, RegExp][] = [
+      ['\x00\x01\x02\x03\r\n\r\n', /^HTTP\/1\.1 400 /],
+      ['GET\r\n\r\n', /^HTTP\/1\.1 400 /],
+      ['GET / HTTP/9\r\n\r\n', /^HTTP\/1\.1 400 /],
+      ['get / HTTP/1.1\r\n\r\n', /^HTTP\/1\.1 400 /],
+      ['GET http://[ HTTP/1.1\r\n\r\n', /^HTTP\/1\.1 400 /],
+      ['GET /__proto__ HTTP/1.1\r\n\r\n', /^HTTP\/1\.1 404 /],
+      ['GET /%00%zz/../../etc/passwd HTTP/1.1\r\n\r\n', /^HTTP\/1\.1 404 /],
+      [`GET /${'a'.repeat(100_000)} HTTP/1.1\r\n\r\n`, /^HTTP\/1\.1 431 /],
+      [`GET / HTTP/1.1\r\n${'X: y\r\n'.repeat(5000)}`, /^HTTP\/1\.1 431 /],
+      ['GET /readyz HTTP/1.0\n\n', /^HTTP\/1\.1 200 [\s\S]*\r\nready\n$/],
+      ['GET /readyz HTTP/1.1\r\n\r\nGET /readyz HTTP/1.1\r\n\r\n', /^HTTP\/1\.1 200 (?:(?!HTTP)[\s\S])*\r\nready\n$/],
+    ]
+    for (const [text, answer] of wrong) assert.match(await raw(text), answer, JSON.stringify(text.slice(0, 60)))
+    assert.equal((await fetch(`${URL}/healthz`)).status, 200)
+  })
+  it('two thousand silent connections shut nobody out and take few file descriptors; one that says nothing is closed', async () => {
+    const flood = Bun.spawn([process.execPath, '-e', FLOOD, `${PORT}`, '2000'], { stdout: 'pipe', stderr: 'inherit' })
+    try {
+      const { value: said } = await flood.stdout.getReader().read()
+      assert.match(new TextDecoder().decode(said), /flooded/)
+      const before = readdirSync('/proc/self/fd').length
+      assert.ok(before < 150, `${before} file descriptors`)
+      assert.deepEqual([(await fetch(`${URL}/readyz`)).status, (await fetch('http://agent/readyz', { unix: SOCKET })).status], [200, 200])
+      await until(() => readdirSync('/proc/self/fd').length < 40, 10_000)
+    } finally {
+      flood.kill()
+    }
+  })
+  it('the socket is for root alone, in a folder that all may see, and goes when the agent goes', () => {
+    assert.deepEqual([statSync(SOCKET).mode & 0o777, statSync('/run/plumb').mode & 0o777], [0o600, 0o755])
+    served.stop()
+    assert.equal(existsSync(SOCKET), false)
+  })
+  it('a second agent is refused, and the first one goes on', async () => {
+    await assert.rejects(serveHealth(places, source), (cause: CniError) => cause.code === 11 && /^Cannot listen on \/run\/plumb\/agent.sock: an agent answers there already$/.test(cause.message))
+    assert.equal((await fetch('http://agent/readyz', { unix: SOCKET })).status, 200)
+  })
+})
+
+describe('serveHealth() at its places', () => {
+  it('port 0 is no port, the socket of a killed agent is taken over', async () => {
+    const dead = Bun.spawn([process.execPath, '-e', `Bun.listen({ unix: '/run/dead.sock', socket: { data() {} } }); console.log('up')`], { stdout: 'pipe' })
+    await dead.stdout.getReader().read()
+    dead.kill('SIGKILL')
+    await dead.exited
+    assert.ok(existsSync('/run/dead.sock'))
+    const served = await serveHealth({ ...places, port: 0, socket: '/run/dead.sock' }, scripted())
+    try {
+      assert.equal((await fetch('http://agent/readyz', { unix: '/run/dead.sock' })).status, 200)
+      await assert.rejects(fetch(`${URL}/readyz`))
+    } finally {
+      served.stop()
+    }
+  })
+  it('says what is wrong with a place, and leaves nothing open', async () => {
+    const other = createServer().listen(PORT, '127.0.0.1')
+    writeFileSync('/run/file', '')
+    const wrong: [Partial<typeof places>, RegExp][] = [
+      [{}, /^Cannot listen on 127\.0\.0\.1 port 10256: another program listens there$/],
+      [{ address: '203.0.113.9', port: 10_257 }, /^Cannot listen on 203\.0\.113\.9 port 10257: the node does not have this address$/],
+      [{ socket: '/run/file/agent.sock' }, /^Cannot listen on \/run\/file\/agent\.sock: /],
+      [{ socket: `/run/${'a'.repeat(200)}` }, /^Cannot listen on \/run\/a+: /],
+    ]
+    try {
+      for (const [change, message] of wrong) {
+        await assert.rejects(serveHealth({ ...places, ...change }, scripted()), { name: 'CniError', message })
+        assert.equal(existsSync(SOCKET), false)
+      }
+    } finally {
+      other.close()
+      rmSync('/run/file')
+    }
+  })
+})
+
+function raw(text: string): Promise<string> {
+  return new Promise((resolve) => {
+    let said = ''
+    const socket = connect(PORT, '127.0.0.1', () => socket.write(text))
+    socket.on('data', (bytes) => {
+      said += bytes
+    })
+    socket.on('error', () => {})
+    socket.on('close', () => resolve(said))
+  })
+}
+
+const FLOOD = `
+const [port, count] = process.argv.slice(1)
+const net = require('node:net')
+let left = Number(count)
+const done = () => { if (--left === 0) console.log('flooded') }
+for (let i = 0; i < count; i++) { const socket = net.connect(port, '127.0.0.1'); socket.on('error', () => {}); let once = () => { once = () => {}; done() }; socket.on('connect', () => once()); socket.on('close', () => once()) }
+setInterval(() => {}, 1000)`

@@ -1,0 +1,24 @@
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { Glob } from 'bun'
+import { openBackend } from '../../agent/backend.ts'
+import alloc from '../../agent/backends/alloc.ts'
+import { testBackend } from '../suites/testBackend.ts'
+
+testBackend(alloc, false)
+
+describe('alloc', () => {
+  it('has no devices of its own', () => assert.deepEqual(alloc.links({}), []))
+})
+
+describe('openBackend()', () => {
+  it('opens every file of agent/backends by its name', async () => {
+    const names = [...new Glob('*.ts').scanSync({ cwd: join(import.meta.dir, '../../agent/backends') })].map((file) => file.replace('.ts', ''))
+    assert.deepEqual(names.sort(), ['alloc', 'host-gw', 'vxlan'])
+    for (const name of names) assert.equal((await openBackend(name)).type, name)
+  })
+  it('says of flannel’s other types what to use, and of anything else what there is', async () => {
+    for (const type of ['udp', 'wireguard', 'ipip', 'ipsec', 'extension', 'tencent-vpc']) await assert.rejects(openBackend(type), { name: 'ValueError', message: `Cannot use Backend.Type "${type}": not supported, use vxlan or host-gw` })
+    for (const type of ['vxlam', '', 'toString', '../store']) await assert.rejects(openBackend(type), { name: 'ValueError', message: `Cannot read Backend.Type ${JSON.stringify(type)}: want one of vxlan, host-gw, alloc` })
+  })
+})

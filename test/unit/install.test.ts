@@ -1,0 +1,150 @@
+import assert from 'node:assert/strict'
+import { chmodSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { execa } from 'execa'
+import { installNetwork, installPlugins, networkText, uninstall } from '../../agent/install.ts'
+import { loadNetwork } from '../../lib/netconf.ts'
+import { skip } from '../skip.ts'
+
+const ROOT = join(import.meta.dir, '../..')
+const NAMES = ['bridge', 'flannel']
+const ENV = '/run/flannel/subnet.env'
+
+describe('what the agent installs', () => {
+  const dirs: string[] = []
+  afterEach(() => {
+    for (const dir of dirs.splice(0)) rmSync(dir, { recursive: true })
+  })
+
+  /** A node with empty folders, and a program, which may lie on another file system. */
+  function node({ elsewhere = false } = {}) {
+    const dir = mkdtempSync(join(tmpdir(), 'plumb-install-'))
+    const far = elsewhere ? mkdtempSync('/dev/shm/plumb-install-') : dir
+    dirs.push(...new Set([dir, far]))
+    const places = { binDir: join(dir, 'bin'), confDir: join(dir, 'conf'), stateDir: join(dir, 'state') }
+    const bin = (name: string) => join(places.binDir, name)
+    const program = join(far, 'program')
+    function write(path: string, text: string): void {
+      mkdirSync(join(path, '..'), { recursive: true })
+      rmSync(path, { force: true })
+      writeFileSync(path, `#!/bin/sh\n${text}\n`)
+      chmodSync(path, 0o755)
+    }
+    write(program, 'echo one')
+    const says = async (name: string) => (await execa(bin(name))).stdout
+    const listed = () => (existsSync(places.binDir) ? readdirSync(places.binDir).sort() : [])
+    return { dir, far, places, bin, program, write, says, listed }
+  }
+
+  for (const elsewhere of [false, true]) {
+    it(`installPlugins() gives every plugin the program, ${elsewhere ? 'a copy when it is on another file system' : 'a hard link'}, and one file of it; uninstall() leaves nothing`, async function () {
+      if (elsewhere && !(existsSync('/dev/shm') && statSync('/dev/shm').dev !== statSync(tmpdir()).dev)) skip(this, 'there is no second file system')
+      const { places, program, bin, says, listed } = node({ elsewhere })
+      assert.deepEqual(installPlugins(places, program, NAMES), { made: ['plumb', ...NAMES].map(bin), replaced: [] })
+      assert.deepEqual(listed(), ['bridge', 'flannel', 'plumb'])
+      const inodes = new Set(listed().map((name) => statSync(bin(name)).ino))
+      assert.deepEqual([inodes.size, inodes.has(statSync(program).ino)], [1, !elsewhere])
+      for (const name of listed()) assert.deepEqual([await says(name), statSync(bin(name)).mode & 0o777], ['one', 0o755])
+      assert.deepEqual(uninstall(places), { undone: ['plumb', ...NAMES].map(bin), left: [] })
+      assert.deepEqual([listed(), readdirSync(places.stateDir), existsSync(program)], [[], [], true])
+    })
+  }
+
+  it('installPlugins() leaves alone what is right already, whoever put it there, and then it is not uninstalled either', () => {
+    const { places, program, bin, listed } = node()
+    mkdirSync(places.binDir)
+    for (const name of ['plumb', 'bridge']) linkSync(program, bin(name))
+    assert.deepEqual(installPlugins(places, program, NAMES).made, [bin('flannel')])
+    const before = statSync(bin('flannel'))
+    assert.deepEqual(installPlugins(places, program, NAMES), { made: [], replaced: [] })
+    assert.deepEqual([statSync(bin('flannel')).ino, statSync(bin('flannel')).mtimeMs], [before.ino, before.mtimeMs])
+    uninstall(places)
+    assert.deepEqual(listed(), ['bridge', 'plumb'])
+  })
+
+  it('installPlugins() of a new version replaces the old one in one step, and keeps none of it aside', async () => {
+    const { places, program, bin, write, says, listed } = node()
+    installPlugins(places, program, NAMES)
+    write(program, 'echo two')
+    assert.deepEqual(installPlugins(places, program, NAMES), { made: ['plumb', ...NAMES].map(bin), replaced: [] })
+    assert.deepEqual([await says('bridge'), listed()], ['two', ['bridge', 'flannel', 'plumb']])
+    uninstall(places)
+    assert.deepEqual(listed(), [])
+  })
+
+  it('installPlugins() keeps another program of the name aside, a symbolic link too, and uninstall() puts it back', async () => {
+    const { places, program, bin, write, says, listed, dir } = node()
+    write(bin('bridge'), 'echo reference')
+    write(join(dir, 'elsewhere'), 'echo linked')
+    symlinkSync(join(dir, 'elsewhere'), bin('flannel'))
+    assert.deepEqual(installPlugins(places, program, NAMES).replaced, [bin('bridge'), bin('flannel')])
+    assert.deepEqual([await says('bridge'), await says('flannel'), readdirSync(bin('.before-plumb')).sort()], ['one', 'one', NAMES])
+    // A package brings a newer one meanwhile: that is the one to put back.
+    write(bin('bridge'), 'echo newer')
+    assert.deepEqual(installPlugins(places, program, NAMES), { made: [bin('bridge')], replaced: [bin('bridge')] })
+    assert.equal(await says('bridge'), 'one')
+    assert.deepEqual(uninstall(places).left, [])
+    assert.deepEqual([await says('bridge'), await says('flannel'), listed()], ['newer', 'linked', NAMES])
+  })
+
+  it('uninstall() leaves what somebody else changed since, and says so; without a note it does nothing', async () => {
+    const { places, program, bin, write, says } = node()
+    assert.deepEqual(uninstall(places), { undone: [], left: [] })
+    installPlugins(places, program, NAMES)
+    installNetwork(places, ENV)
+    write(bin('flannel'), 'echo somebody')
+    writeFileSync(join(places.confDir, '10-flannel.conflist'), '{}')
+    rmSync(bin('plumb'))
+    assert.deepEqual(uninstall(places), { undone: [bin('plumb'), bin('bridge')], left: [join(places.confDir, '10-flannel.conflist'), bin('flannel')] })
+    assert.equal(await says('flannel'), 'somebody')
+    writeFileSync(join(places.stateDir, 'installed.json'), '{"files":')
+    assert.deepEqual(uninstall(places), { undone: [], left: [] })
+  })
+
+  it('what a kill left half done is completed by the next installPlugins(), and undone by uninstall()', async () => {
+    const { places, program, bin, write, says, listed } = node()
+    write(bin('bridge'), 'echo reference')
+    // Noted, kept aside, and not yet in place.
+    mkdirSync(bin('.before-plumb'))
+    linkSync(bin('bridge'), bin('.before-plumb/bridge'))
+    writeFileSync(bin('.plumb.draft'), 'half')
+    installPlugins(places, program, NAMES)
+    assert.deepEqual([await says('bridge'), listed()], ['one', ['.before-plumb', 'bridge', 'flannel', 'plumb']])
+    // The note of a version that was never put in place.
+    const note = join(places.stateDir, 'installed.json')
+    const { prints, ...rest } = JSON.parse(readFileSync(note, 'utf8'))
+    writeFileSync(note, JSON.stringify({ ...rest, prints: ['of a newer one', ...prints] }))
+    assert.deepEqual(uninstall(places).left, [])
+    assert.deepEqual([await says('bridge'), listed()], ['reference', ['bridge']])
+  })
+
+  it('installNetwork() puts the sample in place, once, follows subnet-file, and uninstall() removes it', () => {
+    const { places } = node()
+    const path = join(places.confDir, '10-flannel.conflist')
+    assert.deepEqual(installNetwork(places, ENV), { path, made: true, foreign: false })
+    const sample = JSON.parse(readFileSync(join(ROOT, 'conf/flannel.conflist'), 'utf8'))
+    assert.deepEqual([JSON.parse(readFileSync(path, 'utf8')), statSync(path).mode & 0o777], [sample, 0o644])
+    const { name, cniVersion, plugins } = loadNetwork(places.confDir)
+    assert.deepEqual([name, cniVersion, plugins.map(({ type }) => type)] as unknown, ['cbr0', '1.1.0', ['flannel', 'portmap']])
+    const before = statSync(path).ino
+    assert.deepEqual([installNetwork(places, ENV).made, statSync(path).ino], [false, before])
+    assert.deepEqual(installNetwork(places, '/run/other/subnet.env').made, true)
+    assert.equal(JSON.parse(readFileSync(path, 'utf8')).plugins[0].subnetFile, '/run/other/subnet.env')
+    assert.deepEqual(uninstall(places), { undone: [path], left: [] })
+    assert.deepEqual(readdirSync(places.confDir), [])
+  })
+
+  it('installNetwork() leaves the file of somebody else, and tells of one that comes first', () => {
+    const { places } = node()
+    const path = join(places.confDir, '10-flannel.conflist')
+    mkdirSync(places.confDir)
+    writeFileSync(path, networkText(ENV).replace('cbr0', 'theirs'))
+    assert.deepEqual(installNetwork(places, ENV), { path, made: false, foreign: true })
+    rmSync(path)
+    for (const name of ['05-other.conf', '99-last.conflist', '00-note.txt']) writeFileSync(join(places.confDir, name), '{}')
+    assert.deepEqual(installNetwork(places, ENV), { path, made: true, foreign: false, hiddenBy: join(places.confDir, '05-other.conf') })
+    writeFileSync(path, networkText(ENV).replace('cbr0', 'theirs'))
+    assert.deepEqual(uninstall(places).left, [path])
+  })
+})

@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict'
+import { metrics } from '../../agent/metrics.ts'
+import { BUCKETS, type Status } from '../../agent/status.ts'
+import { exposition, value } from '../exposition.ts'
+import { peers, scripted } from '../scripted.ts'
+
+const usage = { rssBytes: 50_000_000, cpuSeconds: 1.25, openFiles: 12 }
+
+function read(change: Partial<Status> = {}, now = Date.now()) {
+  return exposition(metrics(scripted(change).status(), usage, now))
+}
+
+describe('metrics()', () => {
+  it('[F 48] is valid exposition text with leases, wanted, programmed, repairs, steps, store and last error', () => {
+    const at = 1_700_000_000_500
+    const found = read({ peers: peers(3), lastError: { at, what: 'x' }, store: { name: 'etcd', connected: true, heard: at } })
+    assert.deepEqual([...found.keys()].sort(), [
+      'plumb_build_info',
+      'plumb_last_error_timestamp_seconds',
+      'plumb_leases',
+      'plumb_leases_unreadable',
+      'plumb_objects_programmed',
+      'plumb_objects_wanted',
+      'plumb_peers',
+      'plumb_ready',
+      'plumb_repairs_total',
+      'plumb_step_duration_seconds',
+      'plumb_store_connected',
+      'plumb_store_lag_seconds',
+      'plumb_store_last_heard_timestamp_seconds',
+      'process_cpu_seconds_total',
+      'process_open_fds',
+      'process_resident_memory_bytes',
+      'process_start_time_seconds',
+    ])
+    assert.deepEqual(
+      [
+        value(found, 'plumb_leases'),
+        value(found, 'plumb_objects_wanted', { kind: 'route' }),
+        value(found, 'plumb_objects_programmed', { kind: 'route' }),
+        value(found, 'plumb_repairs_total', { kind: 'route' }),
+        value(found, 'plumb_last_error_timestamp_seconds'),
+        value(found, 'plumb_store_last_heard_timestamp_seconds', { store: 'etcd' }),
+        value(found, 'process_resident_memory_bytes'),
+        value(found, 'process_cpu_seconds_total'),
+      ],
+      [4, 6, 6, 2, at / 1000, at / 1000, 50_000_000, 1.25],
+    )
+    assert.deepEqual(found.get('plumb_build_info')?.samples[0]?.labels, { version: '0.1.0', runtime: `bun ${Bun.version}` })
+  })
+  it('counts this node among the leases once it has a subnet, and peers by whether they are reachable', () => {
+    const found = read({ subnets: {}, peers: peers(5).map((peer, i) => (i === 4 ? { ...peer, problem: 'not on a link' } : peer)), ready: false })
+    assert.deepEqual([value(found, 'plumb_leases'), value(found, 'plumb_peers', { state: 'reachable' }), value(found, 'plumb_peers', { state: 'unreachable' }), value(found, 'plumb_ready')], [5, 4, 1, 0])
+  })
+  it('lag is 0 while the store answers, and else since it was last heard of, or since the start', () => {
+    const now = 2_000_000
+    const lag = (store: Omit<Status['store'], 'name'>) => value(read({ started: 1_900_000, store: { name: 'file', ...store } }, now), 'plumb_store_lag_seconds', { store: 'file' })
+    assert.deepEqual([lag({ connected: true, heard: 1_000_000 }), lag({ connected: false, heard: 1_960_000 }), lag({ connected: false }), lag({ connected: false, heard: 3_000_000 })], [0, 40, 100, 0])
+  })
+  it('gives the histogram its bounds, +Inf, sum and count', () => {
+    const buckets = BUCKETS.map((_, i) => i)
+    const found = read({ steps: { count: 20, sum: 3.5, buckets } })
+    for (const [i, le] of BUCKETS.entries()) assert.equal(value(found, 'plumb_step_duration_seconds_bucket', { le: String(le) }), i)
+    assert.deepEqual([value(found, 'plumb_step_duration_seconds_bucket', { le: '+Inf' }), value(found, 'plumb_step_duration_seconds_sum'), value(found, 'plumb_step_duration_seconds_count')], [20, 3.5, 20])
+  })
+  it('escapes label values, and leaves out families without samples', () => {
+    const name = 'a "b" \\ c\nd'
+    const found = read({ store: { name, connected: false }, kinds: {} })
+    assert.equal(value(found, 'plumb_store_connected', { store: name }), 0)
+    assert.equal(found.has('plumb_objects_wanted'), false)
+  })
+  it('is read by a reader that refuses what is no exposition', () => {
+    const good = '# HELP a A.\n# TYPE a gauge\na{b="c"} 1\n'
+    assert.equal(value(exposition(good), 'a', { b: 'c' }), 1)
+    for (const [from, to] of [
+      ['1\n', '1'],
+      ['# HELP a A.\n', ''],
+      ['a{b="c"} 1', 'a{b="c"} one'],
+      ['a{b="c"} 1', 'b 1'],
+      ['a{b="c"} 1', 'a{b="c"} 1\na{b="c"} 2'],
+      ['b="c"', 'b="c'],
+      ['b="c"', 'b="c",b="d"'],
+      ['gauge', 'counter'],
+      ['gauge', 'histogram'],
+    ] as const)
+      assert.throws(() => exposition(good.replace(from, to)), Error, to)
+  })
+})

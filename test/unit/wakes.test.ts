@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict'
+import { watchFights } from '../../agent/fights.ts'
+import { makeWakes } from '../../agent/wakes.ts'
+
+describe('makeWakes()', () => {
+  it('folds any number of wakes before it looks into one, each reason once', async () => {
+    const wakes = makeWakes(new AbortController().signal)
+    for (const why of ['a', 'b', 'a', 'c']) wakes.poke(why)
+    assert.deepEqual(await wakes.next(0), ['a', 'b', 'c'])
+  })
+  it('waits for the first, and takes what comes within quietMs with it', async () => {
+    const wakes = makeWakes(new AbortController().signal)
+    const next = wakes.next(30)
+    wakes.poke('a')
+    setTimeout(() => wakes.poke('b'), 5)
+    assert.deepEqual(await next, ['a', 'b'])
+  })
+  it('keeps a later one for later, and the earlier of two times counts', async () => {
+    const wakes = makeWakes(new AbortController().signal)
+    wakes.poke('later', 60_000)
+    wakes.poke('soon', 5000)
+    wakes.poke('soon', 10)
+    const started = performance.now()
+    assert.deepEqual(await wakes.next(0), ['soon'])
+    assert.ok(performance.now() - started < 4000)
+  })
+  it('ends with the signal, while it waits and at once', async () => {
+    const end = new AbortController()
+    const wakes = makeWakes(end.signal)
+    const next = wakes.next(0)
+    end.abort()
+    assert.deepEqual(await next, [])
+    wakes.poke('a')
+    assert.deepEqual(await wakes.next(0), [])
+  })
+})
+
+describe('watchFights()', () => {
+  it('lets a few repairs of one thing pass, and any number of different things', () => {
+    const fights = watchFights()
+    for (let i = 0; i < 19; i++) assert.equal(fights.note(['route a'], i * 100), 0)
+    for (let i = 0; i < 100; i++) assert.equal(fights.note([`route ${i}`], 1000), 0)
+    assert.deepEqual(fights.current(1000), [])
+  })
+  it('backs off, longer and longer up to 30 s, from one that comes again and again, names it, and forgets it once it is over', () => {
+    const fights = watchFights()
+    let now = 0
+    const pauses: number[] = []
+    for (let i = 0; i < 30; i++) {
+      const pause = fights.note(['route 10.0.0.0/24'], now)
+      pauses.push(pause)
+      now += pause || 10
+    }
+    assert.deepEqual(pauses.slice(17, 21), [0, 0, 200, 400])
+    assert.equal(pauses.at(-1), 30_000)
+    assert.match(fights.current(now).join(), /^route 10\.0\.0\.0\/24 is changed by another program again and again; it is put right every 30 s$/)
+    assert.deepEqual(fights.current(now + 120_000), [])
+    assert.equal(fights.note(['route 10.0.0.0/24'], now + 120_000), 0)
+  })
+})
