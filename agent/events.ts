@@ -43,8 +43,8 @@ export function bridgeEvent(line: string): Event | undefined {
 
 // ip-neighbour(8): what stands at the end of an entry, and never in a route.
 const STATE = / (REACHABLE|STALE|DELAY|PROBE|FAILED|INCOMPLETE|NOARP|PERMANENT|NONE)( |$)/
-// ip-route(8): routes of other types are none of ours.
-const TYPES = ['local', 'broadcast', 'multicast', 'anycast', 'blackhole', 'unreachable', 'prohibit', 'throw', 'nat']
+// ip-route(8): routes of other types are none of ours, but for what is dropped.
+const TYPES = ['local', 'broadcast', 'multicast', 'anycast', 'unreachable', 'prohibit', 'throw', 'nat']
 
 const ADDRESS = /^(\d{1,3}(\.\d{1,3}){3}|[\da-f]*:[\da-f.:]*:[\da-f.:]*)(\/\d{1,3})?$/
 
@@ -100,11 +100,20 @@ function nexthopEvent(words: readonly string[], gone: boolean): Event {
 
 // `10.5.0.0/24 nhid 5 via 10.0.0.8 dev eth0 proto 112 onlink`, of IPv6 with `metric 1024 pref medium`
 function routeEvent(text: string, words: readonly string[], gone: boolean): Event | undefined {
-  const [dst = ''] = words
+  const isBlackhole = words[0] === 'blackhole'
+  const dst = words[isBlackhole ? 1 : 0] ?? ''
   if (TYPES.includes(dst) || words.includes('table') || !(dst === 'default' || ADDRESS.test(dst))) return undefined
   const value = (word: string) => after(words, word)
   const [gateway, dev, nhid, proto, metric] = ['via', 'dev', 'nhid', 'proto', 'metric'].map(value)
-  const row = { dst, ...(gateway ? { gateway } : {}), ...(dev ? { dev } : {}), ...(nhid ? { nhid: Number(nhid) } : {}), ...(metric ? { metric: Number(metric) } : {}), ...(words.includes('onlink') ? { flags: ['onlink'] } : {}) }
+  const row = {
+    dst,
+    ...(isBlackhole ? { type: 'blackhole' } : {}),
+    ...(gateway ? { gateway } : {}),
+    ...(dev ? { dev } : {}),
+    ...(nhid ? { nhid: Number(nhid) } : {}),
+    ...(metric ? { metric: Number(metric) } : {}),
+    ...(words.includes('onlink') ? { flags: ['onlink'] } : {}),
+  }
   const odd = text.includes('nexthop') || words.includes('src') || words.includes('mtu') || gateway === 'inet6'
   return event(routeOf(row, proto === undefined ? undefined : Number(proto)), gone, odd)
 }

@@ -101,6 +101,6 @@ function nexthopFound(row: unknown): Found[] {
 
 function routeFound(row: RouteRow, proto?: number): Found[] {
   if (!isPlain(row.dev)) return []
-  const odd = row.type !== undefined || row.nexthops !== undefined || row.metrics !== undefined || row.prefsrc !== undefined
+  const odd = (row.type !== undefined && row.type !== 'blackhole') || row.nexthops !== undefined || row.metrics !== undefined || row.prefsrc !== undefined
   return [{ resource: routeOf(row, proto), ...(odd ? { odd } : {}) }]
 }

@@ -1,6 +1,8 @@
 import { ValueError } from '../lib/errors.ts'
 import type { Cidr } from '../lib/ip.ts'
 import type { Run } from '../lib/plugin.ts'
+import type { Resource } from '../lib/state.ts'
+import { parse } from '../lib/values.ts'
 import { type Backend, type Facts, PROTO } from './backend.ts'
 import { both, isSame } from './both.ts'
 import { Claiming } from './claiming.ts'
@@ -36,6 +38,8 @@ export interface Parts {
   readonly before?: Both<Cidr>
   readonly firewall: { readonly table: string; readonly masquerade: boolean; readonly keep: readonly Cidr[]; readonly random: boolean; readonly forward: boolean }
   readonly allowOverlap: boolean
+  /** What is for the node's own subnet and has no closer route is dropped. */
+  readonly blackhole: boolean
   readonly renewMarginMs: number
   /** Writes subnet.env; called whenever one of these changes, before peers are programmed. */
   leased(lease: Lease, mtu: number): void
@@ -46,6 +50,8 @@ export interface Parts {
 }
 
 const REMEMBERED = 100
+/** The metric that comes after all others. */
+const LAST = 2 ** 32 - 1
 
 /** The agent's one loop: what the store, the kernel and the configuration say, into what the kernel has. Level-triggered: every step begins with all that is known. */
 export class Reconciler {
@@ -176,13 +182,13 @@ export class Reconciler {
   }
 
   async #program(lease: Lease, uplink: Uplink, { leases }: Snapshot, why: readonly string[], failures: string[]): Promise<void> {
-    const { backend, options, converger, facts, log, wakes } = this.#parts
+    const { backend, options, converger, facts, log, wakes, blackhole } = this.#parts
     const begun = performance.now()
     const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets))
     const { resources, problems } = backend.want(lease, peers, uplink, options, facts)
     for (const problem of problems) if (!this.#now.problems.includes(problem)) this.#note(problem)
     this.#now.problems = problems
-    const done = await converger.step(resources)
+    const done = await converger.step(blackhole ? [...dropped(lease), ...resources] : resources)
     failures.push(...done.failed)
     for (const [kind, what] of Object.entries(done.repaired)) this.#repair(kind, what)
     const counts = Object.entries(done.counts).map(([kind, count]) => [kind, { ...count, repaired: this.#repaired.get(kind) ?? 0 }] as const)
@@ -218,4 +224,9 @@ export class Reconciler {
     }
     changed(this.status())
   }
+}
+
+// Last of all routes, so that a bridge's own to the whole subnet counts before it.
+function dropped({ subnets }: Lease): Resource[] {
+  return both(subnets).map((dst) => ({ kind: 'route', ns: 'host', dev: parse.ifname('lo'), dst, via: [], priority: LAST, proto: PROTO, blackhole: true }))
 }

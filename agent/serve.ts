@@ -50,6 +50,7 @@ export async function serve(settings: Settings, version: string, signal: AbortSi
       before: known,
       firewall: { table: tableOf(instance), masquerade: firewall.masquerade, keep: firewall.nonMasquerade, random: firewall.randomFully, forward: firewall.forward },
       allowOverlap: settings.network.allowOverlap,
+      blackhole: settings.network.blackhole,
       renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
       leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
       synced: () => settle(settings),

@@ -78,6 +78,8 @@ export interface Route {
   readonly proto?: number
   /** The nexthop object it goes through, in place of `via` and `dev` in the line; both still say where that leads. */
   readonly nhid?: number
+  /** What it leads to is dropped in silence; `dev` is lo then, and `via` empty. */
+  readonly blackhole?: true
 }
 
 /** A file below /proc/sys/net of its namespace, named with slashes: `ipv4/ip_forward`. */

@@ -34,7 +34,7 @@ export const FLAGS = {
   'subnet-lease-renew-margin': { kind: 'number', fallback: '60', value: 'MINUTES', about: 'how long before its end a lease is renewed, 1 to 1439' },
   'ip-masq': { kind: 'flag', fallback: 'false', about: 'masquerade what pods send out of the network' },
   'ip-masq-fully-random-disable': { kind: 'flag', fallback: 'false', about: 'masquerade without port randomisation' },
-  'ip-blackhole-route': { kind: 'flag', fallback: 'false', about: 'no effect', idle: 'such a route is not made yet' },
+  'ip-blackhole-route': { kind: 'flag', fallback: 'false', about: 'a route that drops what is for this node and for no pod of it, after all closer ones' },
   'iptables-forward-rules': { kind: 'flag', fallback: 'true', about: 'let pods pass where forwarding is dropped by default' },
   'iptables-resync': { kind: 'number', fallback: '5', value: 'SECONDS', about: 'no effect', idle: ENGINE },
   'healthz-ip': { kind: 'text', fallback: '0.0.0.0', value: 'IP', about: 'address of the status server, when healthz-port is given' },

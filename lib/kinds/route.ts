@@ -64,11 +64,13 @@ export interface RouteRow {
 export function routeOf(row: RouteRow, proto?: number): Route {
   const { dst, dev, gateway, nhid, protocol, flags, metric } = row
   const six = dst.includes(':')
+  const isBlackhole = row.type === 'blackhole'
   const number = proto ?? (protocol === undefined ? undefined : Number(protocol))
   return {
     kind: 'route',
     ns: 'host',
-    dev: (dev ?? '') as IfName,
+    // Of IPv6 the kernel says lo itself.
+    dev: (isBlackhole ? 'lo' : (dev ?? '')) as IfName,
     dst: (dst.includes('/') ? dst : dst === 'default' ? '0.0.0.0/0' : `${dst}/${six ? 128 : 32}`) as Cidr,
     via: gateway === undefined ? [] : [gateway as Ip],
     // What IPv6 routes get that are given none (IP6_RT_PRIO_USER).
@@ -76,10 +78,11 @@ export function routeOf(row: RouteRow, proto?: number): Route {
     ...(flags?.includes('onlink') ? { onlink: true as const } : {}),
     ...(number === undefined ? {} : { proto: number }),
     ...(nhid === undefined ? {} : { nhid }),
+    ...(isBlackhole ? { blackhole: true as const } : {}),
   }
 }
 
-function line({ dev, dst, via, mtu, advmss, priority, table, scope, src, onlink, proto, nhid }: Route): string {
+function line({ dev, dst, via, mtu, advmss, priority, table, scope, src, onlink, proto, nhid, blackhole }: Route): string {
   const [first, ...more] = via
   const on = ` dev ${dev}${onlink ? ' onlink' : ''}`
   const hop = nhid !== undefined ? ` nhid ${nhid}` : more.length > 0 ? via.map((ip) => ` nexthop via ${ip}${on}`).join('') : `${first === undefined ? '' : ` via ${first}`}${on}`
@@ -92,5 +95,5 @@ function line({ dev, dst, via, mtu, advmss, priority, table, scope, src, onlink,
     src === undefined ? '' : ` src ${src}`,
     proto === undefined ? '' : ` proto ${proto}`,
   ].join('')
-  return `${dst}${before}${hop}`
+  return blackhole ? `blackhole ${dst}${before}` : `${dst}${before}${hop}`
 }

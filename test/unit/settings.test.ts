@@ -67,6 +67,7 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'public-ipv6': ['uplink.public.v6', ['fd00::1', 'fd00::1'], ['fd00::2', 'fd00::2'], ['fd00::3', 'fd00::3']],
   'ip-masq': ['firewall.masquerade', ['true', true], ['0', false], ['T', true]],
   'ip-masq-fully-random-disable': ['firewall.randomFully', ['true', false], ['F', true], ['1', false]],
+  'ip-blackhole-route': ['network.blackhole', ['true', true], ['0', false], ['T', true]],
   'iptables-forward-rules': ['firewall.forward', ['False', false], ['True', true], ['f', false]],
   'healthz-port': ['status.port', ['8081', 8081], ['8082', 8082], ['8083', 8083]],
   'net-config-path': ['store.netConf', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
