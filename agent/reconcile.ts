@@ -69,7 +69,7 @@ export class Reconciler {
     const { store, conf, wakes, renewMarginMs, firewall } = parts
     this.#parts = parts
     this.#table = keepTable(firewall.table)
-    this.#claiming = new Claiming(store, conf, wakes, renewMarginMs, (text) => this.#note(text))
+    this.#claiming = new Claiming(store, conf, wakes, renewMarginMs, (text) => this.note(text))
   }
 
   /** Takes the leases as they are now; the next step programs them. */
@@ -186,7 +186,7 @@ export class Reconciler {
     const begun = performance.now()
     const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets))
     const { resources, problems } = backend.want(lease, peers, uplink, options, facts)
-    for (const problem of problems) if (!this.#now.problems.includes(problem)) this.#note(problem)
+    for (const problem of problems) if (!this.#now.problems.includes(problem)) this.note(problem)
     this.#now.problems = problems
     const done = await converger.step(blackhole ? [...dropped(lease), ...resources] : resources)
     failures.push(...done.failed)
@@ -206,21 +206,21 @@ export class Reconciler {
     this.#parts.log(`agent: put right what somebody else had changed: ${text}`)
   }
 
-  // Said once, as long as it is the last.
-  #note(text: string): void {
+  /** Tells what went wrong, in the log and the status; once, as long as it is the last. */
+  note(text: string): void {
     if (this.#now.lastError?.what !== text) this.#parts.log(`agent: ${text}`)
     this.#now.lastError = { at: Date.now(), what: text }
   }
 
   #finish(started: number, failures: readonly string[]): void {
     const { wakes, synced, changed } = this.#parts
-    for (const text of failures) this.#note(text)
+    for (const text of failures) this.note(text)
     this.#now.failures = failures
     if (failures.length > 0) wakes.poke('retry', 1000)
     this.#now.steps = withStep(this.#now.steps, (performance.now() - started) / 1000)
     if (!this.#now.isSynced && failures.length === 0 && this.#now.lease && this.#now.snapshot) {
       this.#now.isSynced = true
-      void synced().catch((cause: Error) => this.#note(cause.message))
+      void synced().catch((cause: Error) => this.note(cause.message))
     }
     changed(this.status())
   }

@@ -1,5 +1,6 @@
 import { existsSync, readdirSync } from 'node:fs'
 import { dirname } from 'node:path'
+import { ValueError } from '../lib/errors.ts'
 import { log } from '../lib/log.ts'
 import { openBackend } from './backend.ts'
 import { Converger } from './converge.ts'
@@ -11,7 +12,7 @@ import { removeFlannelRules } from './leftovers.ts'
 import { instanceOf, scopeOf, storeWish, tableOf, wishOf } from './life.ts'
 import { follow } from './monitor.ts'
 import type { NetworkConf } from './netconf.ts'
-import { makeNews, type News } from './news.ts'
+import { makeNews } from './news.ts'
 import { hasNexthops } from './nexthops.ts'
 import { readSubnetEnv, remember, remembered, writeSubnetEnv } from './nodefiles.ts'
 import { type Parts, Reconciler } from './reconcile.ts'
@@ -20,8 +21,15 @@ import type { Settings } from './settings.ts'
 import { openStore, type SubnetStore } from './store.ts'
 import { makeWakes, type Wakes } from './wakes.ts'
 
-/** Runs the agent until the signal. Throws what ends it otherwise: settings or a network configuration that cannot be served, a subnet that belongs to another. */
+/** Runs the agent until the signal; begins anew when SIGHUP finds another network configuration in the store. Throws what ends it otherwise: settings or a network configuration that cannot be served, a subnet that belongs to another. */
 export async function serve(settings: Settings, version: string, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    const anew = new AbortController()
+    await serveOne(settings, version, AbortSignal.any([signal, anew.signal]), () => anew.abort())
+  }
+}
+
+async function serveOne(settings: Settings, version: string, signal: AbortSignal, anew: () => void): Promise<void> {
   const { node, files, firewall } = settings
   const before = remembered(files.stateDir, node)
   // Pods that start meanwhile have what they had; who reads the file needs no store for it.
@@ -60,7 +68,7 @@ export async function serve(settings: Settings, version: string, signal: AbortSi
     const reconciler = new Reconciler(parts)
     const health = await serveHealth({ address: settings.status?.host ?? '127.0.0.1', port: settings.status?.port ?? 0, socket: files.socket }, { status: () => reconciler.status(), changes: news.changes, busySince: () => heart.since })
     try {
-      await loop(reconciler, parts, settings, { wakes, heart, store, news }, signal)
+      await loop(reconciler, parts, settings, { wakes, heart, anew }, signal)
     } finally {
       health.stop()
     }
@@ -71,23 +79,30 @@ export async function serve(settings: Settings, version: string, signal: AbortSi
 
 // Links and addresses change in groups.
 const UPLINK_MS = 100
+const CONF_MS = 60_000
 
 /** What the loop hears. */
 interface Ears {
   readonly wakes: Wakes
   readonly heart: { since: number | undefined }
-  readonly store: SubnetStore
-  readonly news: News
+  /** Ends the loop, for another one to begin. */
+  anew(): void
 }
 
-async function loop(reconciler: Reconciler, parts: Parts, { network }: Settings, { wakes, heart, store }: Ears, signal: AbortSignal): Promise<void> {
+async function loop(reconciler: Reconciler, parts: Parts, { network }: Settings, { wakes, heart, anew }: Ears, signal: AbortSignal): Promise<void> {
   const onHangup = () => {
     reconciler.doubtAll()
     wakes.poke('SIGHUP')
+    void differs(parts, signal).then((text) => {
+      if (text === undefined) return
+      parts.log(`agent: ${text}; beginning anew with it`)
+      anew()
+    })
   }
+  const looking = setInterval(() => void differs(parts, signal).then((text) => text && reconciler.note(`${text}; it counts after a restart of the agent or SIGHUP`)), CONF_MS)
   process.on('SIGHUP', onHangup)
   const heard = listen(reconciler, parts, signal)
-  const fed = feed(reconciler, store, signal)
+  const fed = feed(reconciler, parts.store, signal)
   wakes.poke('start')
   try {
     for (let why = await wakes.next(0); !signal.aborted; why = await wakes.next(network.quietMs)) {
@@ -99,7 +114,20 @@ async function loop(reconciler: Reconciler, parts: Parts, { network }: Settings,
     }
   } finally {
     process.off('SIGHUP', onHangup)
+    clearInterval(looking)
     if (signal.aborted) await Promise.all([...heard, fed])
+  }
+}
+
+// Whoever changes it may want to choose the moment, node by node, as with flannel.
+async function differs({ store, conf, log }: Parts, signal: AbortSignal): Promise<string | undefined> {
+  try {
+    const now = await store.config(AbortSignal.any([signal, AbortSignal.timeout(CONF_MS / 2)]))
+    return Bun.deepEquals(now, conf) ? undefined : 'the store has another network configuration'
+  } catch (cause) {
+    // A store that does not answer is told of by its state.
+    if (cause instanceof ValueError) log(`agent: going on with the network configuration as it was: ${cause.message}`)
+    return undefined
   }
 }
 

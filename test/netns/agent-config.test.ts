@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { until } from '../harness.ts'
+import { fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
+
+const NETWORK = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
+const OTHER = { Network: '10.245.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:245::/48', Backend: { Type: 'host-gw' } }
+
+describe('plumb agent', () => {
+  it(
+    'begins anew at SIGHUP when the store has another network configuration: other subnets, other ways, nothing of the old; a wrong one changes nothing and is named',
+    inCluster(
+      2,
+      (cluster) => fileStore(cluster, NETWORK),
+      async (cluster, test) => {
+        test.timeout(60_000)
+        const { nodes, dir } = cluster
+        const [one, two] = nodes as [Node, Node]
+        const agents = [one.agent(), two.agent()] as const
+        for (const agent of agents) await agent.ready(30_000)
+        await until(async () => (await agents[0].status())?.peers.length === 1)
+        const had = subnetEnv(one)
+        writeFileSync(join(dir, 'store/config'), '{"Network":"10.245.0.0/29"}')
+        process.kill(agents[0].pid, 'SIGHUP')
+        await until(() => /going on with the network configuration as it was: .*Network/.test(agents[0].log()), 5000)
+        assert.deepEqual(subnetEnv(one), had)
+        fileStore(cluster, OTHER)
+        for (const { pid } of agents) process.kill(pid, 'SIGHUP')
+        for (const node of nodes) await until(() => /^10\.245\./.test(subnetEnv(node)?.['FLANNEL_SUBNET'] ?? ''), 10_000)
+        for (const agent of agents) {
+          assert.match(agent.log(), /the store has another network configuration; beginning anew with it/)
+          await until(async () => {
+            const seen = await agent.status()
+            return seen?.ready && seen.backend === 'host-gw' && seen.peers.length === 1
+          }, 10_000)
+        }
+        const routes = await one.ns.ip('route', 'show', 'proto', '112')
+        const peer = (subnetEnv(two)?.['FLANNEL_SUBNET'] ?? '').replace('.1/24', '.0/24')
+        assert.match(routes, new RegExp(`^${peer.replaceAll('.', '\\.')} (nhid \\d+ )?via 172\\.30\\.0\\.2 dev eth0 $`, 'm'))
+        assert.doesNotMatch(routes, /10\.244\./)
+        assert.deepEqual(
+          (await one.ns.json('link')).map(({ ifname }) => ifname).filter((name) => name !== 'lo'),
+          ['eth0'],
+        )
+        assert.ok((await one.ns.ip('-6', 'route', 'show', 'proto', '112')).includes('fd00:245:'))
+        assert.equal(subnetEnv(one)?.['FLANNEL_MTU'], '1500')
+        for (const agent of agents) assert.equal(await agent.stop(), 0)
+      },
+    ),
+  )
+})
