@@ -5,6 +5,7 @@ import { cleanup } from './cleanup.ts'
 import { serve } from './serve.ts'
 import { describe, readSettings, type Settings, settingRows, settingsPath } from './settings.ts'
 import { SubnetTakenError } from './store.ts'
+import { notify } from './systemd.ts'
 
 /** What the command line lends: plumb's version, where stdout is, and how rows become text. */
 export interface Desk {
@@ -55,6 +56,7 @@ async function untilSignal(settings: Settings, version: string): Promise<number>
   const end = new AbortController()
   for (const signal of ['SIGTERM', 'SIGINT'] as const)
     process.once(signal, () => {
+      notify('STOPPING=1')
       log(`agent: ended by ${signal}; what it made stays, and pods stay reachable`)
       end.abort()
       // A second one does not wait for what is under way.

@@ -19,6 +19,7 @@ import { type Parts, Reconciler } from './reconcile.ts'
 import { run } from './run.ts'
 import type { Settings } from './settings.ts'
 import { openStore, type SubnetStore } from './store.ts'
+import { notify } from './systemd.ts'
 import { makeWakes, type Wakes } from './wakes.ts'
 
 /** Runs the agent until the signal; begins anew when SIGHUP finds another network configuration in the store. Throws what ends it otherwise: settings or a network configuration that cannot be served, a subnet that belongs to another. */
@@ -177,6 +178,7 @@ function writeNode({ node, files, firewall }: Settings, { v4, v6 }: NetworkConf,
 
 async function settle(settings: Settings): Promise<void> {
   install(settings)
+  notify('READY=1', 'STATUS=the pods of all nodes that are known can be reached')
   // Only now: until then what flannel left masquerades for us.
   if (settings.firewall.replaceFlannel) for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
 }

@@ -14,6 +14,8 @@ const [AF_UNIX, SOCK_DGRAM, SIOCGIFFLAGS, IFF_RUNNING] = [1, 2, 0x8913n, 0x40]
 const [IFREQ_BYTES, IFREQ_FLAGS, IFREQ_DATA] = [40, 16, 16]
 // linux/ethtool.h: struct ethtool_value is a command and a number.
 const [SIOCETHTOOL, ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM] = [0x8946n, 0x16, 0x17]
+// struct sockaddr_un, after two bytes of family.
+const SUN_PATH_BYTES = 108
 const SYS_PIDFD_OPEN = 434n
 const [AF_NETLINK, SOCK_RAW, SOCK_CLOEXEC, MSG_DONTWAIT] = [16, 3, 0x80000, 0x40]
 // struct nlmsghdr, and the most that the kernel puts into one answer of a dump.
@@ -125,6 +127,23 @@ export function txChecksum(name: string, to?: boolean): boolean | undefined {
     if (to !== undefined && c.ioctl(fd, SIOCETHTOOL, ptr(request)) !== 0) return undefined
     value.set([ETHTOOL_GTXCSUM, 0])
     return c.ioctl(fd, SIOCETHTOOL, ptr(request)) === 0 ? value[1] === 1 : undefined
+  } finally {
+    c.close(fd)
+  }
+}
+
+/** Sends one message to a socket of the file system (unix(7)), or with @ first to an abstract one. Throws Error with the errno. */
+export function datagram(path: string, text: string): void {
+  const c = libc()
+  const name = bytes(path.replace(/^@/, '\0'))
+  const address = new Uint8Array([AF_UNIX, 0, ...name]).subarray(0, 2 + Math.min(name.length - 1, SUN_PATH_BYTES))
+  const message = new TextEncoder().encode(text)
+  const fd = c.socket(AF_UNIX, SOCK_DGRAM | O_CLOEXEC, 0)
+  try {
+    // Apart from the others: each costs a plugin time to open, and none of them has a use for it.
+    const { connect } = dlopen('libc.so.6', { connect: { args: [i32, pointer, i32], returns: i32 } }).symbols
+    must('connect', connect(fd, ptr(address), address.length))
+    if (Number(c.send(fd, ptr(message), BigInt(message.length), MSG_DONTWAIT)) < 0) throw new Error(`send: ${named(errno())}`)
   } finally {
     c.close(fd)
   }
