@@ -172,17 +172,17 @@ export class Reconciler {
     const { table, masquerade, keep, random, forward } = firewall
     const networks = [...(conf.v4 ? [conf.v4.network] : []), ...(conf.v6 ? [conf.v6.network] : [])]
     const isFirst = this.#now.kinds['nft'] === undefined
-    if ((await this.#table.ensure(ruleset(table, { networks, own: both(lease.subnets), masquerade, keep, random }), run)) && !isFirst) this.#repair('nft', [`nft table ${table}`])
+    if ((await this.#table.ensure(ruleset(table, { networks, own: both(lease.subnets), masquerade, keep, random }), run)) && !isFirst) this.#repair('nft', [`nft table ${table}`], 'rules')
     if (forward && this.#doubted.forward) {
       const done = await passForward(networks, run)
       this.#doubted.forward = false
-      if (!isFirst) this.#repair('nft', done)
+      if (!isFirst) this.#repair('nft', done, 'rules')
     }
     this.#now.kinds = { ...this.#now.kinds, nft: { wanted: 1, programmed: 1, repaired: this.#repaired.get('nft') ?? 0 } }
   }
 
   async #program(lease: Lease, uplink: Uplink, { leases }: Snapshot, why: readonly string[], failures: string[]): Promise<void> {
-    const { backend, options, converger, facts, log, wakes, blackhole } = this.#parts
+    const { backend, options, converger, facts, log, blackhole } = this.#parts
     const begun = performance.now()
     const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets))
     const { resources, problems } = backend.want(lease, peers, uplink, options, facts)
@@ -190,16 +190,17 @@ export class Reconciler {
     this.#now.problems = problems
     const done = await converger.step(blackhole ? [...dropped(lease), ...resources] : resources)
     failures.push(...done.failed)
-    for (const [kind, what] of Object.entries(done.repaired)) this.#repair(kind, what)
+    for (const [kind, what] of Object.entries(done.repaired)) this.#repair(kind, what, 'drift')
     const counts = Object.entries(done.counts).map(([kind, count]) => [kind, { ...count, repaired: this.#repaired.get(kind) ?? 0 }] as const)
     this.#now.kinds = { ...this.#now.kinds, ...Object.fromEntries(counts) }
-    const pause = this.#fights.note(Object.values(done.repaired).flat(), performance.now())
-    if (pause > 0) wakes.hold('drift', pause)
     if (done.changed > 0) log(`agent: reached ${peers.length - problems.length} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`)
   }
 
-  #repair(kind: string, what: readonly string[]): void {
+  #repair(kind: string, what: readonly string[], wake: string): void {
     if (what.length === 0) return
+    // Another program that wants it otherwise is there again at once.
+    const pause = this.#fights.note(what, performance.now())
+    if (pause > 0) this.#parts.wakes.hold(wake, pause)
     this.#repaired.set(kind, (this.#repaired.get(kind) ?? 0) + what.length)
     const text = what.length > 3 ? `${what.slice(0, 3).join(', ')} and ${what.length - 3} more` : what.join(', ')
     this.#now.repairs = [...this.#now.repairs, { at: Date.now(), what: text }].slice(-REMEMBERED)

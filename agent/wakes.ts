@@ -8,6 +8,9 @@ export interface Wakes {
   next(quietMs: number): Promise<readonly string[]>
 }
 
+// A timer of more than 31 bits of milliseconds would fire at once.
+const LONGEST_MS = 2 ** 31 - 1
+
 /** Makes them, for as long as the signal lasts. */
 export function makeWakes(signal: AbortSignal): Wakes {
   const due = new Map<string, number>()
@@ -18,7 +21,7 @@ export function makeWakes(signal: AbortSignal): Wakes {
   function arm(): void {
     clearTimeout(timer)
     if (!wake || due.size === 0) return
-    timer = setTimeout(() => wake?.(), Math.max(0, Math.min(...due.values()) - performance.now()))
+    timer = setTimeout(() => wake?.(), Math.min(LONGEST_MS, Math.max(0, Math.min(...due.values()) - performance.now())))
   }
   signal.addEventListener('abort', () => wake?.(), { once: true })
   return {

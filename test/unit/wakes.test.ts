@@ -24,6 +24,27 @@ describe('makeWakes()', () => {
     assert.deepEqual(await wakes.next(0), ['soon'])
     assert.ok(performance.now() - started < 4000)
   })
+  it('waits for one that is months away without looking at the clock all the time', async () => {
+    const end = new AbortController()
+    const wakes = makeWakes(end.signal)
+    wakes.poke('renewal', 2 ** 33)
+    const real = globalThis.setTimeout
+    let timers = 0
+    const counting = (...args: Parameters<typeof real>) => {
+      timers++
+      return real(...args)
+    }
+    globalThis.setTimeout = Object.assign(counting, real) as typeof real
+    try {
+      const next = wakes.next(0)
+      await Bun.sleep(30)
+      end.abort()
+      assert.deepEqual(await next, [])
+      assert.equal(timers, 1)
+    } finally {
+      globalThis.setTimeout = real
+    }
+  })
   it('ends with the signal, while it waits and at once', async () => {
     const end = new AbortController()
     const wakes = makeWakes(end.signal)
