@@ -60,7 +60,6 @@ export class Reconciler {
   readonly #claiming: Claiming
   readonly #fights = watchFights()
   readonly #now: Standing = beginning()
-  readonly #started = Date.now()
   readonly #repaired = new Map<string, number>()
   #doubted = { uplink: true, forward: true }
   #leasedAs = ''
@@ -102,7 +101,7 @@ export class Reconciler {
   /** How everything stands. */
   status(): Status {
     const { node, version, backend, conf, store } = this.#parts
-    return tell({ node, version, started: this.#started, backend, conf, store }, { ...this.#now, fights: this.#fights.current(performance.now()) })
+    return tell({ node, version, backend, conf, store }, { ...this.#now, fights: this.#fights.current(performance.now()) })
   }
 
   /** One step. Throws only what ends the agent: SubnetTakenError. */

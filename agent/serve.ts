@@ -18,9 +18,10 @@ import { readSubnetEnv, remember, remembered, writeSubnetEnv } from './nodefiles
 import { type Parts, Reconciler } from './reconcile.ts'
 import { run } from './run.ts'
 import type { Settings } from './settings.ts'
-import { openStore, type SubnetStore } from './store.ts'
+import { openStore, StoreError, type SubnetStore } from './store.ts'
 import { notify } from './systemd.ts'
-import { makeWakes, type Wakes } from './wakes.ts'
+import { waiting } from './telling.ts'
+import { makeWakes } from './wakes.ts'
 
 /** Runs the agent until the signal; begins anew when SIGHUP finds another network configuration in the store. Throws what ends it otherwise: settings or a network configuration that cannot be served, a subnet that belongs to another. */
 export async function serve(settings: Settings, version: string, signal: AbortSignal): Promise<void> {
@@ -31,45 +32,26 @@ export async function serve(settings: Settings, version: string, signal: AbortSi
 }
 
 async function serveOne(settings: Settings, version: string, signal: AbortSignal, anew: () => void): Promise<void> {
-  const { node, files, firewall } = settings
+  const { node, files, status } = settings
   const before = remembered(files.stateDir, node)
   // Pods that start meanwhile have what they had; who reads the file needs no store for it.
   if (before) writeSubnetEnv(files.subnetEnv, before)
   const store = await openStore(storeWish(settings))
+  const [news, heart] = [makeNews(), { since: undefined as number | undefined }]
+  let standing = () => waiting({ node, version, store }, [])
   try {
-    const conf = await store.config(signal)
-    const backend = await openBackend(conf.backend.type)
-    const options = backend.conf({ ...conf.backend.options, ...(settings.network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: settings.network.txChecksumOffload === 'on' }) })
-    const instance = instanceOf(settings)
-    const wakes = makeWakes(signal)
-    const [news, heart] = [makeNews(), { since: undefined as number | undefined }]
-    const known = before?.subnet ?? readSubnetEnv(files.subnetEnv).subnet
-    const parts: Parts = {
-      node,
-      version,
-      store,
-      conf,
-      backend,
-      options,
-      facts: { instance, nexthops: await hasNexthops(run) },
-      converger: new Converger(scopeOf(settings, conf, backend.links(options), before?.network), run),
-      run,
-      wakes,
-      wish: wishOf(settings),
-      before: known,
-      firewall: { table: tableOf(instance), masquerade: firewall.masquerade, keep: firewall.nonMasquerade, random: firewall.randomFully, forward: firewall.forward },
-      allowOverlap: settings.network.allowOverlap,
-      blackhole: settings.network.blackhole,
-      renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
-      leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
-      synced: () => settle(settings),
-      changed: news.tell,
-      log: (text) => log(text),
-    }
-    const reconciler = new Reconciler(parts)
-    const health = await serveHealth({ address: settings.status?.host ?? '127.0.0.1', port: settings.status?.port ?? 0, socket: files.socket }, { status: () => reconciler.status(), changes: news.changes, busySince: () => heart.since })
+    const source = { status: () => standing(), changes: news.changes, busySince: () => heart.since }
+    const health = await serveHealth({ address: status?.host ?? '127.0.0.1', port: status?.port ?? 0, socket: files.socket }, source)
     try {
-      await loop(reconciler, parts, settings, { wakes, heart, anew }, signal)
+      const conf = await configured(store, signal, (why) => {
+        log(`agent: waiting: ${why}`)
+        standing = () => waiting({ node, version, store }, [why])
+        news.tell(standing())
+      })
+      const parts = await partsOf(settings, conf, { version, store, before, wakes: makeWakes(signal), changed: news.tell })
+      const reconciler = new Reconciler(parts)
+      standing = () => reconciler.status()
+      await loop(reconciler, parts, settings, { heart, anew }, signal)
     } finally {
       health.stop()
     }
@@ -78,19 +60,61 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
   }
 }
 
+// What is missing is said once, until something else is.
+async function configured(store: SubnetStore, signal: AbortSignal, wait: (why: string) => void): Promise<NetworkConf> {
+  for (let said = ''; ; ) {
+    try {
+      return await store.config(AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)]))
+    } catch (cause) {
+      if (signal.aborted || !(cause instanceof StoreError)) throw cause
+      if (cause.message !== said) wait(cause.message)
+      said = cause.message
+    }
+  }
+}
+
+type Given = Pick<Parts, 'version' | 'store' | 'wakes' | 'changed'> & { readonly before: ReturnType<typeof remembered> }
+
+async function partsOf(settings: Settings, conf: NetworkConf, { before, ...given }: Given): Promise<Parts> {
+  const { node, files, firewall, network } = settings
+  const backend = await openBackend(conf.backend.type)
+  const options = backend.conf({ ...conf.backend.options, ...(network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }) })
+  const instance = instanceOf(settings)
+  return {
+    node,
+    ...given,
+    conf,
+    backend,
+    options,
+    facts: { instance, nexthops: await hasNexthops(run) },
+    converger: new Converger(scopeOf(settings, conf, backend.links(options), before?.network), run),
+    run,
+    wish: wishOf(settings),
+    before: before?.subnet ?? readSubnetEnv(files.subnetEnv).subnet,
+    firewall: { table: tableOf(instance), masquerade: firewall.masquerade, keep: firewall.nonMasquerade, random: firewall.randomFully, forward: firewall.forward },
+    allowOverlap: network.allowOverlap,
+    blackhole: network.blackhole,
+    renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
+    leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
+    synced: () => settle(settings),
+    log: (text) => log(text),
+  }
+}
+
 // Links and addresses change in groups.
 const UPLINK_MS = 100
 const CONF_MS = 60_000
+const WAIT_MS = 5000
 
 /** What the loop hears. */
 interface Ears {
-  readonly wakes: Wakes
   readonly heart: { since: number | undefined }
   /** Ends the loop, for another one to begin. */
   anew(): void
 }
 
-async function loop(reconciler: Reconciler, parts: Parts, { network }: Settings, { wakes, heart, anew }: Ears, signal: AbortSignal): Promise<void> {
+async function loop(reconciler: Reconciler, parts: Parts, { network }: Settings, { heart, anew }: Ears, signal: AbortSignal): Promise<void> {
+  const { wakes } = parts
   const onHangup = () => {
     reconciler.doubtAll()
     wakes.poke('SIGHUP')

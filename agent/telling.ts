@@ -34,8 +34,19 @@ export function withStep({ count, sum, buckets }: Standing['steps'], seconds: nu
   return { count: count + 1, sum: sum + seconds, buckets: buckets.map((n, i) => n + (seconds <= (BUCKETS[i] as number) ? 1 : 0)) }
 }
 
+interface Self {
+  readonly node: string
+  readonly version: string
+  readonly store: SubnetStore
+}
+
+/** Before there is a network configuration: all that can be told is what is waited for. */
+export function waiting(self: Self, failures: readonly string[]): Status {
+  return tell({ ...self, backend: { type: '' }, conf: {} }, { ...beginning(), failures })
+}
+
 /** All of it, for people and programs. Pure but for the store's own state. */
-export function tell({ node, version, started, backend, conf, store }: { node: string; version: string; started: number; backend: Backend; conf: NetworkConf; store: SubnetStore }, standing: Standing): Status {
+export function tell({ node, version, backend, conf, store }: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> }, standing: Standing): Status {
   const { choice, lease, snapshot, isSynced, mtu, failures, problems, fights, kinds, repairs, lastError, steps } = standing
   const reasons = [
     ...(choice ? [] : ['no uplink was found yet']),
@@ -49,7 +60,7 @@ export function tell({ node, version, started, backend, conf, store }: { node: s
   return {
     node,
     version,
-    started,
+    started: Math.round(performance.timeOrigin),
     network: { ...(conf.v4 ? { v4: conf.v4.network } : {}), ...(conf.v6 ? { v6: conf.v6.network } : {}) },
     subnets: own,
     backend: backend.type,
