@@ -1,4 +1,4 @@
-import { datagram } from '../lib/libc.ts'
+import { datagram } from '../lib/datagram.ts'
 import { log } from '../lib/log.ts'
 
 /** Tells systemd how things stand (sd_notify(3): `READY=1`, `STATUS=…`, one per line) when it asked for it by `NOTIFY_SOCKET`, as units of flannel with `Type=notify` do. Never throws. */

@@ -1,4 +1,5 @@
 import { closeSync, existsSync, fstatSync, readSync, writeSync } from 'node:fs'
+import { busyFile } from './busy.ts'
 import { CniError, CODE, ExecError } from './errors.ts'
 import { type Child, linkState, spawn, wait } from './libc.ts'
 import { ruleCounts } from './netfilter.ts'
@@ -64,7 +65,7 @@ function begin(argv: readonly string[], ns: Netns): Child {
 
 function start(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean): Child {
   try {
-    return spawn(file, argv, env, ownStderr)
+    return spawn(file, argv, env, ownStderr, busyFile())
   } catch (cause) {
     throw new ExecError(argv, undefined, `cannot be started: ${(cause as Error).message}`, { cause })
   }

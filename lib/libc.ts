@@ -2,7 +2,7 @@ import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
 
 const CLONE_NEWNET = 0x40000000
 const [LOCK_SH, LOCK_EX, LOCK_NB] = [1, 2, 4]
-const [EINTR, EWOULDBLOCK, ENODEV] = [4, 11, 19]
+const [EINTR, EWOULDBLOCK, EACCES, ENODEV] = [4, 11, 13, 19]
 const O_CLOEXEC = 0x80000
 const MFD_CLOEXEC = 1
 const POLLIN = 1
@@ -14,9 +14,10 @@ const [AF_UNIX, SOCK_DGRAM, SIOCGIFFLAGS, IFF_RUNNING] = [1, 2, 0x8913n, 0x40]
 const [IFREQ_BYTES, IFREQ_FLAGS, IFREQ_DATA] = [40, 16, 16]
 // linux/ethtool.h: struct ethtool_value is a command and a number.
 const [SIOCETHTOOL, ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM] = [0x8946n, 0x16, 0x17]
-// struct sockaddr_un, after two bytes of family.
-const SUN_PATH_BYTES = 108
 const SYS_PIDFD_OPEN = 434n
+const SYS_FCNTL = process.arch === 'arm64' ? 25n : 72n
+// struct flock of 64-bit machines: two shorts, then from where and how much.
+const [F_OFD_SETLK, F_WRLCK, FLOCK_BYTES, FLOCK_START, FLOCK_LENGTH] = [37n, 1, 32, 8, 16]
 const [AF_NETLINK, SOCK_RAW, SOCK_CLOEXEC, MSG_DONTWAIT] = [16, 3, 0x80000, 0x40]
 // struct nlmsghdr, and the most that the kernel puts into one answer of a dump.
 const [NLMSG_HEADER, NETLINK_BYTES] = [16, 32768]
@@ -36,6 +37,18 @@ export function flock(fd: number, { shared = false, wait = true } = {}): boolean
   return true
 }
 
+/** Locks one byte of an open file for whoever has it open by the same open(2), heirs too (F_OFD_SETLK, fcntl(2)); false when another has it. Throws Error with the errno. */
+export function lockByte(fd: number, at: bigint): boolean {
+  const lock = new DataView(new ArrayBuffer(FLOCK_BYTES))
+  lock.setInt16(0, F_WRLCK, true)
+  lock.setBigInt64(FLOCK_START, at, true)
+  lock.setBigInt64(FLOCK_LENGTH, 1n, true)
+  if (Number(libc().syscall(SYS_FCNTL, BigInt(fd), F_OFD_SETLK, BigInt(ptr(lock)))) === 0) return true
+  const code = errno()
+  if (code !== EWOULDBLOCK && code !== EACCES) throw new Error(`fcntl: ${named(code)}`)
+  return false
+}
+
 /** A process that was started: it reads `stdin` to its end, and writes to two files in memory, which never block it. The caller closes all three. */
 export interface Child {
   readonly pid: number
@@ -45,8 +58,8 @@ export interface Child {
   readonly stderr: number
 }
 
-/** Starts a program in this thread's namespaces (posix_spawn(3)); it inherits no other file. Throws Error with the errno. */
-export function spawn(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean): Child {
+/** Starts a program in this thread's namespaces (posix_spawn(3)); it inherits no other file but `heirloom`, unless that is -1. Throws Error with the errno. */
+export function spawn(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean, heirloom = -1): Child {
   const c = libc()
   const opened: number[] = []
   const noted = (fd: number): number => {
@@ -64,6 +77,8 @@ export function spawn(file: string, argv: readonly string[], env: readonly strin
     c.posix_spawn_file_actions_adddup2(ptr(actions), input, 0)
     c.posix_spawn_file_actions_adddup2(ptr(actions), stdout, 1)
     if (!ownStderr) c.posix_spawn_file_actions_adddup2(ptr(actions), stderr, 2)
+    // From a number to the same number: only that it is closed on exec is taken from it.
+    if (heirloom >= 0) c.posix_spawn_file_actions_adddup2(ptr(actions), heirloom, heirloom)
     const pid = new Int32Array(1)
     const [path, args, vars] = [bytes(file), list(argv), list(env)]
     const code = c.posix_spawn(ptr(pid), ptr(path), ptr(actions), null, ptr(args.pointers), ptr(vars.pointers))
@@ -80,7 +95,7 @@ export function spawn(file: string, argv: readonly string[], env: readonly strin
 /** Waits for a child's end: its exit status, 128 and the signal's number when one ended it, undefined when `limitMs` went by first. */
 export function wait(pid: number, limitMs: number): number | undefined {
   const c = libc()
-  const fd = Number(c.syscall(SYS_PIDFD_OPEN, BigInt(pid), 0n))
+  const fd = Number(c.syscall(SYS_PIDFD_OPEN, BigInt(pid), 0n, 0n))
   // Kernels before 5.3 have no pidfd: there the wait has no limit.
   if (fd >= 0) {
     const poll = new Int32Array([fd, POLLIN])
@@ -132,23 +147,6 @@ export function txChecksum(name: string, to?: boolean): boolean | undefined {
   }
 }
 
-/** Sends one message to a socket of the file system (unix(7)), or with @ first to an abstract one. Throws Error with the errno. */
-export function datagram(path: string, text: string): void {
-  const c = libc()
-  const name = bytes(path.replace(/^@/, '\0'))
-  const address = new Uint8Array([AF_UNIX, 0, ...name]).subarray(0, 2 + Math.min(name.length - 1, SUN_PATH_BYTES))
-  const message = new TextEncoder().encode(text)
-  const fd = c.socket(AF_UNIX, SOCK_DGRAM | O_CLOEXEC, 0)
-  try {
-    // Apart from the others: each costs a plugin time to open, and none of them has a use for it.
-    const { connect } = dlopen('libc.so.6', { connect: { args: [i32, pointer, i32], returns: i32 } }).symbols
-    must('connect', connect(fd, ptr(address), address.length))
-    if (Number(c.send(fd, ptr(message), BigInt(message.length), MSG_DONTWAIT)) < 0) throw new Error(`send: ${named(errno())}`)
-  } finally {
-    c.close(fd)
-  }
-}
-
 /** Asks the kernel one question (netlink(7)) and gives the messages of its answer one by one; it has them ready when they are asked for, and none is waited for. Throws Error with the errno. */
 export function* netlink(protocol: number, request: Uint8Array): Generator<DataView> {
   const c = libc()
@@ -187,7 +185,7 @@ const SIGNATURES = {
   waitpid: { args: [i32, pointer, i32], returns: i32 },
   poll: { args: [pointer, u64, i32], returns: i32 },
   usleep: { args: [i32], returns: i32 },
-  syscall: { args: [i64, i64, i64], returns: i64 },
+  syscall: { args: [i64, i64, i64, i64], returns: i64 },
   send: { args: [i32, pointer, u64, i32], returns: i64 },
   recv: { args: [i32, pointer, u64, i32], returns: i64 },
   __errno_location: { args: [], returns: pointer },

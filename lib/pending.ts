@@ -1,4 +1,6 @@
 import { existsSync } from 'node:fs'
+import { occupy } from './busy.ts'
+import { CniError, CODE } from './errors.ts'
 import { createMark, remove } from './files.ts'
 import { listFiles } from './reading.ts'
 import type { Owner } from './state.ts'
@@ -6,10 +8,13 @@ import { brief, type NetworkName } from './values.ts'
 
 // On a file system that a reboot empties, as it empties the kernel of links.
 const DIR = '/run/cni/plumb/pending'
+const LIMIT_MS = 30_000
 
-/** Notes that an ADD is under way. True when one for the same attachment was left without an end: killed, so that what it made has to go first. */
+/** Notes that an ADD is under way, once whatever is still at work on the attachment has ended. True when one for the same attachment was left without an end: killed, so that what it made has to go first. Throws CniError 11 when an earlier call does not end within 30 s. */
 export function begin(owner: Owner): boolean {
-  return !createMark(`${DIR}/${mark(owner)}`)
+  const path = `${DIR}/${mark(owner)}`
+  if (!occupy(path)) throw new CniError(CODE.tryLater, `Cannot begin: an earlier call for ${owner.ifname} of container ${owner.containerId} is still at work`, 'it, or a tool that it started, has not ended for 30 s')
+  return !createMark(path)
 }
 
 /** Whether one was left without an end, as `begin` would find out. */
@@ -22,7 +27,7 @@ export function beginRemoval(owner: Owner): void {
   try {
     begin(owner)
   } catch {
-    // A full or read-only /run: then an ADD after a killed DEL is refused, and another DEL helps.
+    // A full or read-only /run, or a tool that hangs: then an ADD after a killed DEL is refused, and another DEL helps.
   }
 }
 
@@ -31,10 +36,19 @@ export function end(owner: Owner): void {
   remove(`${DIR}/${mark(owner)}`)
 }
 
-/** Forgets what is unfinished of a network but for these attachments (GC, when what they made is gone). */
-export function keepOnly(network: NetworkName, owners: readonly Owner[]): void {
+/** What is at work, or was left without an end, for attachments of a network but these, when GC comes. `wait` until it has ended, 30 s at most: what a tool of a killed ADD is about to make can be found then. `forget` what was left, when what it made is gone. */
+export function besides(network: NetworkName, owners: readonly Owner[]): { wait(): void; forget(): void } {
   const keep = new Set(owners.map(mark))
-  for (const name of listFiles(DIR)) if (name.startsWith(`${brief(network)}:`) && !keep.has(name)) remove(`${DIR}/${name}`)
+  const others = () => listFiles(DIR).flatMap((name) => (name.startsWith(`${brief(network)}:`) && !keep.has(name) ? [`${DIR}/${name}`] : []))
+  return {
+    wait() {
+      const until = performance.now() + LIMIT_MS
+      for (const path of others()) occupy(path, Math.max(0, until - performance.now()))
+    },
+    forget() {
+      for (const path of others()) if (occupy(path, 0)) remove(path)
+    },
+  }
 }
 
 function mark({ network, containerId, ifname }: Owner): string {

@@ -1,6 +1,6 @@
-import { closeSync, fstatSync, openSync } from 'node:fs'
+import { existsSync } from 'node:fs'
+import { occupy } from './busy.ts'
 import { remove, writeAtomic } from './files.ts'
-import { flock } from './libc.ts'
 import { log } from './log.ts'
 import type { Attachment } from './plugin.ts'
 import { listFiles, readText } from './reading.ts'
@@ -34,19 +34,14 @@ export function readRecord(path: string): Note | undefined {
   }
 }
 
-/** Undoes what was noted and forgets it, one process at a time: a second one, which waited, finds nothing and touches nothing that is somebody else's by then. False when nothing was noted. */
+/** Undoes what was noted and forgets it, one process at a time, and after the tools of one that was killed: a second one, which waited, finds nothing and touches nothing that is somebody else's by then. False when nothing was noted. */
 export async function unrecord(path: string, undo: (own: readonly Resource[]) => Promise<void>): Promise<boolean> {
-  const fd = open(path)
-  if (fd === undefined) return false
-  try {
-    flock(fd)
-    if (fstatSync(fd).nlink === 0) return unrecord(path, undo)
-    await undo(readRecord(path)?.own ?? [])
-    remove(path)
-    return true
-  } finally {
-    closeSync(fd)
-  }
+  if (!existsSync(path)) return false
+  if (!occupy(path)) log(`plumb: Cannot wait any longer for an earlier call that is at work on ${path}: what it made is removed meanwhile`)
+  if (!existsSync(path)) return false
+  await undo(readRecord(path)?.own ?? [])
+  remove(path)
+  return true
 }
 
 /** The records of a network's attachments. */
@@ -58,13 +53,4 @@ export function recordsOf(type: string, network: NetworkName): string[] {
 /** Where the record of an attachment lies. */
 export function recordPath(type: string, { network, containerId, ifname }: Owner): string {
   return `${DIR}/${type}/${brief(network)}:${brief(containerId)}:${ifname}`
-}
-
-function open(path: string): number | undefined {
-  try {
-    return openSync(path, 'r')
-  } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return undefined
-    throw cause
-  }
 }

@@ -19,7 +19,7 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
     word: /\bBun\.(spawn|spawnSync|\$)|child_process|\bspawn\(/,
     except: { 'lib/exec.ts': 'the one place', 'lib/libc.ts': 'posix_spawn', 'lib/invoke.ts': "the runtime's side, off the CNI path: it waits with a time limit and kills the whole group" },
   },
-  { what: 'calls libc', rooms: ['lib', 'plugins', 'agent', 'cli'], word: /['"]bun:ffi['"]/, except: { 'lib/libc.ts': 'the one place' } },
+  { what: 'calls libc', rooms: ['lib', 'plugins', 'agent', 'cli'], word: /['"]bun:ffi['"]/, except: { 'lib/libc.ts': 'the one place', 'lib/datagram.ts': "systemd's socket: calls that a plugin has no use for" } },
   {
     what: 'writes to open files',
     rooms: ['lib', 'plugins', 'agent', 'cli'],
@@ -43,6 +43,7 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
       'lib/sysctls.ts': 'files below /proc/sys, which is no disk',
       'lib/cache.ts': "makes libcni's folders, 0700",
       'lib/reservations.ts': "host-local's last_reserved_ip, written in place",
+      'lib/busy.ts': 'the file that says who is at work, made on first use',
       'lib/claims.ts': 'host ports reserved: a folder per port, symbolic links in it',
       'agent/executables.ts': 'our own program installed: hard links and copies',
       'lib/holdings.ts': "the index by owner: symbolic links, and the directory's time",

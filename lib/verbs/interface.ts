@@ -10,7 +10,7 @@ import { handler } from '../kinds/index.ts'
 import { log } from '../log.ts'
 import { isLink } from '../netns.ts'
 import { aliased, differences, present } from '../observe.ts'
-import { begin, beginRemoval, end, keepOnly } from '../pending.ts'
+import { begin, beginRemoval, besides, end } from '../pending.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
 import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
@@ -194,13 +194,14 @@ async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Pr
     if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
   }
   await attempt(poolOf(conf, call).then((pool) => pool?.gc()))
-  if (valid && failures.length === 0) keepOnly(at.network, valid)
+  if (valid && failures.length === 0) besides(at.network, valid).forget()
   throwAll(failures, call)
 }
 
 /** Removes the network's links that are none of these attachments'. */
 async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<void> {
   const keep = new Set(valid.map(alias))
+  besides(at.network, valid).wait()
   const stale = (await aliased(aliasPrefix(at.network), io.run)).filter((link) => !keep.has(link.alias as string))
   for (const link of stale) beginRemoval(ownerOf(link.alias as string, at.network))
   await apply({ put: [], drop: stale }, io.run)

@@ -3,10 +3,11 @@ import { skip } from '../skip.ts'
 import type { Difference } from './compare.ts'
 import { pairwise } from './generate.ts'
 import { sceneOf } from './keys.ts'
-import { type Lane, lanes, missing } from './lanes.ts'
+import { hasPlugin, type Lane, lanes, missing } from './lanes.ts'
 import { type Judge, live } from './life.ts'
 import type { Scene } from './list.ts'
 import { appliesTo, RULES, wantedBy } from './rules.ts'
+import { samples, scenesOf, typesOf } from './samples.ts'
 import { staged } from './scenes.ts'
 
 /** So many scenes are lived at once: each waits for the kernel more than it works. */
@@ -61,6 +62,21 @@ export function inLane(title: string, newer: boolean, define: (lane: Lane) => vo
       it('is as the reference', function () {
         skip(this, missing(newer))
       })
+  })
+}
+
+/** Defines the tests of every sample in conf/ beside the newer reference, or the older. */
+export function sampleScenes(newer: boolean): void {
+  inLane('every sample in conf/', newer, (lane) => {
+    assert.ok(samples().length > 0)
+    for (const sample of samples()) {
+      const lacking = typesOf(sample).filter((type) => !hasPlugin(lane, type))
+      if (lacking.length === 0) beside(scenesOf(sample, lane), lane)
+      else
+        it(`conf/${sample.file}: as ${lane.version}`, function () {
+          skip(this, `the reference ${lane.version} has no ${lacking.join(', ')}`)
+        })
+    }
   })
 }
 

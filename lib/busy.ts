@@ -1,0 +1,41 @@
+import { mkdirSync, openSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { lockByte } from './libc.ts'
+
+// On a file system that a reboot empties. What somebody is at work on is one byte of it that is locked.
+const FILE = '/run/cni/plumb/busy'
+const LIMIT_MS = 30_000
+const LONGEST_STEP_MS = 20
+let opened: number | undefined
+
+/** The file that says what this process is at work on, for the tools that it starts to keep open: a lock ends with the last of them, though the process itself be killed. -1 where there can be none. */
+export function busyFile(): number {
+  opened ??= open()
+  return opened
+}
+
+/** Waits until no other process, nor a tool that a killed one has left behind, is at work on this (a path that stands for it), and makes others wait until this process and its tools have ended. False when `limitMs` went by first; true where /run cannot be written to. */
+export function occupy(what: string, limitMs = LIMIT_MS): boolean {
+  const fd = busyFile()
+  // Offsets have 63 bits.
+  const byte = Bun.hash.xxHash64(what) >> 1n
+  for (let [until, step] = [performance.now() + limitMs, 1]; fd >= 0 && !lockByte(fd, byte); step = Math.min(step * 2, LONGEST_STEP_MS)) {
+    if (performance.now() >= until) return false
+    Bun.sleepSync(step)
+  }
+  return true
+}
+
+function open(): number {
+  try {
+    return openSync(FILE, 'a', 0o600)
+  } catch {
+    // Its folder is missing, the first time after a boot.
+  }
+  try {
+    mkdirSync(dirname(FILE), { recursive: true, mode: 0o755 })
+    return openSync(FILE, 'a', 0o600)
+  } catch {
+    return -1
+  }
+}

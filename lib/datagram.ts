@@ -1,0 +1,25 @@
+import { dlopen, FFIType, ptr } from 'bun:ffi'
+
+const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, MSG_DONTWAIT] = [1, 2, 0x80000, 0x40]
+const { i32, u64, i64, ptr: pointer } = FFIType
+
+/** Sends one message to a socket of the file system (unix(7)), or with @ first to an abstract one. Throws Error when nobody takes it. */
+export function datagram(path: string, text: string): void {
+  // Not with those of libc.ts: each costs a plugin time to open, and none of them has a use for these.
+  const { socket, connect, send, close } = dlopen('libc.so.6', {
+    socket: { args: [i32, i32, i32], returns: i32 },
+    connect: { args: [i32, pointer, i32], returns: i32 },
+    send: { args: [i32, pointer, u64, i32], returns: i64 },
+    close: { args: [i32], returns: i32 },
+  }).symbols
+  // struct sockaddr_un: two bytes of family, then the path.
+  const address = new Uint8Array([AF_UNIX, 0, ...new TextEncoder().encode(path.replace(/^@/, '\0'))])
+  const message = new TextEncoder().encode(text)
+  const fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
+  try {
+    if (connect(fd, ptr(address), address.length) !== 0) throw new Error('nobody listens there')
+    if (Number(send(fd, ptr(message), BigInt(message.length), MSG_DONTWAIT)) < 0) throw new Error('the listener does not take it')
+  } finally {
+    close(fd)
+  }
+}

@@ -1,0 +1,3 @@
+import { sampleScenes } from '../beside/suite.ts'
+
+sampleScenes(false)
