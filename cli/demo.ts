@@ -39,7 +39,7 @@ async function tellAll({ stories, isStoreNamed }: Wish): Promise<number> {
     const status = await inNamespaces(story)
     if (status !== 0) return status
   }
-  if (told.length < stories.length) print('\nThe nodes with their leases in etcd were left out: etcd is not installed (Debian has it as etcd-server)')
+  if (told.length < stories.length) print('\nLeft out: nodes with their leases in etcd, which is not installed (package etcd-server)')
   print('Next: plumb cni --help, plumb agent --help')
   return 0
 }

@@ -1,6 +1,10 @@
-import { lines, must } from './exec.ts'
+import { readText } from '../../lib/reading.ts'
+import { lines, must, start } from './exec.ts'
 import { configure } from './node.ts'
 import { mountsOf, PLACES, runOf } from './places.ts'
+import { until } from './running.ts'
+
+const LIMIT_MS = 5000
 
 /** The nodes, and the pod of each. */
 export const NODES = [
@@ -20,9 +24,25 @@ export async function makeNodes(): Promise<void> {
     await attach(node, i + 1)
     await must(['mkdir', '-p', `${runOf(node)}/store`, `${runOf(node)}/netns`])
     await must(['mount', '--bind', PLACES.store, `${runOf(node)}/store`])
-    await must(['touch', mountsOf(node)])
-    await must(['unshare', `--mount=${mountsOf(node)}`, '--propagation', 'private', 'mount', '--rbind', runOf(node), '/run'])
+    await holdMounts(node)
+    await must(['mount', '--rbind', runOf(node), '/run'], { node })
   }
+}
+
+// By a process, as long as it lives. A file that they are bound to would need none, but Linux 6.18 refuses that (EINVAL, "loop") to
+// who made the namespace on another processor than its own.
+async function holdMounts(node: string): Promise<void> {
+  const { pid, exited } = start(['unshare', '--mount', '--propagation', 'private', 'sleep', 'infinity'], { ns: node })
+  const ended = exited.then((status) => {
+    throw new Error(`unshare ended with ${status}`)
+  })
+  const held = until(
+    async () => readText(`/proc/${pid}/comm`) === 'sleep\n' || undefined,
+    LIMIT_MS,
+    () => `${node} has no mounts of its own`,
+  )
+  await Promise.race([held, ended])
+  await must(['ln', '-s', `/proc/${pid}/ns/mnt`, mountsOf(node)])
 }
 
 /** Puts a namespace of a new name on the nodes' bridge, with addresses of this number and the router for the rest. */

@@ -22,7 +22,7 @@ interface Flow extends Spoken {
   readonly name: string
 }
 
-const LIMIT_MS = 10_000
+const LIMIT_MS = 5000
 
 /** Starts them, packets of `size` bytes that nobody may take apart, and waits until each was answered. Throws Error. */
 export async function keepPinging(pods: readonly Pod[], size: number): Promise<Flows> {

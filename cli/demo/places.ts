@@ -9,7 +9,7 @@ export function runOf(node: string): string {
   return `/run/nodes/${node}`
 }
 
-/** The file of such a node's mount namespace, in which that is its /run. */
+/** The file of such a node's mount namespace, in which that is /run. */
 export function mountsOf(node: string): string {
   return `/run/mounts/${node}`
 }

@@ -22,6 +22,6 @@ export async function until<T>(look: () => Promise<T | undefined>, ms: number, l
   for (const end = performance.now() + ms; ; await Bun.sleep(20)) {
     const found = await look()
     if (found !== undefined) return found
-    if (performance.now() >= end) throw new Error(`${late()}, after ${ms / 1000} s`)
+    if (performance.now() >= end) throw new Error(`waited ${ms / 1000} s: ${late()}`)
   }
 }
