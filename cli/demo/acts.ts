@@ -1,4 +1,4 @@
-import { exec, must, type Way } from './exec.ts'
+import { must } from './exec.ts'
 import { plumb } from './node.ts'
 import { expect } from './screen.ts'
 
@@ -61,30 +61,6 @@ export async function loseRoute(name: string): Promise<string> {
   await must(['ip', '-4', 'route', 'delete', 'default'], { ns: name })
   expect('default routes', await must(['ip', '-4', 'route', 'show', 'default'], { ns: name }), '')
   return `ip -n ${name} route delete default`
-}
-
-/** Sends one echo request to every address that `targets` names for a pair of pods, all at once; whole packets of `size` bytes, when it is given. Throws Error naming those that did not answer within two seconds. */
-export async function pingAll(pods: readonly Pod[], targets: (from: Pod, to: Pod) => readonly string[], size?: number): Promise<string> {
-  const pairs = pods.flatMap((from) => pods.flatMap((to) => targets(from, to).map((address) => ({ from, address }))))
-  const tried = await Promise.all(pairs.map(async (pair) => ({ ...pair, ...(await exec(['ping', '-n', '-c', '1', '-w', '2', ...sized(pair.address, size), pair.address], wayOf(pair.from))) })))
-  const silent = tried.filter(({ status }) => status !== 0)
-  if (silent.length > 0) throw new Error(silent.map(({ from, address, stdout, stderr }) => `no answer from ${address} to ${from.name} ${said(stdout)}${stderr}`.trimEnd()).join('\n'))
-  const families = new Set(pairs.map(({ address }) => (address.includes(':') ? 'IPv6' : 'IPv4')))
-  return `${tried.length} of ${pairs.length} answered, over ${[...families].join(' and ')}`
-}
-
-/** Options of ping for a packet of so many bytes, headers included, that nobody may take apart. */
-export function sized(address: string, size?: number): string[] {
-  return size === undefined ? [] : ['-M', 'do', '-s', String(size - (address.includes(':') ? 48 : 28))]
-}
-
-function wayOf({ name, node }: Place): Way {
-  return { ns: name, node }
-}
-
-// What routers answered.
-function said(stdout: string): string {
-  return [...new Set(stdout.match(/^From .*$/gm))].join(', ')
 }
 
 async function links({ name: ns, node }: Place, name?: string): Promise<readonly Row[]> {

@@ -1,9 +1,10 @@
 import sample from '../../conf/bridge.conflist' with { type: 'text' }
 import { print } from '../output.ts'
-import { addPod, checkPod, delPod, loseRoute, type Pod, pingAll } from './acts.ts'
+import { addPod, checkPod, delPod, loseRoute, type Pod } from './acts.ts'
 import { must } from './exec.ts'
 import { configure, makeNode, plumb } from './node.ts'
 import { fetchFrom, serveIn } from './page.ts'
+import { pingAll } from './pings.ts'
 import { OUTSIDE, PLACES } from './places.ts'
 import { expect, step } from './screen.ts'
 import { counts, difference, type Traces, traces } from './traces.ts'

@@ -88,7 +88,9 @@ async function answers({ child, said }: Spoken): Promise<void> {
 
 // etcd's own gateway to its API, by JSON: what is seen through it is not seen through plumb.
 async function ask(path: string, body: object, ms = 2000): Promise<{ readonly kvs?: readonly { readonly key: string }[] }> {
-  const answer = await fetch(`${URL}/v3/${path}`, { method: 'POST', body: JSON.stringify(body), signal: AbortSignal.timeout(ms) })
+  const answer = await fetch(`${URL}/v3/${path}`, { method: 'POST', body: JSON.stringify(body), signal: AbortSignal.timeout(ms) }).catch((cause: Error) => {
+    throw new Error(`etcd does not answer ${path}: ${cause.message}`, { cause })
+  })
   const text = await answer.text()
   if (!answer.ok) throw new Error(`etcd answered ${answer.status} to ${path}: ${text}`)
   return JSON.parse(text)

@@ -42,9 +42,9 @@ describe('plumb demo with etcd', () => {
     {
       what: 'etcd ends while the agents need it',
       file: ETCD,
-      script: 'REAL "$@" & until ip -n n3 link show flannel.1 >/dev/null 2>&1; do sleep 0.02; done; kill -KILL %1; exit 4',
+      script: 'REAL "$@" & until [ "$(for n in 1 2 3; do ip -n n$n route; done | grep -c flannel.1)" = 6 ]; do sleep 0.02; done; kill -KILL $!; exit 4',
       step: '/coreos.com/network/subnets/',
-      said: /./,
+      said: /etcd does not answer kv\/range: \S/,
     },
   ]
   itFindsOut(broken, '--store', 'etcd')
