@@ -6,7 +6,7 @@ import { addPod, delPod, type Place, type Pod } from './acts.ts'
 import { type Agent, cleanup, startAgents, statusOf, stopAgents } from './agents.ts'
 import { makeNodes, makePods, NODES, UNDERLAY } from './cluster.ts'
 import { must } from './exec.ts'
-import { keepPinging, pingAll } from './pings.ts'
+import { type Flows, keepPinging, pingAll } from './pings.ts'
 import { remains } from './remains.ts'
 import { expect, step } from './screen.ts'
 import { type Store, storeOf } from './stores.ts'
@@ -29,28 +29,30 @@ export async function tellNodes(name: StoreName): Promise<void> {
   const conf = JSON.parse(sample)
   const network: string = conf.name
   const counted: Traces[] = []
+  const count = async () => void counted.push(await remains(store))
   await step('three nodes on one bridge', async () => {
     await makeNodes()
     await makePods(conf)
     return `n1 n2 n3: ${UNDERLAY.v4(1)} to 3, ${UNDERLAY.v6(1)} to 3`
   })
-  await step(name === 'file' ? 'a folder for the leases' : 'etcd, started', () => store.begin())
-  counted.push(await remains(store))
+  await step(name === 'file' ? 'a folder for the leases' : 'etcd, started', async () => {
+    const where = await store.begin()
+    await count()
+    return where
+  })
   const agents = await begin(store)
   const subnets = await leases(store)
   const pods = await add(network, subnets)
-  await matrix(pods, 'vxlan')
+  await matrix(pods, 'vxlan', count)
   if (store.hang) await step('etcd hangs from here', store.hang)
   await heal(pods)
   if (store.goOn) await step('etcd goes on', store.goOn)
-  counted.push(await remains(store))
   const others = await change(agents, store, pods)
   const anew = await renew(network, subnets)
-  await matrix(anew, 'host-gw')
-  counted.push(await remains(store))
+  await matrix(anew, 'host-gw', count)
   await removal(network, store, others)
   await step('what the nodes have left', async () => {
-    counted.push(await remains(store))
+    await count()
     return leftovers(counted, anew, name)
   })
   print(`\n${counts(['at start', 'on vxlan', 'on host-gw', 'at end'], counted)}`)
@@ -111,22 +113,35 @@ async function added(network: string, place: Place, backend: BackendName, subnet
   return pod
 }
 
-async function matrix(pods: readonly Pod[], backend: BackendName, what = `ping pod to pod, ${MTU[backend]} bytes`): Promise<void> {
-  await step(what, () => pingAll(pods, (from, to) => (from === to ? [] : to.addresses), MTU[backend]))
+async function matrix(pods: readonly Pod[], backend: BackendName, count: () => Promise<void>): Promise<void> {
+  await step(`ping pod to pod, ${MTU[backend]} bytes`, async () => {
+    const answered = await pingEach(pods, MTU[backend])
+    await count()
+    return answered
+  })
+}
+
+function pingEach(pods: readonly Pod[], size: number): Promise<string> {
+  return pingAll(pods, (from, to) => (from === to ? [] : to.addresses), size)
 }
 
 async function heal(pods: readonly Pod[]): Promise<void> {
-  const flows = await keepPinging(pods, MTU.vxlan)
-  const before = await tunnelIndex()
-  const deleted = Date.now()
+  let flows: Flows | undefined
+  let [before, deleted] = [0, 0]
+  await step('pings that go on, 100 a second each', async () => {
+    flows = await keepPinging(pods, MTU.vxlan)
+    return `all ${flows.pairs} are answered`
+  })
   await step(`fault: flannel.1 of ${HURT} is deleted`, async () => {
+    before = await tunnelIndex()
+    deleted = Date.now()
     await must(['ip', 'link', 'delete', 'flannel.1'], { node: HURT })
     return `ip -n ${HURT} link delete flannel.1`
   })
-  await step('the same pings, 100 a second each', async () => {
-    const { pairs, cut, ms } = await flows.healed(deleted)
+  await step('the pings since then', async () => {
+    const { cut, ms } = (await flows?.healed(deleted)) ?? {}
     if ((await tunnelIndex()) === before) throw new Error(`flannel.1 of ${HURT} is the same as before: nobody had deleted it`)
-    return `${cut} of ${pairs} were cut, all answer again in ${ms} ms`
+    return `${cut} of ${flows?.pairs} were cut, all answer again in ${ms} ms`
   })
   await step(`plumb status, on ${HURT}`, async () => {
     const { ready, reasons, kinds } = (await statusOf(HURT)) ?? {}
@@ -151,7 +166,7 @@ async function change(agents: readonly Agent[], store: Store, pods: readonly Pod
     expect('what is left of the tunnels', tunnels, [])
     return 'ready; nothing is left of the tunnels'
   })
-  await matrix(pods, 'vxlan', 'ping, with the pods as they were')
+  await step('ping, with the pods as they were', () => pingEach(pods, MTU.vxlan))
   return others
 }
 

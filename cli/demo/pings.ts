@@ -4,13 +4,13 @@ import { type Spoken, speak, until } from './running.ts'
 
 /** Echo requests that go on between pods, a hundred a second for each pair and family. */
 export interface Flows {
+  readonly pairs: number
   /** Waits until every one of them is answered again, ends them, and tells what they lost since a time, in milliseconds since 1970. Throws Error naming those that are not answered. */
   healed(since: number): Promise<Outage>
 }
 /** What was lost. */
 export interface Outage {
-  readonly pairs: number
-  /** How many of them lost a packet. */
+  /** How many lost a packet. */
   readonly cut: number
   /** When the first packet after the last lost one came back, over all pairs: milliseconds after the time. */
   readonly ms: number
@@ -40,6 +40,7 @@ export async function keepPinging(pods: readonly Pod[], size: number): Promise<F
   const flows = pods.flatMap((from) => pods.flatMap((to) => (from === to ? [] : to.addresses.map((address) => flow(from, address, size)))))
   await answered(flows, 0)
   return {
+    pairs: flows.length,
     async healed(since) {
       // A reply to what was sent now has come all the way now.
       await answered(flows, Date.now())
@@ -68,7 +69,7 @@ async function answered(flows: readonly Flow[], after: number): Promise<void> {
 
 function outage(flows: readonly Flow[], since: number): Outage {
   const ends = flows.flatMap(({ said }) => lastGap(replies(said()), since) ?? [])
-  return { pairs: flows.length, cut: ends.length, ms: Math.round(Math.max(since, ...ends) - since) }
+  return { cut: ends.length, ms: Math.round(Math.max(since, ...ends) - since) }
 }
 
 // When the packet came that was the first after the last lost one.

@@ -57,8 +57,12 @@ function etcd(): Store {
     },
     async hang() {
       server?.child.kill('SIGSTOP')
-      const answer = await ask('kv/range', { key: b64('/') }, 100).catch(() => undefined)
-      if (answer) throw new Error('etcd was stopped, and answers')
+      // Each of its threads stops when it is its turn.
+      await until(
+        () => isSilent(100),
+        LIMIT_MS,
+        () => 'etcd was stopped, and answers',
+      )
       return 'SIGSTOP: it takes requests, and answers none'
     },
     async goOn() {
@@ -83,6 +87,13 @@ async function answers({ child, said }: Spoken): Promise<void> {
     },
     LIMIT_MS,
     () => `etcd does not answer on ${URL}${said() && `: ${said()}`}`,
+  )
+}
+
+function isSilent(ms: number): Promise<true | undefined> {
+  return ask('kv/range', { key: b64('/') }, ms).then(
+    () => undefined,
+    () => true,
   )
 }
 
