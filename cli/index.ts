@@ -14,7 +14,7 @@ const commands: Readonly<Record<string, Command>> = {
   agent: { about: "give this node its part of the network, and make other nodes' pods reachable", load: () => import('./agent.ts') },
   status: { about: 'tell whether this node’s agent has connected its pods, and why not', load: () => import('./status.ts') },
   leases: { about: 'show which node has which subnet, and which cannot be reached', load: () => import('./leases.ts') },
-  demo: { about: 'wire three pods on a node of its own, try them out and remove them', load: () => import('./demo.ts') },
+  demo: { about: 'make pods and nodes of its own, try them out and remove them', load: () => import('./demo.ts') },
 }
 
 /** Runs `plumb ARGV`, where `plugin` finds the executable's plugins, and gives the exit status: 0 done, 1 something failed, 2 the command line or a configuration is wrong. Never throws. */

@@ -29,6 +29,7 @@ const options = {
   'bin-dir': { type: 'string', multiple: true, value: 'DIR[:DIR…]', about: 'where plugins are; may be repeated (CNI_PATH, else /opt/cni/bin)' },
   'cache-dir': { type: 'string', value: 'DIR', about: 'where attachments are remembered, in DIR/results (/var/lib/cni)' },
   socket: { type: 'string', value: 'PATH', about: 'where the agent of this node answers (/run/plumb/agent.sock)' },
+  store: { type: 'string', value: 'file|etcd', about: 'where the nodes have their leases, only there' },
   timeout: { type: 'string', value: 'SECONDS', about: 'for each plugin call (120)' },
   json: { type: 'boolean', about: 'answer with JSON, errors too' },
   help: { type: 'boolean', short: 'h', about: 'this text' },

@@ -1,3 +1,4 @@
+import { wishOf } from '../cli/demo/wish.ts'
 import { install, type Need } from './packages.ts'
 
 const node: readonly Need[] = [
@@ -19,20 +20,27 @@ const SETS: Readonly<Record<string, readonly Need[]>> = {
   test: [...node, ping, ...peers, { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' }, etcd, { name: 'openssl', shows: 'openssl', why: 'the tests make certificates for etcd with it' }],
 }
 /** What a task can do without: tests that want it say why they skip. */
-const EXTRAS: Readonly<Record<string, Need>> = {
-  test: { name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' },
+const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need[]>> = {
+  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }],
+  demo: (argv) => (wantsEtcd(argv) ? [etcd] : []),
 }
 
-const [wanted = 'test'] = process.argv.slice(2)
+const [wanted = 'test', , ...argv] = process.argv.slice(2)
 const needs = SETS[wanted]
 try {
   if (!needs) throw new Error(`Cannot set up for ${JSON.stringify(wanted)}: want one of ${Object.keys(SETS).join(', ')}`)
+  const extras = EXTRAS[wanted]?.(argv) ?? []
   await install(needs)
-  const extra = EXTRAS[wanted]
-  if (extra) await attempt(extra)
+  for (const extra of extras) await attempt(extra)
 } catch (cause) {
   process.stderr.write(`setup: ${(cause as Error).message}\n`)
   process.exitCode = 1
+}
+
+// The demo's own command line says which stores it shows.
+function wantsEtcd(argv: readonly string[]): boolean {
+  const wish = wishOf(argv)
+  return wish !== 'help' && wish.stories.some(({ store }) => store === 'etcd')
 }
 
 async function attempt(extra: Need): Promise<void> {
@@ -40,6 +48,6 @@ async function attempt(extra: Need): Promise<void> {
     await install([extra])
   } catch (cause) {
     const said = (cause as Error).message.split('\n').filter((line, i) => i === 0 || line.startsWith('E: '))
-    process.stderr.write(`setup: going on without ${extra.name}, its tests will be skipped: ${said.join(' ')}\n`)
+    process.stderr.write(`setup: going on without ${extra.name}, and without what needs it: ${said.join(' ')}\n`)
   }
 }

@@ -1,11 +1,11 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** What each npm script runs, in this order; its last command gets the arguments. Bun runs what ends in .ts. */
+/** What each npm script runs, in this order; its last command gets the arguments, and so does one that ends in `--`. Bun runs what ends in .ts. */
 const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]>> = {
   setup: [['scripts/setup.ts']],
   build: [['scripts/build.ts']],
-  demo: [['scripts/setup.ts', 'demo'], ['scripts/build.ts'], ['dist/plumb', 'demo']],
+  demo: [['scripts/setup.ts', 'demo', '--'], ['scripts/build.ts'], ['dist/plumb', 'demo']],
   bench: [['scripts/setup.ts', 'bench'], ['scripts/peers.ts'], ['scripts/build.ts'], ['bench/index.ts']],
   ok: [
     ['scripts/setup.ts', 'test'],
@@ -25,7 +25,8 @@ async function start(task: string, rest: readonly string[]): Promise<number> {
   if (!steps) return fail(`Cannot run ${JSON.stringify(task)}: want one of ${Object.keys(TASKS).join(', ')}`)
   if (!installed()) return install(task, rest)
   for (const [i, [file, ...args]] of steps.entries()) {
-    const status = await run([...(file.endsWith('.ts') ? [process.execPath, file] : [join(ROOT, file)]), ...args, ...(i === steps.length - 1 ? rest : [])])
+    const given = i === steps.length - 1 || args.at(-1) === '--' ? rest : []
+    const status = await run([...(file.endsWith('.ts') ? [process.execPath, file] : [join(ROOT, file)]), ...args, ...given])
     if (status !== 0) return status
   }
   return 0

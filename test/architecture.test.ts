@@ -139,7 +139,7 @@ function imports(text: string): string[] {
 }
 
 function allowed(name: string, room: string, from: string): boolean {
-  if (/^(node|bun):/.test(from) || from === 'bun' || (/^cli\/(index|agent)\.ts$/.test(name) && from === '../package.json') || (name.startsWith('cli/demo/') && from === '../../conf/bridge.conflist')) return true
+  if (/^(node|bun):/.test(from) || from === 'bun' || (/^cli\/(index|agent)\.ts$/.test(name) && from === '../package.json') || (name.startsWith('cli/demo/') && /^\.\.\/\.\.\/conf\/(bridge|flannel)\.conflist$/.test(from))) return true
   const { rooms, packages } = ROOMS[room] as { rooms: readonly string[]; packages: readonly string[] }
   if (!from.startsWith('.')) return packages.includes('*') || packages.includes(from)
   const to = normalize(join(name, '..', from)).split('/')[0] as string

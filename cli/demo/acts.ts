@@ -1,47 +1,56 @@
-import { exec, must } from './exec.ts'
+import { must } from './exec.ts'
 import { plumb } from './node.ts'
 import { expect } from './screen.ts'
 
-/** A pod as ADD answered it: its addresses, their prefix lengths and their gateways, in one order. */
-export interface Pod {
+/** Where a pod is: its namespace, and the node of the cluster, when there is one. */
+export interface Place {
   readonly name: string
+  readonly node?: string
+}
+/** A pod as ADD answered it: its addresses, their prefix lengths and their gateways, in one order. */
+export interface Pod extends Place {
   readonly addresses: readonly string[]
   readonly prefixes: readonly string[]
   readonly gateways: readonly string[]
+  /** Of its eth0, as the kernel has it. */
+  readonly mtu: number
 }
 interface Row {
   readonly ifname: string
+  readonly mtu: number
   readonly addr_info: readonly { readonly local: string; readonly prefixlen: number; readonly scope: string }[]
 }
 
 /** Attaches a pod, and sees in the kernel that it has what the answer says. Throws Error. */
-export async function addPod(network: string, name: string, ...options: readonly string[]): Promise<Pod> {
-  const { status, stdout, stderr } = await plumb('add', network, name, '--json', ...options)
+export async function addPod(network: string, place: Place, ...options: readonly string[]): Promise<Pod> {
+  const { name, node } = place
+  const { status, stdout, stderr } = await plumb(['add', network, name, '--json', ...options], node)
   if (status !== 0) throw new Error(stderr)
   const ips: readonly { readonly address: string; readonly gateway: string }[] = JSON.parse(stdout).ips
   const answered = ips.map(({ address }) => address)
-  const [row] = await links(name, 'eth0')
+  const [row] = await links(place, 'eth0')
   const held = row?.addr_info.filter(({ scope }) => scope === 'global').map(({ local, prefixlen }) => `${local}/${prefixlen}`)
   expect(`addresses of eth0 in ${name}`, held, answered)
   const [addresses, prefixes] = [0, 1].map((part) => answered.map((address) => address.split('/')[part] as string)) as [string[], string[]]
-  return { name, addresses, prefixes, gateways: ips.map(({ gateway }) => gateway) }
+  return { ...place, addresses, prefixes, gateways: ips.map(({ gateway }) => gateway), mtu: row?.mtu ?? 0 }
 }
 
 /** What CHECK says of a pod: `as it should be` when it exits 0, else its details. */
 export async function checkPod(network: string, name: string): Promise<string> {
-  const { status, stderr } = await plumb('check', network, name)
+  const { status, stderr } = await plumb(['check', network, name])
   if (status === 0) return 'as it should be'
   const [, ...details] = stderr.trimEnd().split('\n')
   return details.map((line) => line.trim()).join('; ') || stderr
 }
 
 /** Detaches a pod, and sees that nothing but lo is in it. Throws Error. */
-export async function delPod(network: string, name: string): Promise<string> {
-  const { status, stderr } = await plumb('del', network, name)
+export async function delPod(network: string, place: Place): Promise<string> {
+  const { name, node } = place
+  const { status, stderr } = await plumb(['del', network, name], node)
   expect('what del said', [status, stderr], [0, ''])
   expect(
     `links in ${name}`,
-    (await links(name)).map(({ ifname }) => ifname),
+    (await links(place)).map(({ ifname }) => ifname),
     ['lo'],
   )
   return `eth0 is gone from ${name}`
@@ -54,16 +63,6 @@ export async function loseRoute(name: string): Promise<string> {
   return `ip -n ${name} route delete default`
 }
 
-/** Sends one echo request to every address that `targets` names for a pair of pods, all at once. Throws Error naming those that did not answer within two seconds. */
-export async function pingAll(pods: readonly Pod[], targets: (from: Pod, to: Pod) => readonly string[]): Promise<string> {
-  const pairs = pods.flatMap((from) => pods.flatMap((to) => targets(from, to).map((address) => ({ from: from.name, address }))))
-  const tried = await Promise.all(pairs.map(async ({ from, address }) => ({ from, address, ...(await exec(['ping', '-n', '-q', '-c', '1', '-w', '2', address], { ns: from })) })))
-  const silent = tried.filter(({ status }) => status !== 0)
-  if (silent.length > 0) throw new Error(silent.map(({ from, address, stderr }) => `no answer from ${address} to ${from} ${stderr}`.trimEnd()).join('\n'))
-  const families = new Set(pairs.map(({ address }) => (address.includes(':') ? 'IPv6' : 'IPv4')))
-  return `${tried.length} of ${pairs.length} answered, over ${[...families].join(' and ')}`
-}
-
-async function links(ns: string, name?: string): Promise<readonly Row[]> {
-  return JSON.parse(await must(['ip', '-j', 'addr', 'show', ...(name ? ['dev', name] : [])], { ns }))
+async function links({ name: ns, node }: Place, name?: string): Promise<readonly Row[]> {
+  return JSON.parse(await must(['ip', '-j', 'addr', 'show', ...(name ? ['dev', name] : [])], { ns, node }))
 }

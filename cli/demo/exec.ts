@@ -2,6 +2,7 @@ import { CniError, CODE } from '../../lib/errors.ts'
 import { inside } from '../../lib/netns.ts'
 import type { Netns } from '../../lib/state.ts'
 import { parse } from '../../lib/values.ts'
+import { mountsOf } from './places.ts'
 
 const PATH = '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin'
 
@@ -11,9 +12,10 @@ export interface Finished {
   readonly stdout: string
   readonly stderr: string
 }
-/** Where a program runs (`host`, or the name of a namespace), what it reads, and variables beside PATH. */
-interface Way {
-  readonly ns?: string
+/** Where a program runs (`host`, or the name of a namespace; either of a node of the cluster, when it names one), what it reads, and variables beside PATH. */
+export interface Way {
+  readonly ns?: string | undefined
+  readonly node?: string | undefined
   readonly stdin?: string
   readonly env?: Readonly<Record<string, string>>
 }
@@ -28,12 +30,22 @@ export async function exec(argv: readonly string[], way: Way = {}): Promise<Fini
 /** The stdout of a program that has to end with 0. Throws CniError with what it said. */
 export async function must(argv: readonly string[], way: Way = {}): Promise<string> {
   const { status, stdout, stderr } = await exec(argv, way)
-  if (status !== 0) throw new CniError(CODE.internal, `${argv.join(' ')} (in ${way.ns ?? 'host'}) ended with ${status}`, `${way.stdin ?? ''}${stdout}${stderr}`)
+  if (status !== 0) throw new CniError(CODE.internal, `${argv.join(' ')} (in ${[way.node, way.ns ?? 'host'].filter(Boolean).join(', ')}) ended with ${status}`, `${way.stdin ?? ''}${stdout}${stderr}`)
   return stdout
 }
 
+/** Runs commands of ip in a namespace, as one batch. Throws CniError. */
+export async function lines(ns: string, commands: readonly string[]): Promise<void> {
+  await must(['ip', '-batch', '-'], { ns, stdin: `${commands.join('\n')}\n` })
+}
+
 /** Starts a program; it ends with the demo, if not before. */
-export function start([name = '', ...args]: readonly string[], { ns = 'host', stdin = '', env = {} }: Way = {}): Bun.Subprocess<Buffer, 'pipe', 'pipe'> {
-  const place: Netns = ns === 'host' ? ns : parse.netns(`/run/netns/${ns}`)
+export function start(argv: readonly string[], { ns = 'host', node, stdin = '', env = {} }: Way = {}): Bun.Subprocess<Buffer, 'pipe', 'pipe'> {
+  const place: Netns = ns === 'host' || node ? 'host' : parse.netns(`/run/netns/${ns}`)
+  const [name = '', ...args] = node ? [...entry(node), ...(ns === 'host' ? [] : ['ip', 'netns', 'exec', ns]), ...argv] : argv
   return inside(place, () => Bun.spawn([Bun.which(name, { PATH }) ?? name, ...args], { env: { PATH, LC_ALL: 'C', ...env }, cwd: '/', stdin: Buffer.from(stdin), stdout: 'pipe', stderr: 'pipe' }))
+}
+
+function entry(node: string): string[] {
+  return ['nsenter', `--net=/run/netns/${node}`, `--mount=${mountsOf(node)}`, '--']
 }

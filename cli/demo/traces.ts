@@ -1,6 +1,7 @@
 import { readdirSync } from 'node:fs'
+import { table } from '../output.ts'
 import { must } from './exec.ts'
-import { PLACES } from './node.ts'
+import { PLACES } from './places.ts'
 
 /** What attachments can leave on a node, by what it is: the names of each that there are. */
 export type Traces = ReadonlyMap<string, readonly string[]>
@@ -43,6 +44,15 @@ export function difference(before: Traces, after: Traces): string[] {
   })
 }
 
+/** What was counted as a table: a row for each kind, a column for each time. */
+export function counts(times: readonly string[], counted: readonly Traces[]): string {
+  const rows = [...(counted[0] ?? [])].map(([what]) => [`  ${what}`, ...counted.map((one) => String(one.get(what)?.length))])
+  return table(
+    ['  counted', ...times],
+    rows.map(([what = '', ...cells]) => [what, ...cells.map((cell, i) => cell.padStart(times[i]?.length ?? 0))]),
+  )
+}
+
 // Each element has its network as comment, or network and container. An nft that cannot list must not pass for one that has nothing.
 async function elements(network: string): Promise<string[]> {
   const rows: readonly { readonly set?: NftSet; readonly map?: NftSet }[] = JSON.parse(await must(['nft', '-j', 'list', 'ruleset'])).nftables
@@ -54,7 +64,8 @@ async function elements(network: string): Promise<string[]> {
   })
 }
 
-function names(dir: string): string[] {
+/** The files of a folder in order; none when there is no folder. */
+export function names(dir: string): string[] {
   try {
     return readdirSync(dir).sort()
   } catch (cause) {

@@ -26,6 +26,12 @@ describe('the npm scripts', () => {
     )
   })
 
+  it('set up for what the demo is asked to show, and take what it does not know for a mistake', async () => {
+    const { exitCode, stderr } = await execa(process.execPath, ['scripts/start.ts', 'demo', '--store', 'kube'], { cwd: ROOT, reject: false })
+    assert.equal(stderr, 'setup: Cannot read --store "kube": want file or etcd; see plumb demo --help')
+    assert.equal(exitCode, 1)
+  })
+
   it('need no JavaScript and no shell script of ours: one line of sh finds Bun, the rest is TypeScript', () => {
     assert.match(scripts.bun, /exec \$b scripts\/start\.ts$/)
     const others = [...new Glob('{lib,plugins,agent,cli,scripts,bench,test}/**/*.{js,mjs,cjs,sh,bash,py}').scanSync({ cwd: ROOT })].filter((name) => !name.includes('/generated/'))

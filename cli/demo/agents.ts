@@ -1,0 +1,54 @@
+import type { Status } from '../../agent/status.ts'
+import { NODES } from './cluster.ts'
+import { exec, must } from './exec.ts'
+import { type Spoken, speak, until } from './running.ts'
+import type { Store } from './stores.ts'
+
+const LIMIT_MS = 10_000
+
+/** A node's agent, which runs. */
+export interface Agent extends Spoken {
+  readonly node: string
+}
+
+/** Starts `plumb agent` on every node, and waits until each says that it is ready, with all the others as peers by this backend. Throws Error with what it says instead, and the end of its log. */
+export async function startAgents(store: Store, backend: string): Promise<readonly Agent[]> {
+  const agents = NODES.map(({ node }) => ({ node, ...speak([process.execPath, 'agent', ...options(node, store)], { node }) }))
+  await Promise.all(agents.map((agent) => ready(agent, backend)))
+  return agents
+}
+
+/** Ends agents as systemd does, and sees that they end well. Throws Error. */
+export async function stopAgents(agents: readonly Agent[]): Promise<void> {
+  for (const { child } of agents) child.kill('SIGTERM')
+  for (const { node, child, said } of agents) if ((await child.exited) !== 0) throw new Error(`the agent of ${node} ended with ${child.exitCode}:\n${said()}`)
+}
+
+/** `plumb status` of a node; undefined when no agent answers there. */
+export async function statusOf(node: string): Promise<Status | undefined> {
+  const { status, stdout } = await exec([process.execPath, 'status', '--json'], { node })
+  return status === 2 ? undefined : JSON.parse(stdout)
+}
+
+/** `plumb agent cleanup` on every node. Throws Error. */
+export async function cleanup(store: Store): Promise<void> {
+  await Promise.all(NODES.map(({ node }) => must([process.execPath, 'agent', 'cleanup', ...options(node, store)], { node })))
+}
+
+function options(node: string, { options }: Store): string[] {
+  return ['--node-name', node, '--ip-masq', '--state-dir', '/run/plumb/state', ...options]
+}
+
+async function ready({ node, child, said }: Agent, backend: string): Promise<void> {
+  let last: Status | undefined
+  await until(
+    async () => {
+      last = await statusOf(node)
+      if (child.exitCode !== null) throw new Error(`the agent of ${node} ended with ${child.exitCode}:\n${said()}`)
+      const reached = last?.peers.filter((peer) => peer.backend === backend && peer.problem === undefined)
+      return (last?.ready && last.backend === backend && reached?.length === NODES.length - 1) || undefined
+    },
+    LIMIT_MS,
+    () => `the agent of ${node} is not ready: ${last ? last.reasons.join('; ') || `${last.peers.length} peers` : 'it answers nothing'}\n${said().trimEnd().split('\n').slice(-5).join('\n')}`,
+  )
+}

@@ -1,0 +1,64 @@
+import { readText } from '../../lib/reading.ts'
+import { lines, must, start } from './exec.ts'
+import { configure } from './node.ts'
+import { mountsOf, PLACES, runOf } from './places.ts'
+import { until } from './running.ts'
+
+const LIMIT_MS = 5000
+
+/** The nodes, and the pod of each. */
+export const NODES = [
+  { node: 'n1', name: 'web' },
+  { node: 'n2', name: 'app' },
+  { node: 'n3', name: 'db' },
+] as const
+/** Addresses on the link between the nodes by number (RFC 5737, RFC 3849): those of the nodes from 1 on, of the router, which leads nowhere, and of etcd. */
+export const UNDERLAY = { v4: (n: number) => `192.0.2.${n}`, v6: (n: number) => `2001:db8::${n}`, router: 254, etcd: 9 } as const
+
+/** Makes the nodes: each has a network and mounts of its own, with its own /run, and its eth0 on one bridge. */
+export async function makeNodes(): Promise<void> {
+  const { v4, v6, router } = UNDERLAY
+  await lines('host', ['link set lo up', 'link add lan0 up type bridge', `addr add ${v4(router)}/24 dev lan0`, `addr add ${v6(router)}/64 dev lan0 nodad`])
+  await must(['mkdir', '-p', PLACES.store, '/run/mounts'])
+  for (const [i, { node }] of NODES.entries()) {
+    await attach(node, i + 1)
+    await must(['mkdir', '-p', `${runOf(node)}/store`, `${runOf(node)}/netns`])
+    await must(['mount', '--bind', PLACES.store, `${runOf(node)}/store`])
+    await holdMounts(node)
+    await must(['mount', '--rbind', runOf(node), '/run'], { node })
+  }
+}
+
+// By a process, as long as it lives. A file that they are bound to would need none, but Linux 6.18 refuses that (EINVAL, "loop") to
+// who made the namespace on another processor than its own.
+async function holdMounts(node: string): Promise<void> {
+  const { pid, exited } = start(['unshare', '--mount', '--propagation', 'private', 'sleep', 'infinity'], { ns: node })
+  const ended = exited.then((status) => {
+    throw new Error(`unshare ended with ${status}`)
+  })
+  const held = until(
+    async () => readText(`/proc/${pid}/comm`) === 'sleep\n' || undefined,
+    LIMIT_MS,
+    () => `${node} has no mounts of its own`,
+  )
+  await Promise.race([held, ended])
+  await must(['ln', '-s', `/proc/${pid}/ns/mnt`, mountsOf(node)])
+}
+
+/** Puts a namespace of a new name on the nodes' bridge, with addresses of this number and the router for the rest. */
+export async function attach(name: string, n: number): Promise<void> {
+  const { v4, v6, router } = UNDERLAY
+  await must(['ip', 'netns', 'add', name])
+  await lines('host', [`link add p-${name} up master lan0 type veth peer name eth0 netns ${name}`])
+  await lines(name, ['link set lo up', 'link set eth0 up', `addr add ${v4(n)}/24 dev eth0`, `addr add ${v6(n)}/64 dev eth0 nodad`, `route add default via ${v4(router)}`, `route add default via ${v6(router)}`])
+}
+
+/** Makes the network of flannel known on every node, its folders below /run, and a namespace for the pod of each. */
+export async function makePods(conf: { readonly plugins: readonly object[] }): Promise<void> {
+  const [flannel, ...chained] = conf.plugins
+  const plugins = [{ ...flannel, dataDir: PLACES.flannel, ipam: { dataDir: PLACES.pool } }, ...chained]
+  for (const { node, name } of NODES) {
+    configure({ ...conf, plugins }, runOf(node))
+    await must(['ip', 'netns', 'add', name], { node })
+  }
+}

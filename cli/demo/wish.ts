@@ -1,0 +1,50 @@
+import { shown, ValueError } from '../../lib/errors.ts'
+import { describeOptions, type OptionName, readOptions } from '../options.ts'
+
+/** Where the nodes' leases are. */
+export type StoreName = 'file' | 'etcd'
+/** One of the demo's stories, each told in namespaces of its own; `store` is that of the nodes. */
+export interface Story {
+  readonly name: 'pods' | 'nodes'
+  readonly store?: StoreName
+}
+/** What a command line asks for: stories in order, and whether it named the store. */
+export interface Wish {
+  readonly stories: readonly Story[]
+  readonly isStoreNamed: boolean
+}
+
+const OPTIONS: readonly OptionName[] = ['store', 'help']
+const STORES: readonly StoreName[] = ['file', 'etcd']
+
+/** What `plumb demo ARGV` asks for; `help` when it is that. Throws ValueError. */
+export function wishOf(argv: readonly string[]): Wish | 'help' {
+  const { values, words } = readOptions(argv, OPTIONS, 'plumb demo')
+  if (values.help) return 'help'
+  const [name, more] = words
+  if ((name !== undefined && name !== 'pods' && name !== 'nodes') || more !== undefined) throw new ValueError(`plumb demo takes no ${shown(more ?? name)}: want pods or nodes; see plumb demo --help`)
+  const { store } = values
+  if (store !== undefined && !STORES.some((one) => one === store)) throw new ValueError(`Cannot read --store ${shown(store)}: want ${STORES.join(' or ')}; see plumb demo --help`)
+  if (name === 'pods' && store !== undefined) throw new ValueError('plumb demo pods takes no --store: it has no leases; see plumb demo --help')
+  const nodes = STORES.filter((one) => one === (store ?? one)).map((one): Story => ({ name: 'nodes', store: one }))
+  const stories: readonly Story[] = name === 'pods' ? [{ name }] : name === 'nodes' || store ? nodes : [{ name: 'pods' }, ...nodes]
+  return { stories, isStoreNamed: store !== undefined }
+}
+
+/** What the demo is for, and how it is called. */
+export function help(): string {
+  return `usage: plumb demo [pods|nodes] [options]: pods and nodes made, tried out and removed, in seconds
+
+  pods   three pods on a node: plumb cni, host ports, packets, what CHECK finds, what is left
+  nodes  three nodes with a plumb agent each, and a pod each: vxlan, a tunnel that somebody deletes,
+         host-gw; their leases in a folder, then in an etcd that the demo starts, where one is installed
+
+Both, unless one is named; --store alone is for nodes.
+
+${describeOptions(OPTIONS)}
+
+Runs as root in private namespaces, and changes nothing outside of them. Every line of it was
+checked when it says ok.
+
+exit status: 0 every step was as it says, 1 one was not (it is named), 2 the command line is wrong`
+}
