@@ -41,7 +41,8 @@ export interface Parts {
   leased(lease: Lease, mtu: number): void
   /** Called once, after the first step that left nothing undone. */
   synced(): Promise<void>
-  changed(status: Status): void
+  /** Something may have changed; `look` gives how everything stands, when somebody wants to know. */
+  changed(look: () => Status): void
   log(text: string): void
 }
 
@@ -56,6 +57,7 @@ export class Reconciler {
   readonly #now: Standing = beginning()
   readonly #started = Date.now()
   readonly #repaired = new Map<string, number>()
+  readonly #links = new Map<string, string>()
   #doubted = { uplink: true, forward: true }
   #leasedAs = ''
 
@@ -80,8 +82,11 @@ export class Reconciler {
   }
 
   /** Whether what happened may change the choice of the uplink, or which peers are on its link. */
-  concerns({ kind, resource }: Event): boolean {
+  concerns({ kind, key, gone, text, resource }: Event): boolean {
     const name = this.#now.choice?.uplink.name
+    // A link is told of whenever a device is made on it, too, and looks as it did.
+    if (kind === 'link' && !gone && this.#links.get(key) === text) return false
+    if (kind === 'link') this.#links.set(key, gone ? '' : text)
     const dev = resource.kind === 'link' ? resource.name : 'dev' in resource ? resource.dev : undefined
     if (kind !== 'link' && kind !== 'addr' && !(resource.kind === 'route' && resource.proto !== PROTO)) return false
     return name === undefined || dev === undefined || dev === name || (resource.kind === 'route' && resource.dst.endsWith('/0'))
@@ -178,8 +183,7 @@ export class Reconciler {
   async #program(lease: Lease, uplink: Uplink, { leases }: Snapshot, why: readonly string[], failures: string[]): Promise<void> {
     const { backend, options, converger, facts, log, wakes } = this.#parts
     const begun = performance.now()
-    const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets))
-    const { resources, problems } = backend.want(lease, peers, uplink, options, facts)
+    const { resources, problems } = backend.want(lease, leases, uplink, options, facts)
     for (const problem of problems) if (!this.#now.problems.includes(problem)) this.#note(problem)
     this.#now.problems = problems
     const done = await converger.step(resources)
@@ -189,7 +193,8 @@ export class Reconciler {
     this.#now.kinds = { ...this.#now.kinds, ...Object.fromEntries(counts) }
     const pause = this.#fights.note(Object.values(done.repaired).flat(), performance.now())
     if (pause > 0) wakes.hold('drift', pause)
-    if (done.changed > 0) log(`agent: reached ${peers.length - problems.length} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`)
+    if (done.changed > 0)
+      log(`agent: reached ${leases.length - (this.#claiming.isAmong(leases) ? 1 : 0) - problems.length} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`)
   }
 
   #repair(kind: string, what: readonly string[]): void {
@@ -216,6 +221,6 @@ export class Reconciler {
       this.#now.isSynced = true
       void synced().catch((cause: Error) => this.#note(cause.message))
     }
-    changed(this.status())
+    changed(() => this.status())
   }
 }
