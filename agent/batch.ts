@@ -4,29 +4,29 @@ import { handler } from '../lib/kinds/index.ts'
 import type { Run } from '../lib/plugin.ts'
 import type { Line, Resource } from '../lib/state.ts'
 import { title } from '../lib/title.ts'
+import { face } from './diff.ts'
 
-/** What is to be done to one resource: put, or dropped. */
+/** What is to be done to one resource: put, or dropped. Its lines are made when they are needed, for there may be forty thousand. */
 export interface Step {
   readonly resource: Resource
   readonly put: boolean
-  readonly lines: readonly Line[]
+  /** What it is put in the place of. */
+  readonly over?: Resource
 }
 
 /** What makes a resource that is not there; with `takeOver` also where another's route is. */
 export function putOf(resource: Resource, takeOver?: true): Step {
-  const { put, change } = handler(resource.kind)
-  return { resource, put: true, lines: takeOver && resource.kind === 'route' && change ? change(resource, resource) : put(resource) }
+  return takeOver && resource.kind === 'route' ? { resource, put: true, over: resource } : { resource, put: true }
 }
 
 /** What makes one that is there as it should be. */
 export function changeOf(want: Resource, have: Resource): Step {
-  const { put, change } = handler(want.kind)
-  return { resource: want, put: true, lines: change ? change(want, have) : put(want) }
+  return { resource: want, put: true, over: have }
 }
 
 /** What removes one. */
 export function dropOf(resource: Resource): Step {
-  return { resource, put: false, lines: handler(resource.kind).drop(resource) }
+  return { resource, put: false }
 }
 
 /** Gives a tool all lines in one process; those that follow one that failed are tried too. What failed, and what the tool said. Throws ExecError when the tool ended before the last line. */
@@ -34,17 +34,34 @@ export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run
   const failed = new Map<Step, string>()
   if (steps.length === 0) return failed
   const argv = [tool, '-force', '-batch', '-']
-  const all = steps.flatMap((step) => step.lines.map((line) => ({ step, line })))
-  const { status, stderr } = await run(argv, all.map(({ line }) => `${line.text}\n`).join(''))
+  const { status, stderr } = await run(argv, script(steps))
   if (status === 0) return failed
   const { byLine, rest } = failures(stderr)
   // A word that iproute2 cannot read ends it, without the number of the line.
   if (byLine.size === 0 || !/^(Warning: .*)?$/.test(rest)) throw new ExecError(argv, undefined, rest || `ended with status ${status}`)
+  const all = steps.flatMap((step) => linesOf(step).map((line) => ({ step, line })))
   for (const [number, said] of byLine) {
     const at = all[number - 1]
     if (at && !at.line.unless?.test(said) && !failed.has(at.step)) failed.set(at.step, said)
   }
   return failed
+}
+
+function linesOf({ resource, put, over }: Step): readonly Line[] {
+  const kind = handler(resource.kind)
+  if (!put) return kind.drop(resource)
+  return over && kind.change ? kind.change(resource, over) : kind.put(resource)
+}
+
+function script(steps: readonly Step[]): string {
+  const texts: string[] = []
+  for (const step of steps) {
+    // The text that it is compared by is the line that makes it.
+    if (step.put && !step.over && step.resource.kind !== 'link') texts.push(face(step.resource).text)
+    else for (const { text } of linesOf(step)) texts.push(text)
+  }
+  texts.push('')
+  return texts.join('\n')
 }
 
 /** What went wrong, one sentence per kind and reason, however many resources it is. */

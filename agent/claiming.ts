@@ -20,6 +20,7 @@ export class Claiming {
   readonly #marginMs: number
   readonly #note: (text: string) => void
   #published = ''
+  #seen: Lease | undefined
   #running = false
   #retryAt = 0
   #retryMs = RETRY_MS
@@ -72,6 +73,11 @@ export class Claiming {
   /** Whether a snapshot has the lease as it was published. */
   isAmong(leases: readonly Lease[]): boolean {
     const { lease } = this
-    return lease === undefined || leases.some((one) => isSame(one.subnets, lease.subnets) && isSame(one.ips, lease.ips))
+    if (lease === undefined) return true
+    const isOwn = (one: Lease) => isSame(one.subnets, lease.subnets) && isSame(one.ips, lease.ips)
+    // Most snapshots have the very object of the one before.
+    if (this.#seen && isOwn(this.#seen) && leases.includes(this.#seen)) return true
+    this.#seen = leases.find(isOwn)
+    return this.#seen !== undefined
   }
 }

@@ -13,6 +13,9 @@ import { deviceOf, KernelState, KINDS } from './known.ts'
 import type { Scope } from './scope.ts'
 import { type Group, type Outcome, Tally } from './tally.ts'
 
+// Few, and all else stands on them: they are looked at, and put right, first.
+const BASE: readonly Kind[] = ['link', 'sysctl', 'addr']
+
 /** Makes the kernel what is wanted, step by step, and remembers what it has: a step looks only at what is in doubt, and touches only what differs. Nobody else's is touched. */
 export class Converger {
   readonly #scope: Scope
@@ -42,10 +45,14 @@ export class Converger {
   async step(want: readonly Resource[]): Promise<Outcome> {
     try {
       const group = grouped(want)
-      const looked = await this.#state.look(this.#run, group.nexthop)
       const tally = new Tally(this.#state)
+      const looked = await this.#state.look(this.#run, BASE)
+      tally.notice()
       const unusable = await this.#links(group.link, looked.has('link'), tally)
       inside(this.#ns, () => this.#sysctls(group.sysctl, tally))
+      await this.#addresses(group.addr, unusable, tally)
+      await this.#state.look(this.#run, KINDS, group.nexthop)
+      tally.notice()
       await this.#rest(group, unusable, tally)
       return tally.outcome(group, unusable)
     } catch (cause) {
@@ -79,13 +86,25 @@ export class Converger {
   #sysctls(want: readonly Resource[], tally: Tally): void {
     const known = this.#state.of('sysctl')
     for (const one of want as readonly Sysctl[]) {
-      const { key, text } = face(one)
+      const entry = face(one)
+      const { key, text } = entry
       if (known.get(key)?.text === text) continue
       const is = readSysctl(one.name)
       if (is === undefined && one.optional) continue
       if (is !== one.value) setSysctl(one, tally)
-      known.set(key, { resource: one, text })
+      known.set(key, entry)
     }
+  }
+
+  // Before what may be ten thousand entries is looked at: with the last address of a device much else goes.
+  async #addresses(want: readonly Resource[], unusable: ReadonlySet<string>, tally: Tally): Promise<void> {
+    const { add } = diff(want, this.#state.of('addr'), this.#state.settled('addr'))
+    const usable = add.filter((one) => !unusable.has(deviceOf(one) ?? ''))
+    await tally.perform(
+      'ip',
+      usable.map((one) => putOf(one)),
+      this.#run,
+    )
   }
 
   // What is new can be reached before a route leads there, and what is gone no longer has a route when it goes.

@@ -3,9 +3,10 @@ import { link } from '../lib/kinds/link.ts'
 import type { Link, Resource } from '../lib/state.ts'
 import type { Found } from './listing.ts'
 
-/** A resource as the kernel is known to have it: `text` is what it looks like, empty when it is like none that is wanted. */
+/** A resource as the kernel is known to have it: what makes it this one, and what it looks like, empty when it is like none that is wanted. */
 export interface Entry {
   readonly resource: Resource
+  readonly key: string
   readonly text: string
 }
 /** What stands in the kernel of one kind, by key. */
@@ -20,12 +21,8 @@ export interface Difference {
   readonly drop: readonly Resource[]
 }
 
-interface Face {
-  readonly key: string
-  readonly text: string
-}
 // Of tens of thousands of resources nearly all are the very objects of the step before.
-const faces = new WeakMap<Resource, Face>()
+const faces = new WeakMap<Resource, Entry>()
 
 /** Compares by key and canonical text; of two that have one key the first counts. Linear, and much less when `settled`, a list that the kernel was made to agree with and still does, differs little from what is wanted. Pure. */
 export function diff(want: readonly Resource[], known: Known, settled?: readonly Resource[]): Difference {
@@ -33,12 +30,12 @@ export function diff(want: readonly Resource[], known: Known, settled?: readonly
 }
 
 /** What makes a resource this one, and what it looks like: the line that would make it, of a link what its events tell. `once` says that it will not be asked again. */
-export function face(resource: Resource, once = false): Face {
+export function face(resource: Resource, once = false): Entry {
   const before = once ? undefined : faces.get(resource)
   if (before) return before
   const { key, put } = handler(resource.kind)
   const text = resource.kind === 'link' ? `${resource.up ? 'up' : 'down'} mtu ${resource.mtu} ${resource.mac}` : (put(resource)[0]?.text ?? '')
-  const made = { key: key(resource), text }
+  const made = { resource, key: key(resource), text }
   if (!once) faces.set(resource, made)
   return made
 }
@@ -47,10 +44,11 @@ export function face(resource: Resource, once = false): Face {
 export function knownOf(found: readonly Found[]): Known {
   const known: Known = new Map()
   for (const { resource, odd } of found) {
-    const { key, text } = face(resource)
+    const entry = face(resource)
+    const { key, text } = entry
     // Twice the same thing in two lists, or one slot with two entries: neither is as wanted then, unless they are one.
     const same = known.get(key)
-    known.set(key, { resource, text: odd || (same && same.text !== text) ? '' : text })
+    known.set(key, odd || (same && same.text !== text) ? { ...entry, text: '' } : entry)
   }
   return known
 }

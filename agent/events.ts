@@ -88,7 +88,8 @@ function neighEvent(words: readonly string[], gone: boolean): Event | undefined 
   // An entry of a forwarding table, which `ip monitor` shows, too.
   if (ip === undefined || !ADDRESS.test(ip) || dev === undefined || (words.includes('NOARP') && words.includes('PERMANENT'))) return undefined
   const resource: Resource = { kind: 'neigh', ns: 'host', dev: dev as IfName, ip: ip as Ip, mac: (after(words, 'lladdr') ?? '') as Mac, proto: Number(after(words, 'proto') ?? 0) }
-  return event(resource, gone, !words.includes('PERMANENT'))
+  // One that is being deleted is told of as failed, first.
+  return event(resource, gone || words.includes('FAILED'), !words.includes('PERMANENT'))
 }
 
 // `id 5 via 10.0.0.9 dev eth0 scope link proto 112 onlink`

@@ -35,7 +35,7 @@ export class KernelState {
   readonly #listed = new Set<Kind>()
   readonly #settled = new Map<Kind, readonly Resource[]>()
   readonly #making = new Map<string, number>()
-  #looking = false
+  #looking: ReadonlySet<Kind> = new Set()
 
   constructor(scope: Scope) {
     this.#scope = scope
@@ -93,21 +93,21 @@ export class KernelState {
     if (resource.kind === 'link' && resource.vxlan) this.devices.add(resource.vxlan.dev)
   }
 
-  /** Lists what is in doubt, and nothing when nothing is; gives the kinds that it looked at. `nexthops` are wanted: one of their ids that carries our number was ours before somebody changed it. Throws ExecError. */
-  async look(run: Run, nexthops: readonly Resource[]): Promise<ReadonlySet<Kind>> {
+  /** Lists what of these kinds is in doubt, and nothing when nothing is; gives the kinds that it looked at. `nexthops` are wanted: one of their ids that carries our number was ours before somebody changed it. Throws ExecError. */
+  async look(run: Run, among: readonly Kind[], nexthops: readonly Resource[] = []): Promise<ReadonlySet<Kind>> {
     if ([...this.#making.values()].some((until) => until <= performance.now())) this.doubt()
-    const kinds = new Set(this.#doubted)
+    const kinds = new Set(among.filter((kind) => this.#doubted.has(kind)))
     if (kinds.size === 0) return kinds
     // Before the list is asked for: what changes from now on is doubtful again.
-    this.#doubted.clear()
-    this.#looking = true
+    for (const kind of kinds) this.#doubted.delete(kind)
+    this.#looking = kinds
     try {
       this.#take(kinds, await list(kinds, this.#scope, run), kinds.has('nexthop') ? new Set(nexthops.map((one) => face(one).key)) : new Set())
     } catch (cause) {
       this.doubt()
       throw cause
     } finally {
-      this.#looking = false
+      this.#looking = new Set()
     }
     return kinds
   }
@@ -137,9 +137,10 @@ export class KernelState {
     if (resource.kind === 'link' && (gone ? !known?.has(key) : known?.get(key)?.text === event.text)) this.#making.delete(resource.name)
     if (resource.kind === 'nexthop' && !known?.has(key)) this.#other(resource.id, gone, this.#owns(resource))
     // The first list, which is under way, may be from before.
-    const isEarly = this.#looking && !this.#listed.has(kind) && this.#owns(resource)
+    const isLooking = this.#looking.has(kind as Kind)
+    const isEarly = isLooking && !this.#listed.has(kind) && this.#owns(resource)
     if (agrees && !isEarly) return false
-    if (this.#looking) this.doubt(kind)
+    if (isLooking) this.doubt(kind)
     if (resource.kind === 'link') this.#heardLink(resource, gone)
     else if (gone) this.#heardGone(event)
     else this.doubt(kind)

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { execa } from 'execa'
+import { locate } from '../lib/exec.ts'
 import { readText } from '../lib/reading.ts'
 
 /** A tool that tells of changes for as long as it runs: `ip monitor`, `bridge monitor`, `nft monitor`. */
@@ -15,10 +15,9 @@ const [FIRST_MS, LONGEST_MS] = [100, 10_000]
 
 /** Follows a tool until the signal, and starts it again, later each time, when it ends. Never throws. */
 export async function follow({ argv, line, lost }: Watched, signal: AbortSignal, log: (text: string) => void): Promise<void> {
-  const [file = '', ...args] = argv
   for (let pause = FIRST_MS; !signal.aborted; pause = Math.min(pause * 2, LONGEST_MS)) {
     const started = performance.now()
-    const why = await one(file, args, line, lost, signal)
+    const why = await one(argv, line, lost, signal)
     if (signal.aborted) return
     // One that went on for a while begins anew.
     if (performance.now() - started > LONGEST_MS) pause = FIRST_MS
@@ -27,29 +26,47 @@ export async function follow({ argv, line, lost }: Watched, signal: AbortSignal,
   }
 }
 
-async function one(file: string, args: readonly string[], line: (text: string) => void, lost: () => void, signal: AbortSignal): Promise<string> {
-  const child = execa(file, args, { env: ENV, extendEnv: false, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', buffer: false, reject: false, cancelSignal: signal, forceKillAfterDelay: 1000, cleanup: true })
+async function one(argv: readonly string[], line: (text: string) => void, lost: () => void, signal: AbortSignal): Promise<string> {
+  const [name = '', ...args] = argv
   let said = ''
-  void whenListening(child.pid, signal).then(lost)
-  const errors = (async () => {
-    for await (const text of child.iterable({ from: 'stderr' })) {
+  try {
+    const child = Bun.spawn([locate(name), ...args], { env: ENV, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
+    const end = () => child.kill()
+    signal.addEventListener('abort', end)
+    process.on('exit', end)
+    void whenListening(child.pid, signal).then(lost)
+    const errors = eachLine(child.stderr, (text) => {
       said = text
       // iproute2 goes on after it lost messages, and says so here.
       if (/buffer space|netlink/i.test(text)) lost()
+    })
+    try {
+      await Promise.all([eachLine(child.stdout, line), errors])
+    } finally {
+      child.kill()
+      signal.removeEventListener('abort', end)
+      process.off('exit', end)
     }
-  })()
-  try {
-    for await (const text of child.iterable({ from: 'stdout' })) line(text)
-    await errors
+    await child.exited
+    return said || (child.signalCode ? `signal ${child.signalCode}` : `status ${child.exitCode}`)
   } catch (cause) {
-    said ||= (cause as Error).message
+    return said || (cause as Error).message
   }
-  const { exitCode, signal: killed } = await child
-  return said || (killed ? `signal ${killed}` : `status ${exitCode}`)
+}
+
+// Ten thousand peers that are programmed are fifty thousand lines: no stream of lines, which would cost more than what is done with them.
+async function eachLine(from: ReadableStream<Uint8Array>, take: (text: string) => void): Promise<void> {
+  const decoder = new TextDecoder()
+  let rest = ''
+  for await (const chunk of from) {
+    const lines = (rest + decoder.decode(chunk, { stream: true })).split('\n')
+    rest = lines.pop() ?? ''
+    for (const one of lines) take(one)
+  }
 }
 
 // What changed before a tool had joined its groups (netlink(7)) it never hears of. Its first socket has its pid for an address.
-async function whenListening(pid: number | undefined, signal: AbortSignal): Promise<void> {
+async function whenListening(pid: number, signal: AbortSignal): Promise<void> {
   const joined = () => (readText('/proc/net/netlink') ?? '').split('\n').some((row) => new RegExp(`^\\S+ +\\d+ +${pid} +0*[1-9a-f]`).test(row))
   for (const until = performance.now() + LONGEST_MS; !signal.aborted && !joined() && performance.now() < until; ) await sleep(20, undefined, { signal }).catch(() => undefined)
 }

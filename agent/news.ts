@@ -2,23 +2,24 @@ import type { Status } from './status.ts'
 
 /** The status, for whoever listens. */
 export interface News {
-  tell(status: Status): void
+  /** Something changed: `look` gives the status as it is then, and is called only for who takes it. */
+  tell(look: () => Status): void
   /** The status on every change, until the signal; what comes while nobody takes is folded into one. */
   changes(signal: AbortSignal): AsyncIterable<Status>
 }
 
 /** Makes it. */
 export function makeNews(): News {
-  const listeners = new Set<(status: Status) => void>()
+  const listeners = new Set<(look: () => Status) => void>()
   return {
-    tell(status) {
-      for (const listener of listeners) listener(status)
+    tell(look) {
+      for (const listener of listeners) listener(look)
     },
     async *changes(signal) {
-      let last: Status | undefined
+      let last: (() => Status) | undefined
       let wake: (() => void) | undefined
-      const listener = (status: Status) => {
-        last = status
+      const listener = (look: () => Status) => {
+        last = look
         wake?.()
       }
       const end = () => wake?.()
@@ -30,9 +31,9 @@ export function makeNews(): News {
             await new Promise<void>((resolve) => {
               wake = resolve
             })
-          const status = last
+          const look = last
           last = undefined
-          if (status) yield status
+          if (look) yield look()
         }
       } finally {
         listeners.delete(listener)

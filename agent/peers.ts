@@ -26,43 +26,41 @@ export interface Context<C> {
 /** What one peer comes to: the resources that reach it, or a clause that says why it cannot be reached. */
 export type Reach = (peer: Peer) => readonly Resource[] | string
 interface Made extends Wanted {
-  readonly claims: readonly Claim[]
+  lease: Lease
 }
-// What only one peer can have: a MAC behind one address, an address behind one MAC.
-interface Claim {
-  readonly what: string
-  readonly by: string
-  readonly title: string
+// What all peers came to, and what one more has to be compared with. What only one peer can have, by device: a MAC behind one address, an address behind one MAC.
+interface Sum extends Wanted {
+  readonly peers: readonly Lease[]
+  readonly holders: Holders
+  readonly ids: ReadonlyMap<number, Resource>
 }
+type Holders = Map<string, Map<string, string>>
 
-/** A function from peers to what they come to, by a function of one peer. It remembers: a peer whose lease says what it said before, while all else is the same too, gives the same objects, so that ten thousand peers cost a step next to nothing. */
+const FAMILIES = ['v4', 'v6'] as const
+const NONE: readonly never[] = []
+
+/** A function from peers to what they come to, by a function of one peer. It remembers: a peer whose lease says what it said before, while all else is the same too, gives the same objects, and one more is put behind them, so that ten thousand peers cost a step next to nothing. This node's own lease among them comes to nothing. */
 export function eachPeer<C>(prepare: (context: Context<C>) => Reach): (peers: readonly Lease[], context: Context<C>) => Wanted {
-  let byLease = new WeakMap<Lease, Made>()
-  let bySaid = new Map<string, Made>()
+  let known = new Map<string, Made>()
   let last: { readonly seen: string; readonly reach: Reach } | undefined
+  let sum: Sum | undefined
   return (peers, context) => {
     const { self, ...rest } = context
     const seen = JSON.stringify([self.subnets, self.data, rest])
-    if (last?.seen !== seen || bySaid.size > 2 * peers.length + 1000) [byLease, bySaid] = [new WeakMap(), new Map()]
+    if (last?.seen !== seen || known.size > 2 * peers.length + 1000) [known, sum] = [new Map(), undefined]
     if (last?.seen !== seen) last = { seen, reach: prepare(context) }
     const { reach } = last
-    const made = peers.map((peer) => {
-      const known = byLease.get(peer)
-      if (known) return known
+    const make = (peer: Lease) => {
+      const subnet = peer.subnets.v4 ?? peer.subnets.v6 ?? ''
+      const before = known.get(subnet)
       // A lease that was only renewed says the same.
-      const said = JSON.stringify([peer.subnets, peer.ips, peer.backend, peer.data, peer.node])
-      const found = bySaid.get(said) ?? reached(peer, context, reach)
-      byLease.set(peer, found)
-      bySaid.set(said, found)
-      return found
-    })
-    const resources: Resource[] = []
-    const problems: string[] = []
-    for (const one of withoutRivals(peers, made)) {
-      for (const resource of one.resources) resources.push(resource)
-      for (const problem of one.problems) problems.push(problem)
+      const made = before && (before.lease === peer || said(before.lease) === said(peer)) ? before : reached(peer, context, reach)
+      made.lease = peer
+      known.set(subnet, made)
+      return made
     }
-    return { resources: settleIds(resources), problems }
+    sum = (sum && grown(sum, peers, make)) ?? whole(peers, peers.map(make))
+    return sum
   }
 }
 
@@ -83,18 +81,18 @@ export function called({ node, ips }: Lease, subnet: string): string {
 }
 
 function reached<C>(lease: Lease, context: Context<C>, reach: Reach): Made {
-  const resources: Resource[] = []
+  let resources: readonly Resource[] = NONE
   const problems: string[] = []
-  for (const family of ['v4', 'v6'] as const) {
+  for (const family of FAMILIES) {
     const subnet = lease.subnets[family]
     const own = context.self.subnets[family]
     // A family that this node does not have has no device either; a lease of our own subnet is our own.
     if (subnet === undefined || own === undefined || subnet === own) continue
     const made = refused(lease, family, context) ?? reach({ lease, family, subnet, ip: lease.ips[family] as Ip })
     if (typeof made === 'string') problems.push(`Cannot reach ${called(lease, subnet)}: ${made}`)
-    else resources.push(...made)
+    else resources = resources === NONE ? made : [...resources, ...made]
   }
-  return { resources, problems, claims: resources.flatMap((one) => claimOf(one) ?? []) }
+  return { lease, resources, problems: problems.length === 0 ? NONE : problems }
 }
 
 function refused<C>({ backend, ips }: Lease, family: 'v4' | 'v6', { type, uplink }: Context<C>): string | undefined {
@@ -104,26 +102,81 @@ function refused<C>({ backend, ips }: Lease, family: 'v4' | 'v6', { type, uplink
   return ip === uplink.tunnel[family] || ip === uplink.advertise[family] ? `it announces ${ip}, this node's own address` : undefined
 }
 
+function said({ subnets, ips, backend, data, node }: Lease): string {
+  return JSON.stringify([subnets, ips, backend, data, node])
+}
+
+function whole(peers: readonly Lease[], made: readonly Made[]): Sum {
+  const { kept, holders } = withoutRivals(made)
+  const resources: Resource[] = []
+  const problems: string[] = []
+  for (const one of kept) {
+    for (const resource of one.resources) resources.push(resource)
+    for (const problem of one.problems) problems.push(problem)
+  }
+  const settled = settleIds(resources)
+  return { peers, resources: settled, problems, holders, ids: new Map(settled.flatMap((one) => (one.kind === 'nexthop' ? [[one.id, one]] : []))) }
+}
+
+// Undefined when it is not so that there are just more, or when one of those has what another one has.
+function grown(sum: Sum, peers: readonly Lease[], make: (peer: Lease) => Made): Sum | undefined {
+  const { holders } = sum
+  const most = Math.min(peers.length, sum.peers.length)
+  let [start, end] = [0, 0]
+  while (start < most && peers[start] === sum.peers[start]) start++
+  while (end < most - start && peers[peers.length - 1 - end] === sum.peers[sum.peers.length - 1 - end]) end++
+  if (start + end < sum.peers.length) return undefined
+  const more = peers.slice(start, peers.length - end).map(make)
+  if (more.length === 0) return { ...sum, peers }
+  const resources = more.flatMap((one) => one.resources)
+  if (resources.some((one) => one.kind === 'nexthop' && sum.ids.has(one.id)) || settleIds(resources) !== resources) return undefined
+  if (!resources.every((one) => claim(one, holders))) return undefined
+  const ids = sum.ids as Map<number, Resource>
+  for (const one of resources) if (one.kind === 'nexthop') ids.set(one.id, one)
+  return { peers, resources: sum.resources.concat(resources), problems: [...sum.problems, ...more.flatMap((one) => one.problems)], holders, ids }
+}
+
+interface Claim {
+  readonly dev: string
+  readonly what: string
+  readonly by: string
+}
+
 function claimOf(resource: Resource): Claim | undefined {
-  if (resource.kind === 'tunnel') return { what: `${resource.dev} ${resource.mac}`, by: resource.dst, title: `the MAC ${resource.mac}` }
-  if (resource.kind === 'neigh') return { what: `${resource.dev} ${resource.ip}`, by: resource.mac, title: `a subnet that begins at ${resource.ip}` }
+  if (resource.kind === 'tunnel') return { dev: resource.dev, what: resource.mac, by: resource.dst }
+  if (resource.kind === 'neigh') return { dev: resource.dev, what: resource.ip, by: resource.mac }
   return undefined
 }
 
-// The lower of two keeps it, so that the order of the leases does not matter. Leases of one node, an old subnet's and a new one's, do not differ.
-function withoutRivals(peers: readonly Lease[], made: readonly Made[]): readonly Made[] {
-  const holders = new Map<string, string>()
+// False when another has it; the lower of two keeps it, so that the order of the leases does not matter.
+function claim(resource: Resource, holders: Holders): boolean {
+  const wanted = claimOf(resource)
+  if (!wanted) return true
+  const { dev, what, by } = wanted
+  const held = holders.get(dev) ?? new Map<string, string>()
+  holders.set(dev, held)
+  const holder = held.get(what)
+  if (holder === undefined || by < holder) held.set(what, by)
+  return holder === undefined || holder === by
+}
+
+// Leases of one node, an old subnet's and a new one's, do not differ.
+function withoutRivals(made: readonly Made[]): { kept: readonly Made[]; holders: Holders } {
+  const holders: Holders = new Map()
   let rivals = 0
-  for (const { claims } of made)
-    for (const { what, by } of claims) {
-      const holder = holders.get(what)
-      if (holder !== undefined && holder !== by) rivals++
-      if (holder === undefined || by < holder) holders.set(what, by)
-    }
-  if (rivals === 0) return made
-  return made.map((one, i) => {
-    const lost = one.claims.find(({ what, by }) => holders.get(what) !== by)
-    const { subnets } = peers[i] as Lease
-    return lost ? { resources: [], problems: [`Cannot reach ${called(peers[i] as Lease, [subnets.v4, subnets.v6].filter(Boolean).join(' and '))}: it announces ${lost.title}, as the node with ${holders.get(lost.what)} does`], claims: [] } : one
+  for (const { resources } of made) for (const one of resources) if (!claim(one, holders)) rivals++
+  if (rivals === 0) return { kept: made, holders }
+  const holderOf = ({ dev, what }: Claim) => holders.get(dev)?.get(what)
+  const kept = made.map((one) => {
+    const lost = one.resources.find((resource) => {
+      const wanted = claimOf(resource)
+      return wanted && holderOf(wanted) !== wanted.by
+    })
+    const wanted = lost && claimOf(lost)
+    if (!wanted) return one
+    const { v4, v6 } = one.lease.subnets
+    const title = lost.kind === 'tunnel' ? `the MAC ${wanted.what}` : `a subnet that begins at ${wanted.what}`
+    return { lease: one.lease, resources: [], problems: [`Cannot reach ${called(one.lease, [v4, v6].filter(Boolean).join(' and '))}: it announces ${title}, as the node with ${holderOf(wanted)} does`] }
   })
+  return { kept, holders }
 }

@@ -45,7 +45,8 @@ export interface Parts {
   leased(lease: Lease, mtu: number): void
   /** Called once, after the first step that left nothing undone. */
   synced(): Promise<void>
-  changed(status: Status): void
+  /** Something may have changed; `look` gives how everything stands, when somebody wants to know. */
+  changed(look: () => Status): void
   log(text: string): void
 }
 
@@ -61,6 +62,7 @@ export class Reconciler {
   readonly #fights = watchFights()
   readonly #now: Standing = beginning()
   readonly #repaired = new Map<string, number>()
+  readonly #links = new Map<string, string>()
   #doubted = { uplink: true, forward: true }
   #leasedAs = ''
 
@@ -85,8 +87,11 @@ export class Reconciler {
   }
 
   /** Whether what happened may change the choice of the uplink, or which peers are on its link. */
-  concerns({ kind, resource }: Event): boolean {
+  concerns({ kind, key, gone, text, resource }: Event): boolean {
     const name = this.#now.choice?.uplink.name
+    // A link is told of whenever a device is made on it, too, and looks as it did.
+    if (kind === 'link' && !gone && this.#links.get(key) === text) return false
+    if (kind === 'link') this.#links.set(key, gone ? '' : text)
     const dev = resource.kind === 'link' ? resource.name : 'dev' in resource ? resource.dev : undefined
     if (kind !== 'link' && kind !== 'addr' && !(resource.kind === 'route' && resource.proto !== PROTO)) return false
     return name === undefined || dev === undefined || dev === name || (resource.kind === 'route' && resource.dst.endsWith('/0'))
@@ -183,8 +188,7 @@ export class Reconciler {
   async #program(lease: Lease, uplink: Uplink, { leases }: Snapshot, why: readonly string[], failures: string[]): Promise<void> {
     const { backend, options, converger, facts, log, blackhole } = this.#parts
     const begun = performance.now()
-    const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets))
-    const { resources, problems } = backend.want(lease, peers, uplink, options, facts)
+    const { resources, problems } = backend.want(lease, leases, uplink, options, facts)
     for (const problem of problems) if (!this.#now.problems.includes(problem)) this.note(problem)
     this.#now.problems = problems
     const done = await converger.step(blackhole ? [...dropped(lease), ...resources] : resources)
@@ -192,7 +196,9 @@ export class Reconciler {
     for (const [kind, what] of Object.entries(done.repaired)) this.#repair(kind, what, 'drift')
     const counts = Object.entries(done.counts).map(([kind, count]) => [kind, { ...count, repaired: this.#repaired.get(kind) ?? 0 }] as const)
     this.#now.kinds = { ...this.#now.kinds, ...Object.fromEntries(counts) }
-    if (done.changed > 0) log(`agent: reached ${peers.length - problems.length} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`)
+    if (done.changed === 0) return
+    const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets)).length
+    log(`agent: reached ${peers - problems.length} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`)
   }
 
   #repair(kind: string, what: readonly string[], wake: string): void {
@@ -222,7 +228,7 @@ export class Reconciler {
       this.#now.isSynced = true
       void synced().catch((cause: Error) => this.note(cause.message))
     }
-    changed(this.status())
+    changed(() => this.status())
   }
 }
 

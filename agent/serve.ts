@@ -46,7 +46,7 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
       const conf = await configured(store, signal, (why) => {
         log(`agent: waiting: ${why}`)
         standing = () => waiting({ node, version, store }, [why])
-        news.tell(standing())
+        news.tell(() => standing())
       })
       const parts = await partsOf(settings, conf, { version, store, before, wakes: makeWakes(signal), changed: news.tell })
       const reconciler = new Reconciler(parts)
@@ -169,9 +169,16 @@ async function feed(reconciler: Reconciler, store: SubnetStore, signal: AbortSig
 }
 
 function listen(reconciler: Reconciler, { converger, wakes, firewall }: Parts, signal: AbortSignal): Promise<void>[] {
-  const lost = () => {
-    reconciler.doubtAll()
+  const lost = (doubt: () => void) => () => {
+    doubt()
     wakes.poke('listening')
+  }
+  const lostRules = () => {
+    for (const what of ['table', 'forward'] as const) reconciler.doubt(what)
+  }
+  const lostAll = () => {
+    reconciler.doubt('uplink')
+    converger.invalidate()
   }
   const heard = (event: Event | undefined) => {
     if (!event) return
@@ -187,11 +194,11 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall }: Parts, s
     wakes.poke('rules')
   }
   const ears = [
-    { argv: MONITORS.ip, line: (text: string) => heard(ipEvent(text)) },
-    { argv: MONITORS.bridge, line: (text: string) => heard(bridgeEvent(text)) },
-    { argv: ['nft', 'monitor'], line: nft },
+    { argv: MONITORS.ip, line: (text: string) => heard(ipEvent(text)), lost: lost(lostAll) },
+    { argv: MONITORS.bridge, line: (text: string) => heard(bridgeEvent(text)), lost: lost(() => converger.invalidate('tunnel')) },
+    { argv: ['nft', 'monitor'], line: nft, lost: lost(lostRules) },
   ]
-  return ears.map((one) => follow({ ...one, lost }, signal, (text) => log(text)))
+  return ears.map((one) => follow(one, signal, (text) => log(text)))
 }
 
 function writeNode({ node, files, firewall }: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): void {

@@ -1,4 +1,5 @@
 import { ExecError } from '../lib/errors.ts'
+import { generation } from '../lib/netfilter.ts'
 import type { Run } from '../lib/plugin.ts'
 
 /** A whole nft table that is ours alone: loaded in one transaction, and again when somebody changed it. */
@@ -22,16 +23,33 @@ export function keepTable(name: string): Table {
       doubted = false
       // nft prints rules in words of its own: what it printed after we loaded them is what it has to print.
       if (loaded?.text === text && (await shown(name, run)) === loaded.shown) return false
-      const argv = ['nft', '-f', '-']
-      const { status, stderr } = await run(argv, text)
-      if (status !== 0) {
+      try {
+        for (let tries = 1; ; tries++) {
+          const before = generation()
+          await load(name, text, run)
+          if (loaded?.text === text) return true
+          const printed = await shown(name, run)
+          // Nobody else changed anything in between, so that what was printed is what was loaded.
+          if (before === undefined || generation() === before + 1 || tries === TRIES) {
+            loaded = { text, shown: printed }
+            return true
+          }
+        }
+      } catch (cause) {
         doubted = true
-        throw new ExecError(argv, `table inet ${name}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
+        throw cause
       }
-      loaded = { text, shown: await shown(name, run) }
-      return true
     },
   }
+}
+
+// Where others change rules all the time, one of these meets a quiet moment.
+const TRIES = 5
+
+async function load(name: string, text: string, run: Run): Promise<void> {
+  const argv = ['nft', '-f', '-']
+  const { status, stderr } = await run(argv, text)
+  if (status !== 0) throw new ExecError(argv, `table inet ${name}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
 }
 
 async function shown(name: string, run: Run): Promise<string> {

@@ -26,12 +26,17 @@ export class Tally {
   readonly #resources = new Set<Resource>()
   readonly #repaired: Record<string, string[]> = {}
   readonly #waiting = new Map<string, Waiting>()
-  readonly #drifted: Set<string>
+  readonly #drifted = new Set<string>()
   #changed = 0
 
   constructor(state: KernelState) {
     this.#state = state
-    this.#drifted = state.takeDrift()
+    this.notice()
+  }
+
+  /** Takes in what is known by now to be otherwise than it was left. */
+  notice(): void {
+    for (const key of this.#state.takeDrift()) this.#drifted.add(key)
   }
 
   /** Does it; what is being done counts as done at once, so that its events are known when they come. Throws ExecError. */
@@ -87,10 +92,11 @@ export class Tally {
   }
 
   #assume(resource: Resource, put: boolean) {
-    const { key, text } = face(resource)
+    const entry = face(resource)
+    const { key } = entry
     const known = this.#state.of(resource.kind)
     const before = known.get(key)
-    if (put) known.set(key, { resource, text })
+    if (put) known.set(key, entry)
     else known.delete(key)
     this.#state.uses(resource)
     if (resource.kind === 'link') this.#state.making(resource.name)

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import type { Bench, Part } from './part.ts'
+import { agent } from './parts/agent.ts'
 import { attach } from './parts/attach.ts'
 import { cost } from './parts/cost.ts'
 import { crowd, ports } from './parts/crowd.ts'
@@ -13,7 +14,7 @@ import { type Bar, circumstances, markdown, write } from './report.ts'
 import { sides } from './sides.ts'
 
 // In this order: what leaves the kernel work to do afterwards comes last.
-const PARTS: Readonly<Record<string, Part>> = { start, attach, cost, pool, storm, crowd, ports }
+const PARTS: Readonly<Record<string, Part>> = { start, attach, cost, pool, agent, storm, crowd, ports }
 const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write]]\n`
 const SCRATCH = 'PLUMB_BENCH_SCRATCH'
 // Networks, mounts and processes of its own: nothing of the machine's is touched, and whatever is left goes with it.
@@ -45,7 +46,7 @@ function refuse(): number {
 function again(): number {
   const dir = mkdtempSync(join(tmpdir(), 'plumb-bench-'))
   try {
-    return Bun.spawnSync([...SANDBOX, process.execPath, ...process.argv.slice(1)], { env: { ...process.env, [SCRATCH]: dir }, stdio: ['inherit', 'inherit', 'inherit'] }).exitCode ?? 1
+    return Bun.spawnSync([...SANDBOX, process.execPath, ...process.argv.slice(1)], { env: { ...process.env, [SCRATCH]: dir, PLUMB_SANDBOX: '1' }, stdio: ['inherit', 'inherit', 'inherit'] }).exitCode ?? 1
   } finally {
     rmSync(dir, { recursive: true, force: true })
   }
@@ -74,10 +75,11 @@ async function run(scratch: string): Promise<number> {
   process.stdout.write(`${head}\n\n`)
   for (const [name, part] of Object.entries(PARTS)) {
     if (flags.only && flags.only !== name) continue
-    const table = await part(bench)
-    bars.push(...table.bars)
-    texts.push(markdown(table))
-    process.stdout.write(`${markdown(table)}\n`)
+    for (const table of [await part(bench)].flat()) {
+      bars.push(...table.bars)
+      texts.push(markdown(table))
+      process.stdout.write(`${markdown(table)}\n`)
+    }
   }
   const end = `${bars.filter(({ met }) => met).length} of ${bars.length} bars met, in ${Math.round((performance.now() - began) / 1000)} s.`
   process.stdout.write(`${end}\n`)

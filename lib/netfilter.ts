@@ -3,7 +3,7 @@ import { netlink } from './libc.ts'
 const NETLINK_NETFILTER = 12
 // linux/netfilter/nfnetlink.h and nf_tables.h
 const NFNL_SUBSYS_NFTABLES = 10
-const [GETTABLE, GETCHAIN, NEWRULE, GETRULE] = [1, 4, 6, 7]
+const [GETTABLE, GETCHAIN, NEWRULE, GETRULE, NEWGEN, GETGEN] = [1, 4, 6, 7, 15, 16]
 const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, RULE_TABLE, RULE_CHAIN] = [1, 1, 3, 1, 2]
 const FAMILIES = { inet: 1, ip: 2, ip6: 10 } as const
 const [NLM_F_REQUEST, NLM_F_DUMP] = [1, 0x300]
@@ -39,6 +39,13 @@ export function ruleCounts(family: Family, table: string): Map<string, number> {
     counts.set(chain, (counts.get(chain) ?? 0) + 1)
   }
   return counts
+}
+
+/** The number of the last transaction of this thread's namespace: each that is committed, whoever's, is one more. Undefined when the kernel would not say. */
+export function generation(): number | undefined {
+  // NFTA_GEN_ID comes first, in the network's byte order.
+  for (const answer of netlink(NETLINK_NETFILTER, question(GETGEN, NLM_F_REQUEST, 'inet', []))) if (answer.getUint16(4, true) === ((NFNL_SUBSYS_NFTABLES << 8) | NEWGEN)) return answer.getUint32(HEADERS + 4)
+  return undefined
 }
 
 function question(type: number, flags: number, family: Family, attributes: readonly (readonly [type: number, text: string])[]): Uint8Array {

@@ -26,8 +26,8 @@ export interface Wish {
 /** What an admin does with keys. */
 export interface Keyed {
   put(key: string, value: string, ttlSeconds?: number): Promise<void>
-  /** Many at once, without an end. */
-  putMany(pairs: readonly (readonly [key: string, value: string])[]): Promise<void>
+  /** Many at once, by an etcd lease that is there, or without an end. */
+  putMany(pairs: readonly (readonly [key: string, value: string])[], lease?: string): Promise<void>
   /** One that lives by an etcd lease that is there. */
   putBy(key: string, value: string, lease: string): Promise<void>
   /** Everything below a key, in order. */
@@ -57,7 +57,7 @@ export interface Cluster extends Keyed {
   /** The same calls, made from a member's own namespace: a cut does not reach them. */
   within(member?: number): Keyed
   /** Puts a namespace on the cluster's network, as eth0: its IPv4 address, which ends in `last`, and its IPv6 address. */
-  attach(ns: Namespace, last: number): Promise<{ readonly v4: string; readonly v6: string }>
+  attach(ns: Pick<Namespace, 'path'>, last: number): Promise<{ readonly v4: string; readonly v6: string }>
   /** Logs the admin in again: a restart has ended the session. */
   login(): Promise<void>
   addUser(name: string): Promise<void>
@@ -160,8 +160,8 @@ function keys(ask: Ask): Keyed {
       const lease = ttlSeconds === undefined ? undefined : (await ask('lease/grant', { TTL: ttlSeconds }))['ID']
       await ask('kv/put', { key: b64(key), value: b64(value), lease })
     },
-    async putMany(pairs) {
-      for (let i = 0; i < pairs.length; i += 100) await ask('kv/txn', { success: pairs.slice(i, i + 100).map(([key, value]) => ({ request_put: { key: b64(key), value: b64(value) } })) })
+    async putMany(pairs, lease) {
+      for (let i = 0; i < pairs.length; i += 100) await ask('kv/txn', { success: pairs.slice(i, i + 100).map(([key, value]) => ({ request_put: { key: b64(key), value: b64(value), lease } })) })
     },
     putBy: async (key, value, lease) => void (await ask('kv/put', { key: b64(key), value: b64(value), lease })),
     async list(prefix) {

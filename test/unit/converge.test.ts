@@ -202,7 +202,7 @@ describe('sentences()', () => {
 function apply(known: Known, { add, change, drop }: ReturnType<typeof diff>): string[] {
   const now = new Map(known)
   for (const one of drop) assert.ok(now.delete(face(one).key))
-  for (const one of [...add, ...change.map(({ want }) => want)]) now.set(face(one).key, { resource: one, text: face(one).text })
+  for (const one of [...add, ...change.map(({ want }) => want)]) now.set(face(one).key, face(one))
   return [...now.values()].map(({ text }) => text).sort()
 }
 

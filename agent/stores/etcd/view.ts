@@ -42,6 +42,7 @@ export class View {
   #records = new Map<string, NodeRecord>()
   #reading: Promise<void> | undefined
   readonly #listeners = new Set<() => void>()
+  readonly #leases = new WeakMap<Omit<Lease, 'node'>, Lease>()
   /** Everything up to here is known; 0 before the first read. */
   revision = 0n
   /** A watch keeps it up to date. */
@@ -106,12 +107,24 @@ export class View {
 
   snapshot(): Snapshot {
     const owners = this.owners()
-    const leases = this.entries().flatMap(({ key, lease }): Lease[] => {
-      const node = owners.get(key)
-      return lease ? [node === undefined ? lease : { ...lease, node }] : []
-    })
-    const unreadable = this.entries().flatMap(({ key, why }) => (why === undefined ? [] : [{ key, why }]))
-    return { leases, unreadable: [...unreadable, ...[...this.#strangers].map(([key, why]) => ({ key, why }))] }
+    const leases: Lease[] = []
+    const unreadable: { readonly key: string; readonly why: string }[] = []
+    for (const { key, lease, why } of this.#entries.values()) {
+      if (lease) leases.push(this.#named(lease, owners.get(key)))
+      if (why !== undefined) unreadable.push({ key, why })
+    }
+    for (const [key, why] of this.#strangers) unreadable.push({ key, why })
+    return { leases, unreadable }
+  }
+
+  // The same object as long as nothing changes: who has seen it need not look again.
+  #named(lease: Omit<Lease, 'node'>, node: string | undefined): Lease {
+    if (node === undefined) return lease
+    const before = this.#leases.get(lease)
+    if (before?.node === node) return before
+    const named = { ...lease, node }
+    this.#leases.set(lease, named)
+    return named
   }
 
   async #read(etcd: Connection, signal: AbortSignal): Promise<void> {

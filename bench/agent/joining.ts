@@ -1,0 +1,50 @@
+import { median } from '../paired.ts'
+import type { Bench } from '../part.ts'
+import { type Bar, short, type Table } from '../report.ts'
+import { most, type Standing } from './cold.ts'
+import { watch } from './kernel.ts'
+import { percentile } from './repair.ts'
+import { foreign, missing, type World } from './world.ts'
+
+// What came before is over.
+const PAUSE_MS = 150
+const LIMIT_MS = 5000
+const WANT_MS = 50
+
+/** One more node appears among those that there are. */
+export async function joining(bench: Bench, world: World, standing: readonly Standing[]): Promise<Table> {
+  const times = bench.times(30)
+  const rows: string[][] = []
+  const bars: Bar[] = []
+  for (const one of standing) {
+    const seen = await joins(world, one, times)
+    const judged = one.agent.contender.ours ? [most(`median ≤ ${WANT_MS} ms`, median(seen), WANT_MS, 'ms')] : []
+    bars.push(...judged)
+    rows.push([one.agent.contender.name, String(times), short(median(seen)), short(percentile(seen, 0.9)), judged.map(({ text }) => text).join('; ')])
+  }
+  return {
+    title: `The agent: one more node among ${standing[0]?.network.leases.toLocaleString('en')}`,
+    method: `vxlan. From the moment at which its lease is sent to etcd, so that etcd's own work is in it, until the kernel tells of the last of its neighbour, forwarding entry and route; in ms, ${PAUSE_MS} ms after the one before.${missing(world)}`,
+    head: ['agent', 'n', 'median', '90 %', 'bar'],
+    rows,
+    bars,
+  }
+}
+
+async function joins({ join }: World, { agent, prefix, network }: Standing, times: number): Promise<number[]> {
+  const watcher = watch(agent.node)
+  const seen: number[] = []
+  for (let i = 0; i < times; i++) {
+    const n = network.leases + 10 + i
+    const { subnet, gateway, mac } = foreign(n)
+    const left = new Set([`route ${subnet}`, `neigh ${gateway}`, `fdb ${mac}`])
+    await Bun.sleep(PAUSE_MS)
+    watcher.drain()
+    const sent = performance.now()
+    await join(prefix, network.backend, n)
+    const last = watcher.until(({ what, gone }) => !gone && left.delete(what) && left.size === 0, LIMIT_MS)
+    seen.push((last ?? Number.POSITIVE_INFINITY) - sent)
+  }
+  watcher.close()
+  return seen
+}
