@@ -1,4 +1,4 @@
-import { ValueError } from '../lib/errors.ts'
+import { shown, ValueError } from '../lib/errors.ts'
 import type { Cidr } from '../lib/ip.ts'
 import type { Run } from '../lib/plugin.ts'
 import { type Backend, type Facts, PROTO } from './backend.ts'
@@ -39,13 +39,15 @@ export interface Parts {
   readonly renewMarginMs: number
   /** Writes subnet.env; called whenever one of these changes, before peers are programmed. */
   leased(lease: Lease, mtu: number): void
-  /** Called once, after the first step that left nothing undone. */
+  /** Called after the first step that left nothing undone, and again with the next one when it throws. */
   synced(): Promise<void>
   changed(status: Status): void
   log(text: string): void
 }
 
 const REMEMBERED = 100
+/** So many entries of a store that cannot be read are told of at once. */
+const TOLD = 20
 
 /** The agent's one loop: what the store, the kernel and the configuration say, into what the kernel has. Level-triggered: every step begins with all that is known. */
 export class Reconciler {
@@ -58,6 +60,7 @@ export class Reconciler {
   readonly #repaired = new Map<string, number>()
   #doubted = { uplink: true, forward: true }
   #leasedAs = ''
+  #strangers = new Set<string>()
 
   constructor(parts: Parts) {
     const { store, conf, wakes, renewMarginMs, firewall } = parts
@@ -69,6 +72,7 @@ export class Reconciler {
   /** Takes the leases as they are now; the next step programs them. */
   take(snapshot: Snapshot): void {
     this.#now.snapshot = snapshot
+    this.#pass(snapshot)
     if (!this.#claiming.isAmong(snapshot.leases)) this.#claiming.doubt()
     this.#parts.wakes.poke('leases')
   }
@@ -118,12 +122,27 @@ export class Reconciler {
     const { lease } = this.#claiming
     if (lease) this.#now.lease = lease
     if (lease && uplink) {
-      await attempt('Cannot write the subnet file', () => this.#tell(lease, uplink))
+      await attempt('Cannot tell the node its subnet', () => this.#tell(lease, uplink))
       await attempt('Cannot load the firewall rules', () => this.#firewall(lease))
       const { snapshot } = this.#now
       if (snapshot) await attempt('Cannot program the peers', () => this.#program(lease, uplink, snapshot, why, failures))
     }
+    if (!this.#now.isSynced && failures.length === 0 && this.#now.lease && this.#now.snapshot) await attempt('Cannot finish what the node needs', () => this.#settle())
     this.#finish(started, failures)
+  }
+
+  async #settle(): Promise<void> {
+    await this.#parts.synced()
+    this.#now.isSynced = true
+  }
+
+  // Each is told of once, as long as it stays as it is.
+  #pass({ unreadable }: Snapshot): void {
+    const now = new Map(unreadable.map(({ key, why }) => [`${key} ${why}`, `agent: passed over ${shown(key)} in the store: ${why}`]))
+    const news = [...now].filter(([id]) => !this.#strangers.has(id))
+    for (const [, text] of news.slice(0, TOLD)) this.#parts.log(text)
+    if (news.length > TOLD) this.#parts.log(`agent: passed over ${news.length - TOLD} more`)
+    this.#strangers = new Set(now.keys())
   }
 
   async #look(): Promise<void> {
@@ -162,21 +181,22 @@ export class Reconciler {
   }
 
   async #firewall(lease: Lease): Promise<void> {
-    const { firewall, run, conf } = this.#parts
+    const { firewall, run, conf, facts } = this.#parts
     const { table, masquerade, keep, random, forward } = firewall
     const networks = [...(conf.v4 ? [conf.v4.network] : []), ...(conf.v6 ? [conf.v6.network] : [])]
     const isFirst = this.#now.kinds['nft'] === undefined
-    if ((await this.#table.ensure(ruleset(table, { networks, own: both(lease.subnets), masquerade, keep, random }), run)) && !isFirst) this.#repair('nft', [`nft table ${table}`])
+    const done: string[] = []
+    if (await this.#table.ensure(ruleset(table, { networks, own: both(lease.subnets), masquerade, keep, random }), run)) done.push(`nft table ${table}`)
     if (forward && this.#doubted.forward) {
-      const done = await passForward(networks, run)
+      done.push(...(await passForward(networks, facts.instance, run)))
       this.#doubted.forward = false
-      if (!isFirst) this.#repair('nft', done)
     }
+    if (!isFirst) this.#repair('nft', done, 'rules')
     this.#now.kinds = { ...this.#now.kinds, nft: { wanted: 1, programmed: 1, repaired: this.#repaired.get('nft') ?? 0 } }
   }
 
   async #program(lease: Lease, uplink: Uplink, { leases }: Snapshot, why: readonly string[], failures: string[]): Promise<void> {
-    const { backend, options, converger, facts, log, wakes } = this.#parts
+    const { backend, options, converger, facts, log } = this.#parts
     const begun = performance.now()
     const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets))
     const { resources, problems } = backend.want(lease, peers, uplink, options, facts)
@@ -184,38 +204,34 @@ export class Reconciler {
     this.#now.problems = problems
     const done = await converger.step(resources)
     failures.push(...done.failed)
-    for (const [kind, what] of Object.entries(done.repaired)) this.#repair(kind, what)
+    for (const [kind, what] of Object.entries(done.repaired)) this.#repair(kind, what, 'drift')
     const counts = Object.entries(done.counts).map(([kind, count]) => [kind, { ...count, repaired: this.#repaired.get(kind) ?? 0 }] as const)
     this.#now.kinds = { ...this.#now.kinds, ...Object.fromEntries(counts) }
-    const pause = this.#fights.note(Object.values(done.repaired).flat(), performance.now())
-    if (pause > 0) wakes.hold('drift', pause)
     if (done.changed > 0) log(`agent: reached ${peers.length - problems.length} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`)
   }
 
-  #repair(kind: string, what: readonly string[]): void {
+  #repair(kind: string, what: readonly string[], wake: 'drift' | 'rules'): void {
     if (what.length === 0) return
+    const pause = this.#fights.note(what, performance.now())
+    if (pause > 0) this.#parts.wakes.hold(wake, pause)
     this.#repaired.set(kind, (this.#repaired.get(kind) ?? 0) + what.length)
     const text = what.length > 3 ? `${what.slice(0, 3).join(', ')} and ${what.length - 3} more` : what.join(', ')
     this.#now.repairs = [...this.#now.repairs, { at: Date.now(), what: text }].slice(-REMEMBERED)
     this.#parts.log(`agent: put right what somebody else had changed: ${text}`)
   }
 
-  // Said once, as long as it is the last.
-  #note(text: string): void {
-    if (this.#now.lastError?.what !== text) this.#parts.log(`agent: ${text}`)
+  // Said once, as long as it is the last, or among what the last step said.
+  #note(text: string, isNew = this.#now.lastError?.what !== text): void {
+    if (isNew) this.#parts.log(`agent: ${text}`)
     this.#now.lastError = { at: Date.now(), what: text }
   }
 
   #finish(started: number, failures: readonly string[]): void {
-    const { wakes, synced, changed } = this.#parts
-    for (const text of failures) this.#note(text)
+    const { wakes, changed } = this.#parts
+    for (const text of failures) this.#note(text, !this.#now.failures.includes(text))
     this.#now.failures = failures
     if (failures.length > 0) wakes.poke('retry', 1000)
     this.#now.steps = withStep(this.#now.steps, (performance.now() - started) / 1000)
-    if (!this.#now.isSynced && failures.length === 0 && this.#now.lease && this.#now.snapshot) {
-      this.#now.isSynced = true
-      void synced().catch((cause: Error) => this.#note(cause.message))
-    }
     changed(this.status())
   }
 }

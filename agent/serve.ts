@@ -13,53 +13,40 @@ import { follow } from './monitor.ts'
 import type { NetworkConf } from './netconf.ts'
 import { makeNews, type News } from './news.ts'
 import { hasNexthops } from './nexthops.ts'
-import { readSubnetEnv, remember, remembered, writeSubnetEnv } from './nodefiles.ts'
+import { type NodeSubnet, readSubnetEnv, remember, remembered, writeSubnetEnv } from './nodefiles.ts'
+import { endOrphans, markedAs } from './orphans.ts'
+import { watchStore } from './outages.ts'
 import { type Parts, Reconciler } from './reconcile.ts'
 import { run } from './run.ts'
 import type { Settings } from './settings.ts'
 import { openStore, type SubnetStore } from './store.ts'
-import { makeWakes, type Wakes } from './wakes.ts'
+import { pause } from './stores/pause.ts'
+import { tellWaiting } from './telling.ts'
+import { makeWakes } from './wakes.ts'
 
 /** Runs the agent until the signal. Throws what ends it otherwise: settings or a network configuration that cannot be served, a subnet that belongs to another. */
 export async function serve(settings: Settings, version: string, signal: AbortSignal): Promise<void> {
-  const { node, files, firewall } = settings
+  const { node, files } = settings
   const before = remembered(files.stateDir, node)
   // Pods that start meanwhile have what they had; who reads the file needs no store for it.
-  if (before) writeSubnetEnv(files.subnetEnv, before)
+  if (before) attempt(() => writeSubnetEnv(files.subnetEnv, before))
+  endOrphans(instanceOf(settings))
   const store = await openStore(storeWish(settings))
+  const [news, heart, started] = [makeNews(), { since: undefined as number | undefined }, Date.now()]
+  let reconciler: Reconciler | undefined
+  let awaited = ''
+  const status = () => reconciler?.status() ?? tellWaiting({ node, version, started, store }, awaited)
   try {
-    const conf = await store.config(signal)
-    const backend = await openBackend(conf.backend.type)
-    const options = backend.conf({ ...conf.backend.options, ...(settings.network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: settings.network.txChecksumOffload === 'on' }) })
-    const instance = instanceOf(settings)
-    const wakes = makeWakes(signal)
-    const [news, heart] = [makeNews(), { since: undefined as number | undefined }]
-    const known = before?.subnet ?? readSubnetEnv(files.subnetEnv).subnet
-    const parts: Parts = {
-      node,
-      version,
-      store,
-      conf,
-      backend,
-      options,
-      facts: { instance, nexthops: await hasNexthops(run) },
-      converger: new Converger(scopeOf(settings, conf, backend.links(options), before?.network), run),
-      run,
-      wakes,
-      wish: wishOf(settings),
-      before: known,
-      firewall: { table: tableOf(instance), masquerade: firewall.masquerade, keep: firewall.nonMasquerade, random: firewall.randomFully, forward: firewall.forward },
-      allowOverlap: settings.network.allowOverlap,
-      renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
-      leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
-      synced: () => settle(settings),
-      changed: news.tell,
-      log: (text) => log(text),
-    }
-    const reconciler = new Reconciler(parts)
-    const health = await serveHealth({ address: settings.status?.host ?? '127.0.0.1', port: settings.status?.port ?? 0, socket: files.socket }, { status: () => reconciler.status(), changes: news.changes, busySince: () => heart.since })
+    const health = await serveHealth({ address: settings.status?.host ?? '127.0.0.1', port: settings.status?.port ?? 0, socket: files.socket }, { status, changes: news.changes, busySince: () => heart.since })
     try {
-      await loop(reconciler, parts, settings, { wakes, heart, store, news }, signal)
+      void watchStore(store, signal, () => news.tell(status()), log)
+      const awaiting = (text: string) => {
+        awaited = text
+        news.tell(status())
+      }
+      const parts = await prepare({ settings, version, store, before, news, signal }, awaiting)
+      reconciler = new Reconciler(parts)
+      await loop(reconciler, parts, settings, heart, signal)
     } finally {
       health.stop()
     }
@@ -68,18 +55,92 @@ export async function serve(settings: Settings, version: string, signal: AbortSi
   }
 }
 
+/** What is there before the network is known. */
+interface Ground {
+  readonly settings: Settings
+  readonly version: string
+  readonly store: SubnetStore
+  readonly before: NodeSubnet | undefined
+  readonly news: News
+  readonly signal: AbortSignal
+}
+
+// Says what it waits for as long as it does.
+async function prepare({ settings, version, store, before, news, signal }: Ground, awaiting: (text: string) => void): Promise<Parts> {
+  const { node, files, firewall, network } = settings
+  const conf = await configured(store, signal, awaiting)
+  for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
+  const backend = await openBackend(conf.backend.type)
+  const options = backend.conf({ ...conf.backend.options, ...(network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }) })
+  const instance = instanceOf(settings)
+  const known = before?.subnet ?? readSubnetEnv(files.subnetEnv).subnet
+  return {
+    node,
+    version,
+    store,
+    conf,
+    backend,
+    options,
+    facts: { instance, nexthops: await nexthops(signal, awaiting) },
+    converger: new Converger(scopeOf(settings, conf, backend.links(options), before?.network), run),
+    run,
+    wakes: makeWakes(signal),
+    wish: wishOf(settings),
+    before: known,
+    firewall: { table: tableOf(instance), masquerade: firewall.masquerade, keep: firewall.nonMasquerade, random: firewall.randomFully, forward: firewall.forward },
+    allowOverlap: network.allowOverlap,
+    renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
+    leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
+    synced: () => settle(settings),
+    changed: news.tell,
+    log: (text) => log(text),
+  }
+}
+
+const NO_CONFIG = 'the network’s configuration is not known yet'
+const WAIT_MS = 1000
+
+async function configured(store: SubnetStore, signal: AbortSignal, awaiting: (text: string) => void): Promise<NetworkConf> {
+  awaiting(NO_CONFIG)
+  const timer = setTimeout(() => {
+    const { connected, error } = store.state()
+    log(`agent: waiting: ${NO_CONFIG}: ${(!connected && error) || 'the store has none'}`)
+  }, WAIT_MS)
+  try {
+    return await store.config(signal)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+async function nexthops(signal: AbortSignal, awaiting: (text: string) => void): Promise<boolean> {
+  for (let said = ''; ; await pause(WAIT_MS, signal)) {
+    signal.throwIfAborted()
+    try {
+      return await hasNexthops(run)
+    } catch (cause) {
+      const { message } = cause as Error
+      awaiting(message)
+      if (said !== message) log(`agent: waiting: ${message}`)
+      said = message
+    }
+  }
+}
+
+// The loop tells of it, and tries again.
+function attempt(work: () => void): void {
+  try {
+    work()
+  } catch (cause) {
+    log(`agent: ${(cause as Error).message}`)
+  }
+}
+
 // Links and addresses change in groups.
 const UPLINK_MS = 100
 
-/** What the loop hears. */
-interface Ears {
-  readonly wakes: Wakes
-  readonly heart: { since: number | undefined }
-  readonly store: SubnetStore
-  readonly news: News
-}
-
-async function loop(reconciler: Reconciler, parts: Parts, { network }: Settings, { wakes, heart, store }: Ears, signal: AbortSignal): Promise<void> {
+async function loop(reconciler: Reconciler, parts: Parts, { network }: Settings, heart: { since: number | undefined }, signal: AbortSignal): Promise<void> {
+  const { wakes, store } = parts
   const onHangup = () => {
     reconciler.doubtAll()
     wakes.poke('SIGHUP')
@@ -114,7 +175,7 @@ async function feed(reconciler: Reconciler, store: SubnetStore, signal: AbortSig
   }
 }
 
-function listen(reconciler: Reconciler, { converger, wakes, firewall }: Parts, signal: AbortSignal): Promise<void>[] {
+function listen(reconciler: Reconciler, { converger, wakes, firewall, facts }: Parts, signal: AbortSignal): Promise<void>[] {
   const lost = () => {
     reconciler.doubtAll()
     wakes.poke('listening')
@@ -128,7 +189,7 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall }: Parts, s
   }
   function nft(text: string): void {
     if (text.includes(` ${firewall.table}`)) reconciler.doubt('table')
-    else if (/ ip6? filter( (FORWARD|PLUMB-FORWARD)\b|$)/.test(text)) reconciler.doubt('forward')
+    else if (/ ip6? filter( (FORWARD|PLUMB-F\S+)\b|$)/.test(text)) reconciler.doubt('forward')
     else return
     wakes.poke('rules')
   }
@@ -137,7 +198,7 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall }: Parts, s
     { argv: MONITORS.bridge, line: (text: string) => heard(bridgeEvent(text)) },
     { argv: ['nft', 'monitor'], line: nft },
   ]
-  return ears.map((one) => follow({ ...one, lost }, signal, (text) => log(text)))
+  return ears.map((one) => follow({ ...one, lost, env: markedAs(facts.instance) }, signal, (text) => log(text)))
 }
 
 function writeNode({ node, files, firewall }: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): void {

@@ -35,12 +35,14 @@ export function withStep({ count, sum, buckets }: Standing['steps'], seconds: nu
 }
 
 /** All of it, for people and programs. Pure but for the store's own state. */
-export function tell({ node, version, started, backend, conf, store }: { node: string; version: string; started: number; backend: Backend; conf: NetworkConf; store: SubnetStore }, standing: Standing): Status {
+export function tell({ node, version, started, backend, conf, store }: { node: string; version: string; started: number; backend: Pick<Backend, 'type'>; conf: Pick<NetworkConf, 'v4' | 'v6'>; store: SubnetStore }, standing: Standing): Status {
   const { choice, lease, snapshot, isSynced, mtu, failures, problems, fights, kinds, repairs, lastError, steps } = standing
+  const { connected, error } = store.state()
   const reasons = [
     ...(choice ? [] : ['no uplink was found yet']),
     ...(lease ? [] : ['this node has no subnet yet']),
     ...(snapshot ? [] : ['the leases of the other nodes are not known yet']),
+    ...((lease && snapshot) || connected || error === undefined ? [] : [error]),
     ...failures,
     ...fights,
     ...(isSynced || failures.length > 0 ? [] : ['the first sync is not done yet']),
@@ -65,6 +67,12 @@ export function tell({ node, version, started, backend, conf, store }: { node: s
     steps,
     lastError,
   }
+}
+
+/** Of an agent that does not know its network yet: what it waits for. */
+export function tellWaiting(about: { node: string; version: string; started: number; store: SubnetStore }, why: string): Status {
+  const { connected, error } = about.store.state()
+  return { ...tell({ ...about, backend: { type: '' }, conf: {} }, beginning()), reasons: [why, ...(connected || error === undefined ? [] : [error])] }
 }
 
 // A problem names the subnet that it is about.
