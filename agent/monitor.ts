@@ -34,7 +34,7 @@ async function one({ argv, line, lost, env }: Watched, signal: AbortSignal): Pro
   const [file = '', ...args] = argv
   const child = execa(file, args, { env: { ...ENV, ...env }, extendEnv: false, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', buffer: false, reject: false, cancelSignal: signal, forceKillAfterDelay: 1000, cleanup: true })
   let said = ''
-  void whenListening(child.pid, signal).then(lost)
+  if (child.pid !== undefined) void whenListening(child.pid, signal).then(lost)
   const errors = (async () => {
     for await (const text of child.iterable({ from: 'stderr' })) {
       said = text
@@ -53,7 +53,7 @@ async function one({ argv, line, lost, env }: Watched, signal: AbortSignal): Pro
 }
 
 // What changed before a tool had joined its groups (netlink(7)) it never hears of. Its first socket has its pid for an address.
-async function whenListening(pid: number | undefined, signal: AbortSignal): Promise<void> {
+async function whenListening(pid: number, signal: AbortSignal): Promise<void> {
   const joined = () => (readText('/proc/net/netlink') ?? '').split('\n').some((row) => new RegExp(`^\\S+ +\\d+ +${pid} +0*[1-9a-f]`).test(row))
   for (const until = performance.now() + LONGEST_MS; !signal.aborted && !joined() && performance.now() < until; ) await sleep(20, undefined, { signal }).catch(() => undefined)
 }

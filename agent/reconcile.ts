@@ -116,7 +116,7 @@ export class Reconciler {
       }
     }
     if (this.#claiming.fatal) throw this.#claiming.fatal
-    if (this.#doubted.uplink) await attempt('Cannot choose the uplink', () => this.#look())
+    await attempt('Cannot choose the uplink', () => this.#settleDoubt('uplink', () => this.#look()))
     const uplink = this.#now.choice?.uplink
     if (uplink) await attempt('Cannot announce this node', () => this.#claim(uplink))
     const { lease } = this.#claiming
@@ -145,6 +145,18 @@ export class Reconciler {
     this.#strangers = new Set(now.keys())
   }
 
+  // What changes while it is looked at is doubtful again.
+  async #settleDoubt(what: 'uplink' | 'forward', work: () => Promise<void>): Promise<void> {
+    if (!this.#doubted[what]) return
+    this.#doubted[what] = false
+    try {
+      await work()
+    } catch (cause) {
+      this.#doubted[what] = true
+      throw cause
+    }
+  }
+
   async #look(): Promise<void> {
     const { wish, run, conf, allowOverlap, log, backend, options } = this.#parts
     const sight = await see(wish, run)
@@ -158,7 +170,6 @@ export class Reconciler {
       if (!this.#parts.before?.v4 && !this.#parts.before?.v6) throw new ValueError(`${text}; want another "Network", or --allow-overlap`)
       log(`agent: ${text}: addresses there may be out of reach`)
     }
-    this.#doubted.uplink = false
     this.#now.choice = choice
     const { name, index, mtu, tunnel, advertise } = choice.uplink
     if (before?.name !== name || before.index !== index || before.mtu !== mtu || !isSame(before.tunnel, tunnel) || !isSame(before.advertise, advertise)) log(`agent: uplink ${name} ${both(tunnel).join(' ')}: ${choice.why} mtu=${mtu}`)
@@ -187,10 +198,7 @@ export class Reconciler {
     const isFirst = this.#now.kinds['nft'] === undefined
     const done: string[] = []
     if (await this.#table.ensure(ruleset(table, { networks, own: both(lease.subnets), masquerade, keep, random }), run)) done.push(`nft table ${table}`)
-    if (forward && this.#doubted.forward) {
-      done.push(...(await passForward(networks, facts.instance, run)))
-      this.#doubted.forward = false
-    }
+    if (forward) await this.#settleDoubt('forward', async () => void done.push(...(await passForward(networks, facts.instance, run))))
     if (!isFirst) this.#repair('nft', done, 'rules')
     this.#now.kinds = { ...this.#now.kinds, nft: { wanted: 1, programmed: 1, repaired: this.#repaired.get('nft') ?? 0 } }
   }

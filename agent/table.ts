@@ -19,17 +19,20 @@ export function keepTable(name: string): Table {
     },
     async ensure(text, run) {
       if (loaded?.text === text && !doubted) return false
+      // Before anything is asked: what changes from now on is doubtful again.
       doubted = false
-      // nft prints rules in words of its own: what it printed after we loaded them is what it has to print.
-      if (loaded?.text === text && (await shown(name, run)) === loaded.shown) return false
-      const argv = ['nft', '-f', '-']
-      const { status, stderr } = await run(argv, text)
-      if (status !== 0) {
+      try {
+        // nft prints rules in words of its own: what it printed after we loaded them is what it has to print.
+        if (loaded?.text === text && (await shown(name, run)) === loaded.shown) return false
+        const argv = ['nft', '-f', '-']
+        const { status, stderr } = await run(argv, text)
+        if (status !== 0) throw new ExecError(argv, `table inet ${name}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
+        loaded = { text, shown: await shown(name, run) }
+        return true
+      } catch (cause) {
         doubted = true
-        throw new ExecError(argv, `table inet ${name}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
+        throw cause
       }
-      loaded = { text, shown: await shown(name, run) }
-      return true
     },
   }
 }
