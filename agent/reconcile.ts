@@ -99,8 +99,9 @@ export class Reconciler {
 
   /** How everything stands. */
   status(): Status {
-    const { node, version, backend, conf, store } = this.#parts
-    return tell({ node, version, started: this.#started, backend, conf, store }, { ...this.#now, fights: this.#fights.current(performance.now()) })
+    const { node, version, backend, conf, store, wakes } = this.#parts
+    const waits = wakes.isHeld('drift') || wakes.isHeld('rules')
+    return tell({ node, version, started: this.#started, backend, conf, store }, { ...this.#now, fights: this.#fights.current(performance.now(), waits) })
   }
 
   /** One step. Throws only what ends the agent: SubnetTakenError. */

@@ -27,7 +27,9 @@ export function keepTable(name: string): Table {
         const argv = ['nft', '-f', '-']
         const { status, stderr } = await run(argv, text)
         if (status !== 0) throw new ExecError(argv, `table inet ${name}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
-        loaded = { text, shown: await shown(name, run) }
+        const now = await shown(name, run)
+        // Removed again already: the next `ensure` has to load it.
+        loaded = now === undefined ? undefined : { text, shown: now }
         return true
       } catch (cause) {
         doubted = true
@@ -37,6 +39,7 @@ export function keepTable(name: string): Table {
   }
 }
 
-async function shown(name: string, run: Run): Promise<string> {
-  return (await run(['nft', 'list', 'table', 'inet', name], '')).stdout
+async function shown(name: string, run: Run): Promise<string | undefined> {
+  const { status, stdout } = await run(['nft', 'list', 'table', 'inet', name], '')
+  return status === 0 ? stdout : undefined
 }
