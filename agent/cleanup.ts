@@ -25,7 +25,7 @@ export async function cleanup(settings: Settings): Promise<string[]> {
   const table = tableOf(instanceOf(settings))
   const { status, stderr } = await run(['nft', '-f', '-'], removal(table))
   done.push(status === 0 ? `removed nft table inet ${table}` : `nft: ${stderr.trim()}`)
-  await leaveForward(run)
+  await leaveForward(instanceOf(settings), run)
   const { undone, left } = uninstall(files)
   done.push(...undone.map((path) => `removed ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`))
   done.push(...forget(files.stateDir, node, files.subnetEnv).map((path) => `removed ${path}`))

@@ -5,32 +5,36 @@ import type { Cidr } from '../lib/ip.ts'
 import { isThere } from '../lib/netfilter.ts'
 import type { Run } from '../lib/plugin.ts'
 import { readText } from '../lib/reading.ts'
+import type { NetworkName } from '../lib/values.ts'
 
-/** Our chain among iptables' own. An accept of ours in a table of nft does not lift a DROP of theirs, such as Docker's policy: it has to stand where theirs does. */
-const CHAIN = 'PLUMB-FORWARD'
+/** The name of an agent's chain among iptables' own; a second agent on the node has one of its own (28 characters are the most). An accept of ours in a table of nft does not lift a DROP of theirs, such as Docker's policy: it has to stand where theirs does. */
+function chainOf(instance: NetworkName): string {
+  return instance === 'default' ? 'PLUMB-FORWARD' : `PLUMB-FWD-${instance}`
+}
+const OURS = /^-A FORWARD -j PLUMB-(FORWARD$|FWD-)/
 
-/** Makes pods' packets pass iptables' FORWARD chain, first of all its rules, where there is one; what is right is left alone. Gives what was put right, one phrase per family. Throws ExecError. */
-export async function passForward(networks: readonly Cidr[], run: Run): Promise<string[]> {
+/** Makes pods' packets pass iptables' FORWARD chain, before all rules but those of other agents, where there is one; what is right is left alone. Gives what was put right, one phrase per family. Throws ExecError. */
+export async function passForward(networks: readonly Cidr[], instance: NetworkName, run: Run): Promise<string[]> {
   const done: string[] = []
+  const name = chainOf(instance)
   for (const { six, tool } of tools()) {
-    const wanted = networks.filter((one) => isSix(one) === six).flatMap((network) => [`-A ${CHAIN} -s ${network} -j ACCEPT`, `-A ${CHAIN} -d ${network} -j ACCEPT`])
-    const { forward, chain } = await standing(tool, run)
-    if (chain.join('\n') === wanted.join('\n') && forward[0] === JUMP && forward.filter((rule) => rule === JUMP).length === 1) continue
-    await restore(tool, [`:${CHAIN} - [0:0]`, ...wanted, ...removals(forward), `-I FORWARD 1 -j ${CHAIN}`], run)
-    done.push(`${tool}: chain ${CHAIN} and the jump to it`)
+    const wanted = networks.filter((one) => isSix(one) === six).flatMap((network) => [`-A ${name} -s ${network} -j ACCEPT`, `-A ${name} -d ${network} -j ACCEPT`])
+    const { jumps, chain, isAhead } = await standing(tool, name, run)
+    if (chain.join('\n') === wanted.join('\n') && isAhead && jumps.length === 1) continue
+    await restore(tool, [`:${name} - [0:0]`, ...wanted, ...removals(jumps), `-I FORWARD 1 -j ${name}`], run)
+    done.push(`${tool}: chain ${name} and the jump to it`)
   }
   return done
 }
 
 /** Removes what `passForward` made. Throws ExecError. */
-export async function leaveForward(run: Run): Promise<void> {
+export async function leaveForward(instance: NetworkName, run: Run): Promise<void> {
+  const name = chainOf(instance)
   for (const { tool } of tools()) {
-    const { forward, exists } = await standing(tool, run)
-    if (exists) await restore(tool, [...removals(forward), `-F ${CHAIN}`, `-X ${CHAIN}`], run)
+    const { jumps, exists } = await standing(tool, name, run)
+    if (exists) await restore(tool, [...removals(jumps), `-F ${name}`, `-X ${name}`], run)
   }
 }
-
-const JUMP = `-A FORWARD -j ${CHAIN}`
 
 // nft's kind is asked of the kernel; legacy tables are listed where they were ever used.
 function tools(): { tool: string; six: boolean }[] {
@@ -40,14 +44,22 @@ function tools(): { tool: string; six: boolean }[] {
   })
 }
 
-async function standing(tool: string, run: Run): Promise<{ forward: string[]; chain: string[]; exists: boolean }> {
+async function standing(tool: string, name: string, run: Run): Promise<{ jumps: string[]; chain: string[]; exists: boolean; isAhead: boolean }> {
   const { stdout } = await run([`${tool}-save`, '-t', 'filter'], '')
   const lines = stdout.split('\n')
-  return { forward: lines.filter((line) => line.startsWith('-A FORWARD ')), chain: lines.filter((line) => line.startsWith(`-A ${CHAIN} `)), exists: lines.some((line) => line.startsWith(`:${CHAIN} `)) }
+  const forward = lines.filter((line) => line.startsWith('-A FORWARD '))
+  const jump = `-A FORWARD -j ${name}`
+  const ahead = forward.slice(0, forward.indexOf(jump))
+  return {
+    jumps: forward.filter((rule) => rule === jump),
+    chain: lines.filter((line) => line.startsWith(`-A ${name} `)),
+    exists: lines.some((line) => line.startsWith(`:${name} `)),
+    isAhead: forward.includes(jump) && ahead.every((rule) => OURS.test(rule)),
+  }
 }
 
-function removals(forward: readonly string[]): string[] {
-  return forward.filter((rule) => rule === JUMP).map((rule) => rule.replace('-A ', '-D '))
+function removals(jumps: readonly string[]): string[] {
+  return jumps.map((rule) => rule.replace('-A ', '-D '))
 }
 
 async function restore(tool: string, lines: readonly string[], run: Run): Promise<void> {

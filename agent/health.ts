@@ -5,6 +5,7 @@ import { Feed } from './feed.ts'
 import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
 import { metrics, type Usage } from './metrics.ts'
 import type { Status } from './status.ts'
+import { storeWords } from './words.ts'
 
 /** Where the agent answers on every node, for root alone. */
 export const SOCKET = '/run/plumb/agent.sock'
@@ -80,10 +81,13 @@ function healthz(source: Source): Reply {
 }
 
 function readyz(source: Source): Reply {
-  const { ready, reasons } = source.status()
+  const status = source.status()
+  const { ready, reasons, store } = status
   const dead = stuck(source)
   const why = [...(dead ? [dead] : []), ...reasons].map((reason) => reason.replace(/\s+/g, ' '))
-  if (ready && !dead) return plain(200, 'ready')
+  // Nobody's pods are cut off by it, so that nobody should be sent away.
+  const away = store.connected || store.error === undefined ? '' : `\nthe store is away, going on with what is known: ${storeWords(status, Date.now())}`
+  if (ready && !dead) return plain(200, `ready${away}`)
   return plain(503, why.join('\n') || 'the first full sync is not done')
 }
 

@@ -6,6 +6,8 @@ import { readText } from '../lib/reading.ts'
 export interface Watched {
   readonly argv: readonly string[]
   line(text: string): void
+  /** What its environment has besides. */
+  readonly env?: Readonly<Record<string, string>>
   /** What it would have told meanwhile is not known: it was started, for the first time or again, or it lost messages. */
   lost(): void
 }
@@ -13,24 +15,26 @@ export interface Watched {
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
 const [FIRST_MS, LONGEST_MS] = [100, 10_000]
 
-/** Follows a tool until the signal, and starts it again, later each time, when it ends. Never throws. */
-export async function follow({ argv, line, lost }: Watched, signal: AbortSignal, log: (text: string) => void): Promise<void> {
+/** Follows a tool until the signal, and starts it again, later each time, when it ends; why is said once, as long as it is the same. Never throws. */
+export async function follow(watched: Watched, signal: AbortSignal, log: (text: string) => void): Promise<void> {
+  let said = ''
   for (let pause = FIRST_MS; !signal.aborted; pause = Math.min(pause * 2, LONGEST_MS)) {
     const started = performance.now()
-    const why = await one(argv, line, lost, signal)
+    const why = await one(watched, signal)
     if (signal.aborted) return
     // One that went on for a while begins anew.
-    if (performance.now() - started > LONGEST_MS) pause = FIRST_MS
-    log(`agent: ${argv.join(' ')} ended, starting it again in ${pause} ms: ${why}`)
+    if (performance.now() - started > LONGEST_MS) [pause, said] = [FIRST_MS, '']
+    if (why !== said) log(`agent: ${watched.argv.join(' ')} ended, starting it again until it goes on: ${why}`)
+    said = why
     await sleep(pause, undefined, { signal }).catch(() => undefined)
   }
 }
 
-async function one(argv: readonly string[], line: (text: string) => void, lost: () => void, signal: AbortSignal): Promise<string> {
+async function one({ argv, line, lost, env }: Watched, signal: AbortSignal): Promise<string> {
   const [name = '', ...args] = argv
   let said = ''
   try {
-    const child = Bun.spawn([locate(name), ...args], { env: ENV, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
+    const child = Bun.spawn([locate(name), ...args], { env: { ...ENV, ...env }, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
     const end = () => child.kill()
     signal.addEventListener('abort', end)
     process.on('exit', end)

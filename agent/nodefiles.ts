@@ -81,7 +81,11 @@ function first(subnet: Cidr): string {
 
 function writeChanged(path: string, text: string): boolean {
   if (readText(path) === text) return false
-  writeAtomic(path, text, { mode: 0o644, by: `${dirname(path)}/.${basename(path)}.draft` })
+  try {
+    writeAtomic(path, text, { mode: 0o644, by: `${dirname(path)}/.${basename(path)}.draft` })
+  } catch (cause) {
+    throw new Error(`Cannot write ${path}: ${(cause as Error).message}`, { cause })
+  }
   return true
 }
 

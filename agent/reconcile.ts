@@ -1,58 +1,23 @@
-import { ValueError } from '../lib/errors.ts'
-import type { Cidr } from '../lib/ip.ts'
-import type { Run } from '../lib/plugin.ts'
-import type { Resource } from '../lib/state.ts'
-import { parse } from '../lib/values.ts'
-import { type Backend, type Facts, PROTO } from './backend.ts'
+import { shown, ValueError } from '../lib/errors.ts'
+import { PROTO } from './backend.ts'
+import { blackholes } from './blackhole.ts'
 import { both, isSame } from './both.ts'
 import { Claiming } from './claiming.ts'
-import type { Converger } from './converge.ts'
 import type { Event } from './events.ts'
 import { watchFights } from './fights.ts'
 import { passForward } from './forward.ts'
-import type { Both, Lease } from './lease.ts'
+import type { Lease } from './lease.ts'
 import { ruleset } from './masquerade.ts'
-import type { NetworkConf } from './netconf.ts'
+import type { Parts } from './parts.ts'
 import type { Status } from './status.ts'
-import { type Snapshot, type SubnetStore, SubnetTakenError } from './store.ts'
+import { type Snapshot, SubnetTakenError } from './store.ts'
 import { keepTable, type Table } from './table.ts'
 import { beginning, type Standing, tell, withStep } from './telling.ts'
-import { chooseUplink, overlap, see, type Uplink, type Wish } from './uplink.ts'
-import type { Wakes } from './wakes.ts'
-
-/** What a reconciler is made of. */
-export interface Parts {
-  readonly node: string
-  readonly version: string
-  readonly store: SubnetStore
-  readonly conf: NetworkConf
-  readonly backend: Backend
-  /** `backend`'s, already read. */
-  readonly options: unknown
-  readonly facts: Facts
-  readonly converger: Converger
-  readonly run: Run
-  readonly wakes: Wakes
-  readonly wish: Wish
-  /** The subnets that this node had in an earlier life. */
-  readonly before?: Both<Cidr>
-  readonly firewall: { readonly table: string; readonly masquerade: boolean; readonly keep: readonly Cidr[]; readonly random: boolean; readonly forward: boolean }
-  readonly allowOverlap: boolean
-  /** What is for the node's own subnet and has no closer route is dropped. */
-  readonly blackhole: boolean
-  readonly renewMarginMs: number
-  /** Writes subnet.env; called whenever one of these changes, before peers are programmed. */
-  leased(lease: Lease, mtu: number): void
-  /** Called once, after the first step that left nothing undone. */
-  synced(): Promise<void>
-  /** Something may have changed; `look` gives how everything stands, when somebody wants to know. */
-  changed(look: () => Status): void
-  log(text: string): void
-}
+import { chooseUplink, overlap, see, type Uplink } from './uplink.ts'
 
 const REMEMBERED = 100
-/** The metric that comes after all others. */
-const LAST = 2 ** 32 - 1
+/** So many entries of a store that cannot be read are told of at once. */
+const TOLD = 20
 
 /** The agent's one loop: what the store, the kernel and the configuration say, into what the kernel has. Level-triggered: every step begins with all that is known. */
 export class Reconciler {
@@ -65,6 +30,7 @@ export class Reconciler {
   readonly #links = new Map<string, string>()
   #doubted = { uplink: true, forward: true }
   #leasedAs = ''
+  #strangers = new Set<string>()
 
   constructor(parts: Parts) {
     const { store, conf, wakes, renewMarginMs, firewall } = parts
@@ -76,6 +42,7 @@ export class Reconciler {
   /** Takes the leases as they are now; the next step programs them. */
   take(snapshot: Snapshot): void {
     this.#now.snapshot = snapshot
+    this.#pass(snapshot)
     if (!this.#claiming.isAmong(snapshot.leases)) this.#claiming.doubt()
     this.#parts.wakes.poke('leases')
   }
@@ -105,8 +72,9 @@ export class Reconciler {
 
   /** How everything stands. */
   status(): Status {
-    const { node, version, backend, conf, store } = this.#parts
-    return tell({ node, version, backend, conf, store }, { ...this.#now, fights: this.#fights.current(performance.now()) })
+    const { node, version, backend, conf, store, wakes } = this.#parts
+    const waits = wakes.isHeld('drift') || wakes.isHeld('rules')
+    return tell({ node, version, backend, conf, store }, { ...this.#now, fights: this.#fights.current(performance.now(), waits) })
   }
 
   /** One step. Throws only what ends the agent: SubnetTakenError. */
@@ -122,18 +90,45 @@ export class Reconciler {
       }
     }
     if (this.#claiming.fatal) throw this.#claiming.fatal
-    if (this.#doubted.uplink) await attempt('Cannot choose the uplink', () => this.#look())
+    await attempt('Cannot choose the uplink', () => this.#settleDoubt('uplink', () => this.#look()))
     const uplink = this.#now.choice?.uplink
     if (uplink) await attempt('Cannot announce this node', () => this.#claim(uplink))
     const { lease } = this.#claiming
     if (lease) this.#now.lease = lease
     if (lease && uplink) {
-      await attempt('Cannot write the subnet file', () => this.#tell(lease, uplink))
+      await attempt('Cannot tell the node its subnet', () => this.#tell(lease, uplink))
       await attempt('Cannot load the firewall rules', () => this.#firewall(lease))
       const { snapshot } = this.#now
       if (snapshot) await attempt('Cannot program the peers', () => this.#program(lease, uplink, snapshot, why, failures))
     }
+    if (!this.#now.isSynced && failures.length === 0 && this.#now.lease && this.#now.snapshot) await attempt('Cannot finish what the node needs', () => this.#settle())
     this.#finish(started, failures)
+  }
+
+  async #settle(): Promise<void> {
+    await this.#parts.synced()
+    this.#now.isSynced = true
+  }
+
+  // Each is told of once, as long as it stays as it is.
+  #pass({ unreadable }: Snapshot): void {
+    const now = new Map(unreadable.map(({ key, why }) => [`${key} ${why}`, `agent: passed over ${shown(key)} in the store: ${why}`]))
+    const news = [...now].filter(([id]) => !this.#strangers.has(id))
+    for (const [, text] of news.slice(0, TOLD)) this.#parts.log(text)
+    if (news.length > TOLD) this.#parts.log(`agent: passed over ${news.length - TOLD} more`)
+    this.#strangers = new Set(now.keys())
+  }
+
+  // What changes while it is looked at is doubtful again.
+  async #settleDoubt(what: 'uplink' | 'forward', work: () => Promise<void>): Promise<void> {
+    if (!this.#doubted[what]) return
+    this.#doubted[what] = false
+    try {
+      await work()
+    } catch (cause) {
+      this.#doubted[what] = true
+      throw cause
+    }
   }
 
   async #look(): Promise<void> {
@@ -149,7 +144,6 @@ export class Reconciler {
       if (!this.#parts.before?.v4 && !this.#parts.before?.v6) throw new ValueError(`${text}; want another "Network", or --allow-overlap`)
       log(`agent: ${text}: addresses there may be out of reach`)
     }
-    this.#doubted.uplink = false
     this.#now.choice = choice
     const { name, index, mtu, tunnel, advertise } = choice.uplink
     if (before?.name !== name || before.index !== index || before.mtu !== mtu || !isSame(before.tunnel, tunnel) || !isSame(before.advertise, advertise)) log(`agent: uplink ${name} ${both(tunnel).join(' ')}: ${choice.why} mtu=${mtu}`)
@@ -172,16 +166,14 @@ export class Reconciler {
   }
 
   async #firewall(lease: Lease): Promise<void> {
-    const { firewall, run, conf } = this.#parts
+    const { firewall, run, conf, facts } = this.#parts
     const { table, masquerade, keep, random, forward } = firewall
     const networks = [...(conf.v4 ? [conf.v4.network] : []), ...(conf.v6 ? [conf.v6.network] : [])]
     const isFirst = this.#now.kinds['nft'] === undefined
-    if ((await this.#table.ensure(ruleset(table, { networks, own: both(lease.subnets), masquerade, keep, random }), run)) && !isFirst) this.#repair('nft', [`nft table ${table}`], 'rules')
-    if (forward && this.#doubted.forward) {
-      const done = await passForward(networks, run)
-      this.#doubted.forward = false
-      if (!isFirst) this.#repair('nft', done, 'rules')
-    }
+    const done: string[] = []
+    if (await this.#table.ensure(ruleset(table, { networks, own: both(lease.subnets), masquerade, keep, random }), run)) done.push(`nft table ${table}`)
+    if (forward) await this.#settleDoubt('forward', async () => void done.push(...(await passForward(networks, facts.instance, run))))
+    if (!isFirst) this.#repair('nft', done, 'rules')
     this.#now.kinds = { ...this.#now.kinds, nft: { wanted: 1, programmed: 1, repaired: this.#repaired.get('nft') ?? 0 } }
   }
 
@@ -191,7 +183,7 @@ export class Reconciler {
     const { resources, problems } = backend.want(lease, leases, uplink, options, facts)
     for (const problem of problems) if (!this.#now.problems.includes(problem)) this.note(problem)
     this.#now.problems = problems
-    const done = await converger.step(blackhole ? [...dropped(lease), ...resources] : resources)
+    const done = await converger.step(blackhole ? [...blackholes(lease.subnets), ...resources] : resources)
     failures.push(...done.failed)
     for (const [kind, what] of Object.entries(done.repaired)) this.#repair(kind, what, 'drift')
     const counts = Object.entries(done.counts).map(([kind, count]) => [kind, { ...count, repaired: this.#repaired.get(kind) ?? 0 }] as const)
@@ -201,7 +193,7 @@ export class Reconciler {
     log(`agent: reached ${peers - problems.length} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`)
   }
 
-  #repair(kind: string, what: readonly string[], wake: string): void {
+  #repair(kind: string, what: readonly string[], wake: 'drift' | 'rules'): void {
     if (what.length === 0) return
     // Another program that wants it otherwise is there again at once.
     const pause = this.#fights.note(what, performance.now())
@@ -212,27 +204,18 @@ export class Reconciler {
     this.#parts.log(`agent: put right what somebody else had changed: ${text}`)
   }
 
-  /** Tells what went wrong, in the log and the status; once, as long as it is the last. */
-  note(text: string): void {
-    if (this.#now.lastError?.what !== text) this.#parts.log(`agent: ${text}`)
+  /** Tells what went wrong, in the log and the status; once, as long as it is the last, or among what the last step said. */
+  note(text: string, isNew = this.#now.lastError?.what !== text): void {
+    if (isNew) this.#parts.log(`agent: ${text}`)
     this.#now.lastError = { at: Date.now(), what: text }
   }
 
   #finish(started: number, failures: readonly string[]): void {
-    const { wakes, synced, changed } = this.#parts
-    for (const text of failures) this.note(text)
+    const { wakes, changed } = this.#parts
+    for (const text of failures) this.note(text, !this.#now.failures.includes(text))
     this.#now.failures = failures
     if (failures.length > 0) wakes.poke('retry', 1000)
     this.#now.steps = withStep(this.#now.steps, (performance.now() - started) / 1000)
-    if (!this.#now.isSynced && failures.length === 0 && this.#now.lease && this.#now.snapshot) {
-      this.#now.isSynced = true
-      void synced().catch((cause: Error) => this.note(cause.message))
-    }
     changed(() => this.status())
   }
-}
-
-// Last of all routes, so that a bridge's own to the whole subnet counts before it.
-function dropped({ subnets }: Lease): Resource[] {
-  return both(subnets).map((dst) => ({ kind: 'route', ns: 'host', dev: parse.ifname('lo'), dst, via: [], priority: LAST, proto: PROTO, blackhole: true }))
 }

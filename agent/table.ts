@@ -20,10 +20,11 @@ export function keepTable(name: string): Table {
     },
     async ensure(text, run) {
       if (loaded?.text === text && !doubted) return false
+      // Before anything is asked: what changes from now on is doubtful again.
       doubted = false
-      // nft prints rules in words of its own: what it printed after we loaded them is what it has to print.
-      if (loaded?.text === text && (await shown(name, run)) === loaded.shown) return false
       try {
+        // nft prints rules in words of its own: what it printed after we loaded them is what it has to print.
+        if (loaded?.text === text && (await shown(name, run)) === loaded.shown) return false
         for (let tries = 1; ; tries++) {
           const before = generation()
           await load(name, text, run)
@@ -31,7 +32,8 @@ export function keepTable(name: string): Table {
           const printed = await shown(name, run)
           // Nobody else changed anything in between, so that what was printed is what was loaded.
           if (before === undefined || generation() === before + 1 || tries === TRIES) {
-            loaded = { text, shown: printed }
+            // Removed again already: the next `ensure` has to load it.
+            loaded = printed === undefined ? undefined : { text, shown: printed }
             return true
           }
         }
@@ -52,6 +54,7 @@ async function load(name: string, text: string, run: Run): Promise<void> {
   if (status !== 0) throw new ExecError(argv, `table inet ${name}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
 }
 
-async function shown(name: string, run: Run): Promise<string> {
-  return (await run(['nft', 'list', 'table', 'inet', name], '')).stdout
+async function shown(name: string, run: Run): Promise<string | undefined> {
+  const { status, stdout } = await run(['nft', 'list', 'table', 'inet', name], '')
+  return status === 0 ? stdout : undefined
 }

@@ -40,18 +40,21 @@ interface Self {
   readonly store: SubnetStore
 }
 
-/** Before there is a network configuration: all that can be told is what is waited for. */
-export function waiting(self: Self, failures: readonly string[]): Status {
-  return tell({ ...self, backend: { type: '' }, conf: {} }, { ...beginning(), failures })
+/** Of an agent that does not know its network yet: what it waits for. */
+export function tellWaiting(self: Self, why: string): Status {
+  const { connected, error } = self.store.state()
+  return { ...tell({ ...self, backend: { type: '' }, conf: {} }, beginning()), reasons: [why, ...(connected || error === undefined || why.includes(error) ? [] : [error])] }
 }
 
 /** All of it, for people and programs. Pure but for the store's own state. */
 export function tell({ node, version, backend, conf, store }: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> }, standing: Standing): Status {
   const { choice, lease, snapshot, isSynced, mtu, failures, problems, fights, kinds, repairs, lastError, steps } = standing
+  const { connected, error } = store.state()
   const reasons = [
     ...(choice ? [] : ['no uplink was found yet']),
     ...(lease ? [] : ['this node has no subnet yet']),
     ...(snapshot ? [] : ['the leases of the other nodes are not known yet']),
+    ...((lease && snapshot) || connected || error === undefined ? [] : [error]),
     ...failures,
     ...fights,
     ...(isSynced || failures.length > 0 ? [] : ['the first sync is not done yet']),

@@ -4,6 +4,8 @@ export interface Wakes {
   poke(why: string, afterMs?: number): void
   /** Lets no wake for this reason come sooner than so many milliseconds from now. */
   hold(why: string, forMs: number): void
+  /** Whether a wake for this reason is there, and kept back. */
+  isHeld(why: string): boolean
   /** Waits for a wake, then `quietMs` more for others of the same burst; gives what they said, each once. Empty when the signal ended it. */
   next(quietMs: number): Promise<readonly string[]>
 }
@@ -33,6 +35,7 @@ export function makeWakes(signal: AbortSignal): Wakes {
     hold(why, forMs) {
       held.set(why, performance.now() + forMs)
     },
+    isHeld: (why) => due.has(why) && (held.get(why) ?? 0) > performance.now(),
     async next(quietMs) {
       while (!signal.aborted && ready().length === 0)
         await new Promise<void>((resolve) => {

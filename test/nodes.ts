@@ -20,6 +20,8 @@ export interface Node {
   agent(...more: readonly string[]): Agent
   /** The same with more in its environment. */
   agentWith(env: Readonly<Record<string, string>>, ...more: readonly string[]): Agent
+  /** The same by another program, such as one of shim.ts. */
+  agentBy(program: string, ...more: readonly string[]): Agent
 }
 /** A running agent. */
 export interface Agent {
@@ -29,6 +31,8 @@ export interface Agent {
   /** Rejects, with its log, when it is not ready within the time. */
   ready(ms?: number): Promise<Status>
   status(): Promise<Status | undefined>
+  /** What it answers to /readyz: the code and the text. */
+  readyz(): Promise<string>
   /** Its exit status, 128 and the signal's number. */
   readonly ended: Promise<number>
   stop(signal?: NodeJS.Signals): Promise<number>
@@ -57,6 +61,11 @@ export function inCluster(count: number, options: (cluster: Cluster) => readonly
         await joinHub(hub, ns, i + 1)
         const own = join(dir, name)
         mkdirSync(own)
+        const begin = (program: string, argv: readonly string[], env = {}): Agent => {
+          const made = start(ns, program, argv, env)
+          running.push(made)
+          return made
+        }
         ;(cluster.nodes as Node[]).push({
           n: i + 1,
           name,
@@ -66,12 +75,13 @@ export function inCluster(count: number, options: (cluster: Cluster) => readonly
             return [...usual(name, own), ...options(cluster)]
           },
           agent(...more) {
-            return this.agentWith({}, ...more)
+            return begin(PLUMB, [...this.options, ...more])
           },
           agentWith(env, ...more) {
-            const made = start(ns, own, [...this.options, ...more], env)
-            running.push(made)
-            return made
+            return begin(PLUMB, [...this.options, ...more], env)
+          },
+          agentBy(program, ...more) {
+            return begin(program, [...this.options, ...more])
           },
         })
       }
@@ -119,17 +129,18 @@ async function joinHub(hub: Namespace, ns: Namespace, n: number): Promise<void> 
   await ns.ip('route', 'add', 'default', 'via', UNDERLAY.v6(254))
 }
 
-function start(ns: Namespace, dir: string, argv: readonly string[], env: Readonly<Record<string, string>>): Agent {
-  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', PLUMB, 'agent', ...argv], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...env } })
+function start(ns: Namespace, program: string, argv: readonly string[], env: Readonly<Record<string, string>>): Agent {
+  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', program, 'agent', ...argv], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...env } })
   let said = ''
   for (const pipe of [child.stdout, child.stderr])
     void (async () => {
       for await (const text of pipe.pipeThrough(new TextDecoderStream())) said += text
     })()
   const ended = child.exited.then(() => child.exitCode ?? 128 + (child.signalCode ? 1 : 0))
+  const socket = argv[argv.lastIndexOf('--socket') + 1] as string
   const status = async (): Promise<Status | undefined> => {
     try {
-      return (await (await fetch('http://plumb/status', { unix: join(dir, 'agent.sock') })).json()) as Status
+      return (await (await fetch('http://plumb/status', { unix: socket })).json()) as Status
     } catch {
       return undefined
     }
@@ -138,6 +149,10 @@ function start(ns: Namespace, dir: string, argv: readonly string[], env: Readonl
     pid: child.pid,
     log: () => said,
     status,
+    readyz: async () => {
+      const answer = await fetch('http://plumb/readyz', { unix: socket })
+      return `${answer.status} ${await answer.text()}`
+    },
     ended,
     ready: (ms = 10_000) =>
       until<Status | undefined>(async () => {

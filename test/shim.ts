@@ -11,8 +11,11 @@ export type Tool = (typeof TOOLS)[number] | 'conntrack'
 const COUNT = `
 input=$(mktemp "$dir/input.XXXXXX")
 cat > "$input"
+exec 9> "$dir/lock"
+flock 9
 n=$(($(cat "$dir/count") + 1))
 echo $n > "$dir/count"
+exec 9>&-
 `
 
 /** A plugin's executable that sees other tools than the rest of the node. */
@@ -34,9 +37,9 @@ export function shimmed(type: string, scripts: Partial<Record<Tool, string>>, be
     return `mount --bind ${dir}/tools/${tool} ${path}`
   })
   writeFileSync(join(dir, 'count'), '0')
-  write(join(dir, 'inside'), ['#!/bin/sh', 'set -e', ...mounts, before, `exec ${DIST}/${type}`, ''].join('\n'))
+  write(join(dir, 'inside'), ['#!/bin/sh', 'set -e', ...mounts, before, `exec ${DIST}/${type} "$@"`, ''].join('\n'))
   const file = join(dir, type)
-  write(file, `#!/bin/sh\nexec unshare --mount --propagation private ${dir}/inside\n`)
+  write(file, `#!/bin/sh\nexec unshare --mount --propagation private ${dir}/inside "$@"\n`)
   return { file, dir }
 }
 

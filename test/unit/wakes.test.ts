@@ -61,7 +61,7 @@ describe('watchFights()', () => {
     const fights = watchFights()
     for (let i = 0; i < 19; i++) assert.equal(fights.note(['route a'], i * 100), 0)
     for (let i = 0; i < 100; i++) assert.equal(fights.note([`route ${i}`], 1000), 0)
-    assert.deepEqual(fights.current(1000), [])
+    assert.deepEqual(fights.current(1000, true), [])
   })
   it('backs off, longer and longer up to 30 s, from one that comes again and again, names it, and forgets it once it is over', () => {
     const fights = watchFights()
@@ -74,8 +74,10 @@ describe('watchFights()', () => {
     }
     assert.deepEqual(pauses.slice(17, 21), [0, 0, 200, 400])
     assert.equal(pauses.at(-1), 30_000)
-    assert.match(fights.current(now).join(), /^route 10\.0\.0\.0\/24 is changed by another program again and again; it is put right every 30 s$/)
-    assert.deepEqual(fights.current(now + 120_000), [])
+    assert.match(fights.current(now, true).join(), /^route 10\.0\.0\.0\/24 is changed by another program again and again; it is put right every 30 s$/)
+    // What stays right for ten seconds is fought over no more.
+    assert.deepEqual(fights.current(now, false), [])
+    assert.deepEqual(fights.current(now + 120_000, true), [])
     assert.equal(fights.note(['route 10.0.0.0/24'], now + 120_000), 0)
   })
 })

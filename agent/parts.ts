@@ -1,0 +1,40 @@
+import type { Cidr } from '../lib/ip.ts'
+import type { Run } from '../lib/plugin.ts'
+import type { Backend, Facts } from './backend.ts'
+import type { Converger } from './converge.ts'
+import type { Both, Lease } from './lease.ts'
+import type { NetworkConf } from './netconf.ts'
+import type { Status } from './status.ts'
+import type { SubnetStore } from './store.ts'
+import type { Wish } from './uplink.ts'
+import type { Wakes } from './wakes.ts'
+
+/** What a reconciler is made of. */
+export interface Parts {
+  readonly node: string
+  readonly version: string
+  readonly store: SubnetStore
+  readonly conf: NetworkConf
+  readonly backend: Backend
+  /** `backend`'s, already read. */
+  readonly options: unknown
+  readonly facts: Facts
+  readonly converger: Converger
+  readonly run: Run
+  readonly wakes: Wakes
+  readonly wish: Wish
+  /** The subnets that this node had in an earlier life. */
+  readonly before?: Both<Cidr>
+  readonly firewall: { readonly table: string; readonly masquerade: boolean; readonly keep: readonly Cidr[]; readonly random: boolean; readonly forward: boolean }
+  readonly allowOverlap: boolean
+  /** What is for the node's own subnet and has no closer route is dropped. */
+  readonly blackhole: boolean
+  readonly renewMarginMs: number
+  /** Writes subnet.env; called whenever one of these changes, before peers are programmed. */
+  leased(lease: Lease, mtu: number): void
+  /** Called after the first step that left nothing undone, and again with the next one when it throws. */
+  synced(): Promise<void>
+  /** Something may have changed; `look` gives how everything stands, when somebody wants to know. */
+  changed(look: () => Status): void
+  log(text: string): void
+}

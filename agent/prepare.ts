@@ -1,0 +1,127 @@
+import { existsSync, readdirSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { ValueError } from '../lib/errors.ts'
+import { log } from '../lib/log.ts'
+import { openBackend } from './backend.ts'
+import { Converger } from './converge.ts'
+import { installNetwork, installPlugins } from './install.ts'
+import type { Lease } from './lease.ts'
+import { removeFlannelRules } from './leftovers.ts'
+import { instanceOf, scopeOf, tableOf, wishOf } from './life.ts'
+import type { NetworkConf } from './netconf.ts'
+import { hasNexthops } from './nexthops.ts'
+import { type NodeSubnet, readSubnetEnv, remember, writeSubnetEnv } from './nodefiles.ts'
+import type { Parts } from './parts.ts'
+import { run } from './run.ts'
+import type { Settings } from './settings.ts'
+import { StoreError, type SubnetStore } from './store.ts'
+import { pause } from './stores/pause.ts'
+import { notify } from './systemd.ts'
+import { makeWakes } from './wakes.ts'
+
+/** What is there before the network is known. */
+export interface Ground extends Pick<Parts, 'version' | 'store' | 'changed'> {
+  readonly settings: Settings
+  readonly before: NodeSubnet | undefined
+  readonly signal: AbortSignal
+}
+
+/** Waits for what the reconciler needs: the network's configuration, and tools that work; says what it waits for as long as it does. Throws ValueError for a configuration that is wrong. */
+export async function prepare({ settings, before, signal, ...given }: Ground, awaiting: (text: string) => void): Promise<Parts> {
+  const { node, files, firewall, network } = settings
+  const conf = await configured(given.store, signal, awaiting)
+  for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
+  const backend = await openBackend(conf.backend.type)
+  const options = backend.conf({ ...conf.backend.options, ...(network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }) })
+  const instance = instanceOf(settings)
+  return {
+    node,
+    ...given,
+    conf,
+    backend,
+    options,
+    facts: { instance, nexthops: await nexthops(signal, awaiting) },
+    converger: new Converger(scopeOf(settings, conf, backend.links(options), before?.network), run),
+    run,
+    wakes: makeWakes(signal),
+    wish: wishOf(settings),
+    before: before?.subnet ?? readSubnetEnv(files.subnetEnv).subnet,
+    firewall: { table: tableOf(instance), masquerade: firewall.masquerade, keep: firewall.nonMasquerade, random: firewall.randomFully, forward: firewall.forward },
+    allowOverlap: network.allowOverlap,
+    blackhole: network.blackhole,
+    renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
+    leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
+    synced: () => settle(settings),
+    log: (text) => log(text),
+  }
+}
+
+const NO_CONFIG = 'the network’s configuration is not known yet'
+const WAIT_MS = 1000
+const LOOK_MS = 30_000
+
+// What is missing is said once, until something else is.
+async function configured(store: SubnetStore, signal: AbortSignal, awaiting: (text: string) => void): Promise<NetworkConf> {
+  awaiting(NO_CONFIG)
+  for (let said = ''; ; ) {
+    try {
+      return await store.config(AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)]))
+    } catch (cause) {
+      if (signal.aborted || !(cause instanceof StoreError)) throw cause
+      said = say(`${NO_CONFIG}: ${cause.message}`, said, awaiting)
+    }
+  }
+}
+
+async function nexthops(signal: AbortSignal, awaiting: (text: string) => void): Promise<boolean> {
+  for (let said = ''; ; await pause(WAIT_MS, signal)) {
+    signal.throwIfAborted()
+    try {
+      return await hasNexthops(run)
+    } catch (cause) {
+      said = say((cause as Error).message, said, awaiting)
+    }
+  }
+}
+
+function say(text: string, said: string, awaiting: (text: string) => void): string {
+  if (text === said) return said
+  log(`agent: waiting: ${text}`)
+  awaiting(text)
+  return text
+}
+
+/** Whether the store has another network configuration by now, as a clause. Whoever changed it may want to choose the moment, node by node, as with flannel. */
+export async function differs({ store, conf, log }: Parts, signal: AbortSignal): Promise<string | undefined> {
+  try {
+    const now = await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)]))
+    return Bun.deepEquals(now, conf) ? undefined : 'the store has another network configuration'
+  } catch (cause) {
+    // A store that does not answer is told of by its state.
+    if (cause instanceof ValueError) log(`agent: going on with the network configuration as it was: ${cause.message}`)
+    return undefined
+  }
+}
+
+function writeNode({ node, files, firewall }: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): void {
+  const subnet = { network: { ...(v4 ? { v4: v4.network } : {}), ...(v6 ? { v6: v6.network } : {}) }, subnet: lease.subnets, mtu, ipMasq: firewall.masquerade }
+  writeSubnetEnv(files.subnetEnv, subnet)
+  remember(files.stateDir, node, subnet)
+}
+
+async function settle(settings: Settings): Promise<void> {
+  install(settings)
+  notify('READY=1', 'STATUS=the pods of all nodes that are known can be reached')
+  // Only now: until then what flannel left masquerades for us.
+  if (settings.firewall.replaceFlannel) for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
+}
+
+function install({ files }: Settings): void {
+  if (!files.install) return
+  const bin = dirname(process.execPath)
+  const names = readdirSync(bin).filter((name) => name !== 'plumb' && !name.startsWith('.') && existsSync(`${bin}/${name}`))
+  installPlugins(files, process.execPath, names)
+  const { path, made, foreign } = installNetwork(files, files.subnetEnv)
+  if (foreign) log(`agent: ${path} is somebody else's and was left as it is`)
+  else if (made) log(`agent: wrote ${path}: pods can start`)
+}

@@ -1,0 +1,141 @@
+import assert from 'node:assert/strict'
+import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { execa } from 'execa'
+import { ping, until } from '../harness.ts'
+import { type Agent, fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
+
+const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
+
+/** How a disk fails, and how it is back. */
+const FAILURES: Readonly<Record<string, { readonly said: RegExp; fail(dir: string): Promise<void>; mend(dir: string): Promise<void> }>> = {
+  full: {
+    said: /ENOSPC/,
+    fail: (dir) => sh(`dd if=/dev/zero of=${dir}/filler bs=4k 2>/dev/null || true`),
+    mend: (dir) => sh(`rm ${dir}/filler`),
+  },
+  'read-only': { said: /EROFS/, fail: (dir) => sh(`mount -o remount,ro ${dir}`), mend: (dir) => sh(`mount -o remount,rw ${dir}`) },
+}
+
+describe('plumb agent, when a disk fails', () => {
+  for (const [what, { said, fail, mend }] of Object.entries(FAILURES)) {
+    for (const [file, option] of [
+      ['subnet.env', 'subnet-file'],
+      ['lease.json', 'state-dir'],
+    ] as const)
+      it(
+        `${what} where ${file} is to be: peers are reached, status says why it is not ready, once in the log; ready when the disk is back`,
+        inCluster(
+          2,
+          (cluster) => fileStore(cluster, VXLAN),
+          async ({ nodes }) => {
+            const [one, two] = nodes as [Node, Node]
+            await two.agent().ready(30_000)
+            await onDisk(one, async (disk) => {
+              await fail(disk)
+              const agent = one.agent(`--${option}`, option === 'subnet-file' ? join(disk, file) : disk)
+              await reaches(one, two)
+              await until(async () => (await agent.status())?.reasons.some((reason) => reason.includes(`Cannot write ${disk}/${file}: `) && said.test(reason)))
+              assert.match(await agent.readyz(), said)
+              assert.equal(existsSync(join(disk, file)), false)
+              // Two more tries, at least.
+              const { steps } = await known(agent)
+              await until(async () => (await known(agent)).steps.count > steps.count + 2)
+              assert.equal(
+                agent
+                  .log()
+                  .split('\n')
+                  .filter((line) => said.test(line)).length,
+                1,
+                agent.log(),
+              )
+              await mend(disk)
+              await agent.ready(5000)
+              assert.ok(existsSync(join(disk, file)))
+              await agent.stop()
+            })
+          },
+        ),
+      )
+
+    it(
+      `${what} at a boot: the agent starts, peers are reached; subnet.env is as before when the disk is back`,
+      inCluster(
+        2,
+        (cluster) => fileStore(cluster, VXLAN),
+        async ({ nodes }) => {
+          const [one, two] = nodes as [Node, Node]
+          await two.agent().ready(30_000)
+          await onDisk(one, async (disk) => {
+            const path = join(disk, 'subnet.env')
+            // A full disk takes a socket; one that is read-only takes none, and there is nothing to answer on.
+            const options = ['--subnet-file', path, ...(what === 'full' ? ['--socket', join(disk, 'agent.sock')] : [])]
+            const first = one.agent(...options)
+            await first.ready(30_000)
+            const had = readFileSync(path, 'utf8')
+            await first.stop('SIGKILL')
+            rmSync(path)
+            await one.ns.ip('link', 'del', 'flannel.1')
+            await fail(disk)
+            const again = one.agent(...options)
+            await reaches(one, two)
+            assert.match(await again.readyz(), said)
+            await mend(disk)
+            await again.ready(5000)
+            assert.equal(readFileSync(path, 'utf8'), had)
+            await again.stop()
+          })
+        },
+      ),
+    )
+
+    it(
+      `${what} where the network is installed: not ready with that reason, and there when the disk is back`,
+      inCluster(
+        1,
+        (cluster) => [...fileStore(cluster, VXLAN), '--install-cni'],
+        async ({ nodes }) => {
+          const [one] = nodes as [Node]
+          await onDisk(one, async (disk) => {
+            await fail(disk)
+            const agent = one.agent('--cni-conf-dir', disk)
+            await until(async () => (await agent.status())?.reasons.some((reason) => said.test(reason)), 10_000)
+            assert.ok(subnetEnv(one))
+            await mend(disk)
+            await agent.ready(5000)
+            assert.ok(existsSync(join(disk, '10-flannel.conflist')))
+            await agent.stop()
+          })
+        },
+      ),
+    )
+  }
+})
+
+/** A small disk of its own for a node. */
+async function onDisk({ dir }: Node, work: (disk: string) => Promise<void>): Promise<void> {
+  const disk = join(dir, 'disk')
+  mkdirSync(disk)
+  await sh(`mount -t tmpfs -o size=64k disk ${disk}`)
+  try {
+    await work(disk)
+  } finally {
+    await sh(`umount --lazy ${disk}`)
+  }
+}
+
+// Its tunnel's own address answers, and the way back leads through ours.
+async function reaches(one: Node, two: Node): Promise<void> {
+  const address = subnetEnv(two)?.['FLANNEL_SUBNET']?.replace(/\.1\/24$/, '.0') as string
+  await until(() => ping(one.ns, address), 15_000)
+}
+
+async function known(agent: Agent) {
+  const status = await agent.status()
+  assert.ok(status)
+  return status
+}
+
+async function sh(script: string): Promise<void> {
+  await execa('sh', ['-ec', script])
+}

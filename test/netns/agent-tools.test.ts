@@ -1,0 +1,153 @@
+import assert from 'node:assert/strict'
+import { rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { execa } from 'execa'
+import { ping, until } from '../harness.ts'
+import { type Agent, fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
+import { type Shimmed, shimmed, type TOOLS, without } from '../shim.ts'
+
+const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
+const PASS = 'case "$*" in *monitor*) exec "$real" "$@";; esac\n"$real" "$@" < "$input"'
+/** What somebody does by hand that the agent needs this tool to put right. */
+const DRIFT: Readonly<Record<(typeof TOOLS)[number], (node: Node, peer: string) => Promise<unknown>>> = {
+  ip: ({ ns }, peer) => ns.ip('route', 'del', `${peer}/24`),
+  bridge: ({ ns }) => ns.exec(['sh', '-c', "bridge fdb del $(bridge fdb show dev flannel.1 | head -n 1 | cut -d' ' -f1) dev flannel.1"]),
+  nft: async (node) => node.ns.exec(['nft', 'delete', 'table', 'inet', await tableOf(node)]),
+}
+const TOOLS_OF = Object.keys(DRIFT) as (keyof typeof DRIFT)[]
+
+describe('plumb agent without its tools', () => {
+  it(
+    'a tool that hangs is killed after 30 s, with the reason in /readyz; what had to be put right is right within 5 s of its return; the status answers all the time',
+    inCluster(
+      4,
+      (cluster) => fileStore(cluster, VXLAN),
+      async ({ nodes }, test) => {
+        test.timeout(90_000)
+        const peer = await started(nodes[3] as Node)
+        await Promise.all(
+          TOOLS_OF.map(async (tool, i) => {
+            const node = nodes[i] as Node
+            // A wish on a file: the tool hangs as long as it is there.
+            const shim = shimmed('plumb', { [tool]: `[ -e "$dir/hang" ] && case "$*" in *monitor*) ;; *) exec sleep 1000;; esac\n${PASS}` })
+            const agent = node.agentBy(shim.file)
+            await complete(agent)
+            const right = await standing(node)
+            writeFileSync(join(shim.dir, 'hang'), '')
+            await DRIFT[tool](node, peer)
+            const began = Date.now()
+            await until(async () => new RegExp(`^503 .*\\b${tool} .*was killed after 30 s`, 's').test(await agent.readyz()), 45_000)
+            assert.ok(Date.now() - began < 40_000, `${tool}: ${Date.now() - began} ms`)
+            rmSync(join(shim.dir, 'hang'))
+            // The one that hangs by now may have just begun.
+            await until(async () => (await standing(node)) === right, 36_000).catch(() => assert.fail(`${tool}: ${agent.log()}`))
+            await agent.ready(5000)
+            assert.equal(told(agent, /was killed/), 1, agent.log())
+          }),
+        )
+      },
+    ),
+  )
+
+  it(
+    'a tool that is removed is named in /readyz at once and once in the log, the rest goes on; what had to be put right is right within 5 s of its return',
+    inCluster(
+      4,
+      (cluster) => fileStore(cluster, VXLAN),
+      async ({ nodes }, test) => {
+        test.timeout(60_000)
+        const peer = await started(nodes[3] as Node)
+        await Promise.all(
+          TOOLS_OF.map(async (tool, i) => {
+            const node = nodes[i] as Node
+            const shim = shimmed('plumb', { [tool]: PASS }, `${without(tool)}\nmkdir -p /usr/sbin\ncp $(dirname "$0")/tools/${tool} /usr/sbin/${tool}`)
+            const agent = node.agentBy(shim.file)
+            await complete(agent)
+            const right = await standing(node)
+            await within(agent, `rm /usr/sbin/${tool}`)
+            await DRIFT[tool](node, peer)
+            await until(async () => new RegExp(`^503 .*Cannot run ${tool}: it is not installed`, 's').test(await agent.readyz()))
+            await loops(agent, 3)
+            assert.equal(told(agent, /is not installed/), 1, agent.log())
+            await back(agent, shim, tool)
+            await until(async () => (await standing(node)) === right)
+            await agent.ready(5000)
+          }),
+        )
+      },
+    ),
+  )
+
+  it(
+    'a start without a tool waits for it and says so; without nft peers are reached all the same',
+    inCluster(
+      4,
+      (cluster) => fileStore(cluster, VXLAN),
+      async ({ nodes }, test) => {
+        test.timeout(60_000)
+        const peer = await started(nodes[3] as Node)
+        await Promise.all(
+          TOOLS_OF.map(async (tool, i) => {
+            const node = nodes[i] as Node
+            const shim = shimmed('plumb', { [tool]: PASS }, without(tool))
+            const agent = node.agentBy(shim.file)
+            await until(async () => new RegExp(`^503 .*Cannot run ${tool}: it is not installed`, 's').test(await agent.readyz()), 15_000)
+            if (tool === 'nft') await until(() => ping(node.ns, peer), 10_000)
+            assert.equal(told(agent, /is not installed/), 1, agent.log())
+            // A monitor that cannot be started is told of once, too.
+            assert.ok(told(agent, /starting it again/) <= 3, agent.log())
+            await back(agent, shim, tool)
+            await agent.ready(10_000)
+            await until(() => ping(node.ns, peer))
+            // It hears again, without a resync.
+            await complete(agent)
+            const right = await standing(node)
+            await DRIFT[tool](node, peer)
+            await until(async () => (await standing(node)) === right, 15_000).catch(() => assert.fail(`${tool}: ${agent.log()}`))
+          }),
+        )
+      },
+    ),
+  )
+})
+
+/** Starts a node's agent; the address of its tunnel. */
+async function started(node: Node): Promise<string> {
+  await node.agent().ready(30_000)
+  return subnetEnv(node)?.['FLANNEL_SUBNET']?.replace(/\.1\/24$/, '.0') as string
+}
+
+async function complete(agent: Agent): Promise<void> {
+  await agent.ready(30_000)
+  await until(async () => (await agent.status())?.kinds['route']?.programmed === 6, 15_000)
+}
+
+// Nothing is known to the agent that was not listed, so a mount of its own is where a tool comes and goes.
+async function within({ pid }: Agent, script: string): Promise<void> {
+  await execa('nsenter', ['-t', `${pid}`, '-m', 'sh', '-ec', script])
+}
+
+async function back(agent: Agent, { dir }: Shimmed, tool: string): Promise<void> {
+  await within(agent, `cp ${dir}/tools/${tool} /usr/sbin/.${tool}; mv /usr/sbin/.${tool} /usr/sbin/${tool}`)
+}
+
+async function loops(agent: Agent, times: number): Promise<void> {
+  const before = (await agent.status())?.steps.count ?? 0
+  await until(async () => ((await agent.status())?.steps.count ?? 0) >= before + times, 10_000)
+}
+
+function told(agent: Agent, what: RegExp): number {
+  return agent
+    .log()
+    .split('\n')
+    .filter((line) => what.test(line)).length
+}
+
+async function tableOf({ ns }: Node): Promise<string> {
+  return /table inet (plumb_agent\w*)/.exec((await ns.exec(['nft', 'list', 'tables'])).stdout)?.[1] ?? 'none'
+}
+
+async function standing({ ns }: Node): Promise<string> {
+  const asked = ['ip route show proto 112', 'ip -6 route show proto 112', 'ip neigh show nud permanent', 'bridge fdb show dev flannel.1', 'nft list tables']
+  return (await Promise.all(asked.map(async (line) => (await ns.exec(line.split(' '))).stdout.split('\n').sort().join('\n')))).join('\n---\n')
+}
