@@ -1,4 +1,4 @@
-import { ValueError } from '../lib/errors.ts'
+import { shown, ValueError } from '../lib/errors.ts'
 import type { Cidr } from '../lib/ip.ts'
 import type { Run } from '../lib/plugin.ts'
 import { type Backend, type Facts, PROTO } from './backend.ts'
@@ -68,8 +68,10 @@ export class Reconciler {
 
   /** Takes the leases as they are now; the next step programs them. */
   take(snapshot: Snapshot): void {
+    const known = new Set((this.#now.snapshot?.unreadable ?? []).map(({ key }) => key))
+    for (const { key, why } of snapshot.unreadable) if (!known.has(key)) this.#note(`Cannot read the lease ${why.includes(shown(key)) ? why : `${shown(key)}: ${why}`}; going on without it`)
     this.#now.snapshot = snapshot
-    if (!this.#claiming.isAmong(snapshot.leases)) this.#claiming.doubt()
+    this.#claiming.take(snapshot.leases)
     this.#parts.wakes.poke('leases')
   }
 
@@ -96,7 +98,7 @@ export class Reconciler {
   /** How everything stands. */
   status(): Status {
     const { node, version, backend, conf, store } = this.#parts
-    return tell({ node, version, started: this.#started, backend, conf, store }, { ...this.#now, fights: this.#fights.current(performance.now()) })
+    return tell({ node, version, started: this.#started, backend, conf, store }, { ...this.#now, refusal: this.#claiming.problem, fights: this.#fights.current(performance.now()) })
   }
 
   /** One step. Throws only what ends the agent: SubnetTakenError. */

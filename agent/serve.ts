@@ -28,7 +28,7 @@ export async function serve(settings: Settings, version: string, signal: AbortSi
   if (before) writeSubnetEnv(files.subnetEnv, before)
   const store = await openStore(storeWish(settings))
   try {
-    const conf = await store.config(signal)
+    const conf = await configured(store, signal)
     const backend = await openBackend(conf.backend.type)
     const options = backend.conf({ ...conf.backend.options, ...(settings.network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: settings.network.txChecksumOffload === 'on' }) })
     const instance = instanceOf(settings)
@@ -68,6 +68,23 @@ export async function serve(settings: Settings, version: string, signal: AbortSi
   }
 }
 
+// Until there is one nothing else can be done; what it waits for is said once.
+async function configured(store: SubnetStore, signal: AbortSignal): Promise<NetworkConf> {
+  const said = new Set<string>()
+  const timer = setInterval(() => {
+    const { error } = store.state()
+    const text = `agent: waiting for the configuration of the network${error ? `: ${error}` : ''}`
+    if (!said.has(text)) log(text)
+    said.add(text)
+  }, WAITING_MS)
+  try {
+    return await store.config(signal)
+  } finally {
+    clearInterval(timer)
+  }
+}
+
+const WAITING_MS = 1000
 // Links and addresses change in groups.
 const UPLINK_MS = 100
 
@@ -157,7 +174,8 @@ function install({ files }: Settings): void {
   const bin = dirname(process.execPath)
   const names = readdirSync(bin).filter((name) => name !== 'plumb' && !name.startsWith('.') && existsSync(`${bin}/${name}`))
   installPlugins(files, process.execPath, names)
-  const { path, made, foreign } = installNetwork(files, files.subnetEnv)
+  const { path, made, foreign, hiddenBy } = installNetwork(files, files.subnetEnv)
+  if (hiddenBy !== undefined) log(`agent: ${hiddenBy} comes before ${path}: the container runtime takes that one`)
   if (foreign) log(`agent: ${path} is somebody else's and was left as it is`)
   else if (made) log(`agent: wrote ${path}: pods can start`)
 }

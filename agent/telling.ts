@@ -10,6 +10,8 @@ import type { Choice } from './uplink.ts'
 export interface Standing {
   choice?: Choice
   lease?: Lease
+  /** Why there is none. */
+  refusal?: string | undefined
   snapshot?: Snapshot
   /** The first step that left nothing undone is done. */
   isSynced: boolean
@@ -36,10 +38,10 @@ export function withStep({ count, sum, buckets }: Standing['steps'], seconds: nu
 
 /** All of it, for people and programs. Pure but for the store's own state. */
 export function tell({ node, version, started, backend, conf, store }: { node: string; version: string; started: number; backend: Backend; conf: NetworkConf; store: SubnetStore }, standing: Standing): Status {
-  const { choice, lease, snapshot, isSynced, mtu, failures, problems, fights, kinds, repairs, lastError, steps } = standing
+  const { choice, lease, refusal, snapshot, isSynced, mtu, failures, problems, fights, kinds, repairs, lastError, steps } = standing
   const reasons = [
     ...(choice ? [] : ['no uplink was found yet']),
-    ...(lease ? [] : ['this node has no subnet yet']),
+    ...(lease ? [] : [`this node has no subnet yet${refusal ? `: ${refusal}` : ''}`]),
     ...(snapshot ? [] : ['the leases of the other nodes are not known yet']),
     ...failures,
     ...fights,
