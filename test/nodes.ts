@@ -18,6 +18,8 @@ export interface Node {
   readonly options: readonly string[]
   /** Starts an agent with the cluster's options and these. */
   agent(...more: readonly string[]): Agent
+  /** The same by way of a program that becomes it: `env NAME=VALUE`. */
+  agentBy(way: readonly string[], ...more: readonly string[]): Agent
 }
 /** A running agent. */
 export interface Agent {
@@ -64,7 +66,10 @@ export function inCluster(count: number, options: (cluster: Cluster) => readonly
             return [...usual(name, own), ...options(cluster)]
           },
           agent(...more) {
-            const made = start(ns, own, [...this.options, ...more])
+            return this.agentBy([], ...more)
+          },
+          agentBy(way, ...more) {
+            const made = start(ns, own, way, [...this.options, ...more])
             running.push(made)
             return made
           },
@@ -114,8 +119,8 @@ async function joinHub(hub: Namespace, ns: Namespace, n: number): Promise<void> 
   await ns.ip('route', 'add', 'default', 'via', UNDERLAY.v6(254))
 }
 
-function start(ns: Namespace, dir: string, argv: readonly string[]): Agent {
-  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', PLUMB, 'agent', ...argv], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } })
+function start(ns: Namespace, dir: string, way: readonly string[], argv: readonly string[]): Agent {
+  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', ...way, PLUMB, 'agent', ...argv], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } })
   let said = ''
   for (const pipe of [child.stdout, child.stderr])
     void (async () => {
