@@ -32,7 +32,10 @@ export async function startFlanneld(node: Node, etcd: Etcd, prefix: string, ...m
     log,
     async stop() {
       child.kill('SIGTERM')
+      // It does not always end by that.
+      const late = setTimeout(() => child.kill('SIGKILL'), 3000)
       await child.exited
+      clearTimeout(late)
     },
   }
 }

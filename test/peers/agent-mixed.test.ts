@@ -138,7 +138,7 @@ function bare(row: string, n: number): string {
     .replaceAll(UNDERLAY.v6(n), 'OWN6')
     .replaceAll(UNDERLAY.v4(3 - n), 'OTHER4')
     .replaceAll(UNDERLAY.v6(3 - n), 'OTHER6')
-    .replace(/ nhid \d+| proto \S+/g, '')
+    .replace(/ nhid \d+| proto \S+| nodad/g, '')
     .replace(/([\da-f]{2}:){5}[\da-f]{2}/g, 'MAC')
     .replace(/10\.5\.\d+\.0/g, 'SUBNET4')
     .replace(/fd66:0:0:[\da-f]+::/g, 'SUBNET6')
