@@ -79,3 +79,20 @@ export async function flow(from: Namespace, source: string, target: string): Pro
     },
   }
 }
+
+/** Makes one node of a cluster a pod of another: no link to the hub any more, the second addresses of the node's subnets, and a bridge of the node for a gateway. Gives its addresses. */
+export async function becomePod(pod: Node, node: Node): Promise<{ readonly v4?: string; readonly v6?: string }> {
+  const gateways = gatewayOf(node)
+  await pod.ns.ip('link', 'del', 'eth0')
+  await node.ns.ip('link', 'add', 'name', 'pods0', 'up', 'type', 'bridge')
+  await node.ns.ip('link', 'add', 'name', `pod${pod.n}`, 'up', 'master', 'pods0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', pod.ns.path)
+  await pod.ns.ip('link', 'set', 'eth0', 'up')
+  const own = Object.entries(gateways).map(([family, gateway]) => [family, gateway.replace(/1$/, '2'), gateway] as const)
+  for (const [family, address, gateway] of own) {
+    const [length, more] = family === 'v4' ? [24, []] : [64, ['nodad']]
+    await node.ns.ip('addr', 'add', `${gateway}/${length}`, 'dev', 'pods0', ...more)
+    await pod.ns.ip('addr', 'add', `${address}/${length}`, 'dev', 'eth0', ...more)
+    await pod.ns.ip('route', 'add', 'default', 'via', gateway)
+  }
+  return Object.fromEntries(own)
+}
