@@ -7,7 +7,7 @@ import { Claiming } from './claiming.ts'
 import type { Converger } from './converge.ts'
 import type { Event } from './events.ts'
 import { watchFights } from './fights.ts'
-import { passForward } from './forward.ts'
+import { leaveForward, passForward } from './forward.ts'
 import type { Both, Lease } from './lease.ts'
 import { ruleset } from './masquerade.ts'
 import type { NetworkConf } from './netconf.ts'
@@ -169,6 +169,8 @@ export class Reconciler {
     const networks = [...(conf.v4 ? [conf.v4.network] : []), ...(conf.v6 ? [conf.v6.network] : [])]
     const isFirst = this.#now.kinds['nft'] === undefined
     if ((await this.#table.ensure(ruleset(table, { networks, own: both(lease.subnets), masquerade, keep, random }), run)) && !isFirst) this.#repair('nft', [`nft table ${table}`])
+    // Without forward rules those of an earlier start go.
+    if (!forward && isFirst) await leaveForward(run)
     if (forward && this.#doubted.forward) {
       const done = await passForward(networks, run)
       this.#doubted.forward = false

@@ -129,7 +129,8 @@ describe('plumb agent and the firewall', () => {
         assert.match(full, /masquerade/)
         for (const [options, like] of [
           [['--ip-masq=false'], /^(?!.*masquerade)/s],
-          [[], /masquerade/],
+          [['--iptables-forward-rules=false'], /^(?!.*PLUMB-FORWARD)/s],
+          [[], /masquerade.*PLUMB-FORWARD/s],
         ] as const) {
           await agents[0]?.stop()
           agents = [one.agent(...options), ...agents.slice(1)]
