@@ -57,7 +57,7 @@ describe('plumb agent chooses its uplink', () => {
   )
 
   it(
-    '[F 51] no default route: the status names the fix, and the agent starts when there is one',
+    '[F 51] no default route: status and /readyz name the fix, and the agent starts when there is one [F 48]',
     inCluster(
       1,
       (cluster) => fileStore(cluster, FOUR),
@@ -66,8 +66,11 @@ describe('plumb agent chooses its uplink', () => {
         await one.ns.ip('route', 'del', 'default')
         const agent = one.agent()
         await until(async () => (await agent.status())?.reasons.some((one) => /there is no IPv4 default route; name the link with --iface \(there are eth0 \(172\.30\.0\.1 /.test(one)))
+        const readyz = async () => (await one.ns.exec([process.execPath, '-e', "const answer = await fetch('http://127.0.0.1:9469/readyz'); process.stdout.write(answer.status + ' ' + (await answer.text()))"])).stdout
+        assert.match(await readyz(), /^503 [\s\S]*there is no IPv4 default route/)
         await one.ns.ip('route', 'add', 'default', 'via', UNDERLAY.v4(254))
         await agent.ready(5000)
+        assert.match(await readyz(), /^200 /)
         assert.equal(agent.log().match(/no IPv4 default route/g)?.length, 1)
       },
     ),

@@ -172,7 +172,6 @@ describe('plumb agent', () => {
       },
     ),
   )
-
 })
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')

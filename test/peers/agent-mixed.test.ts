@@ -12,7 +12,7 @@ const DUAL = { EnableIPv6: true, IPv6Network: 'fd66::/48' }
 const NETWORKS = [
   { what: 'vxlan', conf: { Network: '10.5.0.0/16', Backend: { Type: 'vxlan' } }, mtu: { v4: 1450 } },
   { what: 'vxlan of both families, flanneld with nftables', conf: { Network: '10.5.0.0/16', ...DUAL, EnableNFTables: true, Backend: { Type: 'vxlan', VNI: 7, Port: 4789 } }, mtu: { v4: 1450, v6: 1430 } },
-  { what: 'host-gw of both families', conf: { Network: '10.5.0.0/16', ...DUAL, Backend: { Type: 'host-gw' } }, mtu: { v4: 1500, v6: 1500 } },
+  { what: 'host-gw of both families, keys of the configuration in any case', conf: { network: '10.5.0.0/16', ENABLEIPV6: true, ipv6network: 'fd66::/48', backend: { TYPE: 'host-gw' } }, mtu: { v4: 1500, v6: 1500 } },
 ] as const
 
 describe('a cluster of nodes with flanneld and nodes with plumb', () => {

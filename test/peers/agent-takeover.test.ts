@@ -6,16 +6,21 @@ import { type Cluster as Etcd, startEtcd } from '../etcd.ts'
 import { type Flanneld, NO_FLANNELD, startFlanneld } from '../flanneld.ts'
 import { until } from '../harness.ts'
 import { assertReach, type Flow, flow, gatewayOf, joinEtcd } from '../joined.ts'
-import { type Cluster, inCluster, type Node, subnetEnv } from '../nodes.ts'
+import { type Cluster, inCluster, type Node } from '../nodes.ts'
 import { skip } from '../skip.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const NETWORKS = [
-  { type: 'vxlan', mtu: 1450 },
-  { type: 'host-gw', mtu: 1500 },
+  { type: 'vxlan', mtu: { v4: 1450, v6: 1430 } },
+  { type: 'host-gw', mtu: { v4: 1500, v6: 1500 } },
 ] as const
 /** Somebody else's rules. */
-const THEIRS = ['-t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE', '-A FORWARD -s 192.0.2.0/24 -j ACCEPT', '-N FLANNELS', '-A FORWARD -j FLANNELS'].map((line) => ['iptables', ...line.split(' ')])
+const THEIRS = ['-t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE', '-A FORWARD -s 192.0.2.0/24 -j ACCEPT', '-N FLANNELS', '-A FORWARD -j FLANNELS']
+  .map((line) => ['iptables', ...line.split(' ')])
+  .concat([
+    ['ip6tables', '-t', 'nat', '-A', 'POSTROUTING', '-s', '2001:db8::/32', '-j', 'MASQUERADE'],
+    ['ip6tables', '-A', 'FORWARD', '-s', '2001:db8::/32', '-j', 'ACCEPT'],
+  ])
 
 describe('plumb in the place of a flanneld, and back', () => {
   let etcd: Etcd
@@ -37,13 +42,13 @@ describe('plumb in the place of a flanneld, and back', () => {
   }
   const network = async (cluster: Cluster, type: string) => {
     await joinEtcd(cluster, etcd)
-    await etcd.put(`/net${++serial}/config`, JSON.stringify({ Network: '10.5.0.0/16', Backend: { Type: type } }))
+    await etcd.put(`/net${++serial}/config`, JSON.stringify({ Network: '10.5.0.0/16', EnableIPv6: true, IPv6Network: 'fd66::/48', Backend: { Type: type } }))
   }
   const keys = async () => (await etcd.list(`/net${serial}/subnets/`)).map(({ key }) => key)
 
   for (const { type, mtu } of NETWORKS)
     it(
-      `[F 3] ${type}: a node changes from flanneld to plumb and back: the same subnet, the same device, and pings from a node of either kind pause for less than a second`,
+      `[F 3] ${type}: a node changes from flanneld to plumb and back: the same subnets, the same devices, and pings of both families from a node of either kind pause for less than a second`,
       inCluster(3, options, async (cluster, test) => {
         test.timeout(60_000)
         await network(cluster, type)
@@ -51,21 +56,21 @@ describe('plumb in the place of a flanneld, and back', () => {
         const theirs = await flannel(one)
         await flannel(two)
         await three.agent().ready(20_000)
-        await assertReach(cluster.nodes, { v4: mtu })
-        const [had, leases, device] = [subnetEnv(one), await keys(), await indexOf(one)]
+        await assertReach(cluster.nodes, mtu)
+        const [had, leases, device] = [gatewayOf(one), await keys(), await devices(one)]
         const told = await pausing([two, three], one, async () => {
           await theirs.stop()
           const agent = one.agent('--replace-flannel')
           await agent.ready(20_000)
           assert.deepEqual((await agent.status())?.reasons, [])
-          await assertReach(cluster.nodes, { v4: mtu })
-          assert.deepEqual([subnetEnv(one), await keys(), await indexOf(one)], [had, leases, device])
+          await assertReach(cluster.nodes, mtu)
+          assert.deepEqual([gatewayOf(one), await keys(), await devices(one)], [had, leases, device])
           await agent.stop()
         })
         const back = await pausing([two, three], one, async () => {
           await flannel(one)
-          await assertReach(cluster.nodes, { v4: mtu })
-          assert.deepEqual([subnetEnv(one), await keys(), await indexOf(one)], [had, leases, device])
+          await assertReach(cluster.nodes, mtu)
+          assert.deepEqual([gatewayOf(one), await keys(), await devices(one)], [had, leases, device])
         })
         for (const { from, gapMs } of [...told, ...back]) assert.ok(gapMs < 1000, `${from}: ${gapMs} ms`)
       }),
@@ -80,7 +85,7 @@ describe('plumb in the place of a flanneld, and back', () => {
       for (const { ns } of [one, two]) for (const argv of THEIRS) assert.equal((await ns.exec(argv)).status, 0, argv.join(' '))
       const before = await rules(two)
       await (await flannel(one)).stop()
-      await etcd.put(`/net${serial}/config`, JSON.stringify({ Network: '10.5.0.0/16', EnableNFTables: true, Backend: { Type: 'vxlan' } }))
+      await etcd.put(`/net${serial}/config`, JSON.stringify({ Network: '10.5.0.0/16', EnableIPv6: true, IPv6Network: 'fd66::/48', EnableNFTables: true, Backend: { Type: 'vxlan' } }))
       await (await flannel(two)).stop()
       for (const [node, marks] of [
         [one, ['FLANNEL-POSTRTG', 'FLANNEL-FWD']],
@@ -109,27 +114,32 @@ describe('plumb in the place of a flanneld, and back', () => {
       await flannel(two)
       const theirs = await flannel(one)
       const had = gatewayOf(one).v4
-      const device = await indexOf(one)
+      const device = await devices(one)
       await theirs.stop()
       rmSync(join(one.dir, 'subnet.env'))
       await one.agent('--node-name', 'Worker-1.example.com').ready(20_000)
-      assert.deepEqual([gatewayOf(one).v4, await indexOf(one)], [had, device])
-      await assertReach(cluster.nodes, { v4: 1450 })
+      assert.deepEqual([gatewayOf(one).v4, await devices(one)], [had, device])
+      await assertReach(cluster.nodes, NETWORKS[0].mtu)
     }),
   )
 })
 
 // Pings from other nodes to this one's pods, and how long they paused.
 async function pausing(others: readonly Node[], to: Node, work: () => Promise<void>): Promise<{ from: string; gapMs: number; lost: number; sent: number }[]> {
-  const flows: Flow[] = []
-  for (const from of others) flows.push(await flow(from.ns, gatewayOf(from).v4 as string, gatewayOf(to).v4 as string))
-  await work()
-  const ended = await Promise.all(flows.map((one) => one.end()))
-  return ended.map((one, i) => ({ from: (others[i] as Node).name, ...one }))
+  const flows: { from: string; pings: Flow }[] = []
+  for (const from of others) for (const family of ['v4', 'v6'] as const) flows.push({ from: `${from.name} ${family}`, pings: await flow(from.ns, gatewayOf(from)[family] as string, gatewayOf(to)[family] as string) })
+  // They end, whatever happens.
+  const failed = await work().then(
+    () => undefined,
+    (cause: Error) => cause,
+  )
+  const paused = await Promise.all(flows.map(async ({ from, pings }) => ({ from, ...(await pings.end()) })))
+  if (failed) throw failed
+  return paused
 }
 
-async function indexOf({ ns }: Node): Promise<number | undefined> {
-  return (await ns.json('link')).find(({ ifname }) => ifname === 'flannel.1')?.['ifindex']
+async function devices({ ns }: Node): Promise<string[]> {
+  return (await ns.json('link')).flatMap(({ ifname, ifindex }) => (/^flannel/.test(ifname) ? [`${ifindex} ${ifname}`] : []))
 }
 
 async function rules({ ns }: Node): Promise<string> {
