@@ -14,6 +14,8 @@ export class Claiming {
   lease: Lease | undefined
   /** What ends the agent: its subnet belongs to another. */
   fatal: SubnetTakenError | undefined
+  /** Why it is still without one, or without what is to be published. */
+  problem: string | undefined
   readonly #store: SubnetStore
   readonly #conf: NetworkConf
   readonly #wakes: Wakes
@@ -24,6 +26,7 @@ export class Claiming {
   #running = false
   #retryAt = 0
   #retryMs = RETRY_MS
+  #others = 0
 
   constructor(store: SubnetStore, conf: NetworkConf, wakes: Wakes, marginMs: number, note: (text: string) => void) {
     this.#store = store
@@ -33,9 +36,12 @@ export class Claiming {
     this.#note = note
   }
 
-  /** The store has it no more, or somebody else's word in it. */
-  doubt(): void {
-    this.#published = ''
+  /** Takes in the leases that the store has: its own is published again when it is not among them as it was, and one that could not be had is asked for at once when some are gone. */
+  take(leases: readonly Lease[]): void {
+    const { lease } = this
+    if (lease && !this.#isAmong(lease, leases)) this.#published = ''
+    if (!lease && leases.length < this.#others) this.#retryAt = 0
+    this.#others = leases.length
   }
 
   /** Sees to it that the store has this; `before` is what the node had in an earlier life. */
@@ -53,6 +59,7 @@ export class Claiming {
     try {
       this.lease = await this.#store.claim(draft, this.#conf, AbortSignal.timeout(LONGEST_RETRY_MS))
       this.#published = wanted
+      this.problem = undefined
       this.#retryMs = RETRY_MS
       const { expires } = this.lease
       if (expires !== undefined) this.#wakes.poke('renewal', Math.max(1000, expires - this.#marginMs - Date.now()))
@@ -60,7 +67,8 @@ export class Claiming {
     } catch (cause) {
       if (cause instanceof SubnetTakenError) this.fatal = cause
       const known = [SubnetTakenError, StoreError, OutOfSubnetsError].some((one) => cause instanceof one)
-      this.#note(`Cannot claim a subnet for node ${shown(draft.node)}${draft.before ? ` (${both(draft.before).join(' ')})` : ''}: ${known ? (cause as Error).message : String(cause)}`)
+      this.problem = known ? (cause as Error).message : String(cause)
+      this.#note(`Cannot claim a subnet for node ${shown(draft.node)}${draft.before ? ` (${both(draft.before).join(' ')})` : ''}: ${this.problem}`)
       const pause = this.#retryMs * (0.75 + Math.random() / 2)
       this.#retryAt = performance.now() + pause
       this.#retryMs = Math.min(LONGEST_RETRY_MS, this.#retryMs * 2)
@@ -70,14 +78,15 @@ export class Claiming {
     }
   }
 
-  /** Whether a snapshot has the lease as it was published. */
-  isAmong(leases: readonly Lease[]): boolean {
-    const { lease } = this
-    if (lease === undefined) return true
-    const isOwn = (one: Lease) => isSame(one.subnets, lease.subnets) && isSame(one.ips, lease.ips)
+  #isAmong(lease: Lease, leases: readonly Lease[]): boolean {
+    const isOwn = (one: Lease) => isSame(one.subnets, lease.subnets) && saidIn(one) === saidIn(lease)
     // Most snapshots have the very object of the one before.
     if (this.#seen && isOwn(this.#seen) && leases.includes(this.#seen)) return true
     this.#seen = leases.find(isOwn)
     return this.#seen !== undefined
   }
+}
+
+function saidIn({ ips, backend, data }: Lease): string {
+  return JSON.stringify([ips.v4, ips.v6, backend, data.v4, data.v6])
 }

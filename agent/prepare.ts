@@ -121,7 +121,8 @@ function install({ files }: Settings): void {
   const bin = dirname(process.execPath)
   const names = readdirSync(bin).filter((name) => name !== 'plumb' && !name.startsWith('.') && existsSync(`${bin}/${name}`))
   installPlugins(files, process.execPath, names)
-  const { path, made, foreign } = installNetwork(files, files.subnetEnv)
+  const { path, made, foreign, hiddenBy } = installNetwork(files, files.subnetEnv)
+  if (hiddenBy !== undefined) log(`agent: ${hiddenBy} comes before ${path}: the container runtime takes that one`)
   if (foreign) log(`agent: ${path} is somebody else's and was left as it is`)
   else if (made) log(`agent: wrote ${path}: pods can start`)
 }

@@ -5,7 +5,7 @@ import { both, isSame } from './both.ts'
 import { Claiming } from './claiming.ts'
 import type { Event } from './events.ts'
 import { watchFights } from './fights.ts'
-import { passForward } from './forward.ts'
+import { leaveForward, passForward } from './forward.ts'
 import type { Lease } from './lease.ts'
 import { ruleset } from './masquerade.ts'
 import type { Parts } from './parts.ts'
@@ -43,7 +43,7 @@ export class Reconciler {
   take(snapshot: Snapshot): void {
     this.#now.snapshot = snapshot
     this.#pass(snapshot)
-    if (!this.#claiming.isAmong(snapshot.leases)) this.#claiming.doubt()
+    this.#claiming.take(snapshot.leases)
     this.#parts.wakes.poke('leases')
   }
 
@@ -74,7 +74,7 @@ export class Reconciler {
   status(): Status {
     const { node, version, backend, conf, store, wakes } = this.#parts
     const waits = wakes.isHeld('drift') || wakes.isHeld('rules')
-    return tell({ node, version, backend, conf, store }, { ...this.#now, fights: this.#fights.current(performance.now(), waits) })
+    return tell({ node, version, backend, conf, store }, { ...this.#now, refusal: this.#claiming.problem, fights: this.#fights.current(performance.now(), waits) })
   }
 
   /** One step. Throws only what ends the agent: SubnetTakenError. */
@@ -172,6 +172,8 @@ export class Reconciler {
     const isFirst = this.#now.kinds['nft'] === undefined
     const done: string[] = []
     if (await this.#table.ensure(ruleset(table, { networks, own: both(lease.subnets), masquerade, keep, random }), run)) done.push(`nft table ${table}`)
+    // Without forward rules those of an earlier start go.
+    if (!forward && isFirst) await leaveForward(facts.instance, run)
     if (forward) await this.#settleDoubt('forward', async () => void done.push(...(await passForward(networks, facts.instance, run))))
     if (!isFirst) this.#repair('nft', done, 'rules')
     this.#now.kinds = { ...this.#now.kinds, nft: { wanted: 1, programmed: 1, repaired: this.#repaired.get('nft') ?? 0 } }

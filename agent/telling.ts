@@ -10,6 +10,8 @@ import type { Choice } from './uplink.ts'
 export interface Standing {
   choice?: Choice
   lease?: Lease
+  /** Why there is none. */
+  refusal?: string | undefined
   snapshot?: Snapshot
   /** The first step that left nothing undone is done. */
   isSynced: boolean
@@ -48,11 +50,11 @@ export function tellWaiting(self: Self, why: string): Status {
 
 /** All of it, for people and programs. Pure but for the store's own state. */
 export function tell({ node, version, backend, conf, store }: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> }, standing: Standing): Status {
-  const { choice, lease, snapshot, isSynced, mtu, failures, problems, fights, kinds, repairs, lastError, steps } = standing
+  const { choice, lease, refusal, snapshot, isSynced, mtu, failures, problems, fights, kinds, repairs, lastError, steps } = standing
   const { connected, error } = store.state()
   const reasons = [
     ...(choice ? [] : ['no uplink was found yet']),
-    ...(lease ? [] : ['this node has no subnet yet']),
+    ...(lease ? [] : [`this node has no subnet yet${refusal ? `: ${refusal}` : ''}`]),
     ...(snapshot ? [] : ['the leases of the other nodes are not known yet']),
     ...((lease && snapshot) || connected || error === undefined ? [] : [error]),
     ...failures,

@@ -95,12 +95,12 @@ export async function see({ canReach }: Pick<Wish, 'canReach'>, run: Run): Promi
 /** Chooses as flannel does (pkg/ipmatch), but for `--public-ip`, which may be an address that only a NAT has. `on` are the families that the network has. Pure. Throws ValueError naming what was asked for and what there is. */
 export function chooseUplink(sight: Sight, wish: Wish, on: Both<unknown>): Choice {
   const families = [...(on.v4 ? [4 as const] : []), ...(on.v6 ? [6 as const] : [])]
-  const { row, why } = chooseLink(sight, wish, families)
+  const { row, why, asked } = chooseLink(sight, wish, families)
   const name = parse.ifname(row.ifname)
   if (row.mtu === 0) throw new ValueError(`Cannot use ${name} as uplink: its MTU is 0`)
   const tunnel: { v4?: Ip; v6?: Ip } = {}
   for (const family of families) {
-    const own = wish.tunnel[key(family)] ?? addressOf(row, family, sight.reach?.dev === name ? sight.reach.prefsrc : undefined, wish.advertise[key(family)])
+    const own = wish.tunnel[key(family)] ?? addressOf(row, family, asked, wish.advertise[key(family)])
     if (own === undefined) throw new ValueError(`Cannot use ${name} as uplink: it has no usable IPv${family} address; want one, or another link (--iface)`)
     tunnel[key(family)] = own
   }
@@ -123,8 +123,14 @@ export function overlap({ links, routes }: Sight, network: Cidr, own: readonly s
 }
 
 type Family = 4 | 6
+/** A link, why, and which of its addresses was asked for, when one was. */
+interface Found {
+  readonly row: LinkRow
+  readonly why: string
+  readonly asked?: (local: string) => boolean
+}
 
-function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: readonly Family[]): { row: LinkRow; why: string } {
+function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: readonly Family[]): Found {
   const holder = (ip: string) => links.find(({ addr_info }) => addr_info.some(({ local }) => local === ip))
   const there = () =>
     links
@@ -139,15 +145,15 @@ function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: reado
   }
   for (const wanted of wish.ifaces) {
     const row = holder(canonical(wanted)) ?? links.find(({ ifname }) => ifname === wanted)
-    if (row) return { row, why: `${row.ifname} is the first of --iface that is there` }
+    if (row) return { row, why: `${row.ifname} is the first of --iface that is there`, asked: (local) => local === canonical(wanted) }
   }
   for (const pattern of wish.patterns) {
-    const row = matching(links, new RegExp(pattern), families)
-    if (row) return { row, why: `${row.ifname} matches --iface-regex ${shown(pattern)}` }
+    const found = matching(links, new RegExp(pattern), families)
+    if (found) return { ...found, why: `${found.row.ifname} matches --iface-regex ${shown(pattern)}` }
   }
   if (wish.canReach !== undefined) {
     const row = links.find(({ ifname }) => ifname === reach?.dev)
-    if (row) return { row, why: `${row.ifname} leads to ${wish.canReach}` }
+    if (row) return { row, why: `${row.ifname} leads to ${wish.canReach}`, asked: (local) => local === reach?.prefsrc }
   }
   const asked = [...wish.ifaces.map((one) => `--iface ${one}`), ...wish.patterns.map((one) => `--iface-regex ${one}`), ...(wish.canReach ? [`--iface-can-reach ${wish.canReach}`] : [])]
   if (asked.length > 0) throw new ValueError(`Cannot find the uplink by ${asked.join(', ')}: there are ${there()}`)
@@ -158,7 +164,7 @@ function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: reado
   return byDefaultRoute(links, routes, families, there)
 }
 
-function byDefaultRoute(links: readonly LinkRow[], routes: readonly RouteRow[], families: readonly Family[], there: () => string): { row: LinkRow; why: string } {
+function byDefaultRoute(links: readonly LinkRow[], routes: readonly RouteRow[], families: readonly Family[], there: () => string): Found {
   const found = families.map((family) => ({ family, dev: devicesOf(defaultRoute(routes, family))[0] }))
   for (const { family, dev } of found) if (dev === undefined) throw new ValueError(`Cannot find the uplink: there is no IPv${family} default route; name the link with --iface (there are ${there()})`)
   const [first, second] = found
@@ -169,10 +175,12 @@ function byDefaultRoute(links: readonly LinkRow[], routes: readonly RouteRow[], 
 }
 
 // flannel: an address of any link first, then names; with both families each has to be there.
-function matching(links: readonly LinkRow[], pattern: RegExp, families: readonly Family[]): LinkRow | undefined {
-  const usable = (row: LinkRow) => families.every((family) => addressOf(row, family) !== undefined)
-  const byAddress = links.find((row) => families.every((family) => row.addr_info.some((one) => isOf(one, family) && pattern.test(one.local))))
-  return byAddress ?? links.find((row) => pattern.test(row.ifname) && usable(row))
+function matching(links: readonly LinkRow[], pattern: RegExp, families: readonly Family[]): Omit<Found, 'why'> | undefined {
+  const asked = (local: string) => pattern.test(local)
+  const byAddress = links.find((row) => families.every((family) => usable(row, family).some(({ local }) => asked(local))))
+  if (byAddress) return { row: byAddress, asked }
+  const row = links.find((row) => pattern.test(row.ifname) && families.every((family) => usable(row, family).length > 0))
+  return row && { row }
 }
 
 // The lowest metric, and of equals the first, as the kernel has it.
@@ -186,13 +194,17 @@ function devicesOf(row: RouteRow | undefined): string[] {
   return row.dev !== undefined ? [row.dev] : (row.nexthops ?? []).flatMap(({ dev }) => dev ?? [])
 }
 
-// What a person asked for, what leads to the address that he asked for, then: global before link-local, permanent before dynamic, lasting before temporary.
-function addressOf({ addr_info }: LinkRow, family: Family, source?: string, asked?: Ip): Ip | undefined {
-  const all = addr_info.filter((one) => isOf(one, family) && !one.deprecated && !one.dadfailed)
-  const named = all.find(({ local }) => local === asked) ?? all.find(({ local }) => local === source)
+// What a person asked for, what is told to the others, then: global before link-local, permanent before dynamic, lasting before temporary.
+function addressOf(row: LinkRow, family: Family, asked: (local: string) => boolean = () => false, told?: Ip): Ip | undefined {
+  const all = usable(row, family)
   const rank = ({ scope, dynamic, temporary }: AddrRow) => (scope === 'global' ? 0 : 4) + (dynamic ? 2 : 0) + (temporary ? 1 : 0)
-  const best = named ?? [...all].filter(({ scope }) => scope !== 'host').sort((a, b) => rank(a) - rank(b))[0]
+  const best = all.find(({ local }) => asked(local)) ?? all.find(({ local }) => local === told) ?? all.sort((a, b) => rank(a) - rank(b))[0]
   return best && parseIp(best.local)
+}
+
+// A loopback's are not: its other addresses are.
+function usable({ addr_info }: LinkRow, family: Family): AddrRow[] {
+  return addr_info.filter((one) => isOf(one, family) && one.scope !== 'host' && !one.deprecated && !one.dadfailed)
 }
 
 function isOf({ family }: AddrRow, wanted: Family): boolean {

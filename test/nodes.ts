@@ -18,10 +18,10 @@ export interface Node {
   readonly options: readonly string[]
   /** Starts an agent with the cluster's options and these. */
   agent(...more: readonly string[]): Agent
-  /** The same with more in its environment. */
-  agentWith(env: Readonly<Record<string, string>>, ...more: readonly string[]): Agent
+  /** The same by way of a program that becomes it: `env NAME=VALUE`. */
+  agentBy(way: readonly string[], ...more: readonly string[]): Agent
   /** The same by another program, such as one of shim.ts. */
-  agentBy(program: string, ...more: readonly string[]): Agent
+  agentAs(program: string, ...more: readonly string[]): Agent
 }
 /** A running agent. */
 export interface Agent {
@@ -61,8 +61,8 @@ export function inCluster(count: number, options: (cluster: Cluster) => readonly
         await joinHub(hub, ns, i + 1)
         const own = join(dir, name)
         mkdirSync(own)
-        const begin = (program: string, argv: readonly string[], env = {}): Agent => {
-          const made = start(ns, program, argv, env)
+        const begin = (program: readonly string[], argv: readonly string[]): Agent => {
+          const made = start(ns, program, argv)
           running.push(made)
           return made
         }
@@ -75,13 +75,13 @@ export function inCluster(count: number, options: (cluster: Cluster) => readonly
             return [...usual(name, own), ...options(cluster)]
           },
           agent(...more) {
-            return begin(PLUMB, [...this.options, ...more])
+            return begin([PLUMB], [...this.options, ...more])
           },
-          agentWith(env, ...more) {
-            return begin(PLUMB, [...this.options, ...more], env)
+          agentBy(way, ...more) {
+            return begin([...way, PLUMB], [...this.options, ...more])
           },
-          agentBy(program, ...more) {
-            return begin(program, [...this.options, ...more])
+          agentAs(program, ...more) {
+            return begin([program], [...this.options, ...more])
           },
         })
       }
@@ -129,8 +129,8 @@ async function joinHub(hub: Namespace, ns: Namespace, n: number): Promise<void> 
   await ns.ip('route', 'add', 'default', 'via', UNDERLAY.v6(254))
 }
 
-function start(ns: Namespace, program: string, argv: readonly string[], env: Readonly<Record<string, string>>): Agent {
-  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', program, 'agent', ...argv], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...env } })
+function start(ns: Namespace, program: readonly string[], argv: readonly string[]): Agent {
+  const child = Bun.spawn(['nsenter', `--net=${ns.path}`, '--', ...program, 'agent', ...argv], { stdin: 'ignore', stdout: 'pipe', stderr: 'pipe', env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } })
   let said = ''
   for (const pipe of [child.stdout, child.stderr])
     void (async () => {

@@ -44,7 +44,7 @@ describe('plumb agent', () => {
       async ({ nodes, dir }) => {
         const path = join(dir, 'notify')
         await listening(path, async (heard) => {
-          const agent = (nodes[0] as Node).agentWith({ NOTIFY_SOCKET: path })
+          const agent = (nodes[0] as Node).agentBy(['env', `NOTIFY_SOCKET=${path}`])
           await agent.ready()
           await until(() => heard().length === 1)
           assert.match(heard()[0] as string, /^READY=1\|STATUS=/)

@@ -30,7 +30,7 @@ describe('plumb agent without its tools', () => {
             const node = nodes[i] as Node
             // A wish on a file: the tool hangs as long as it is there.
             const shim = shimmed('plumb', { [tool]: `[ -e "$dir/hang" ] && case "$*" in *monitor*) ;; *) exec sleep 1000;; esac\n${PASS}` })
-            const agent = node.agentBy(shim.file)
+            const agent = node.agentAs(shim.file)
             await complete(agent)
             const right = await standing(node)
             writeFileSync(join(shim.dir, 'hang'), '')
@@ -61,7 +61,7 @@ describe('plumb agent without its tools', () => {
           TOOLS_OF.map(async (tool, i) => {
             const node = nodes[i] as Node
             const shim = shimmed('plumb', { [tool]: PASS }, `${without(tool)}\nmkdir -p /usr/sbin\ncp $(dirname "$0")/tools/${tool} /usr/sbin/${tool}`)
-            const agent = node.agentBy(shim.file)
+            const agent = node.agentAs(shim.file)
             await complete(agent)
             const right = await standing(node)
             await within(agent, `rm /usr/sbin/${tool}`)
@@ -90,7 +90,7 @@ describe('plumb agent without its tools', () => {
           TOOLS_OF.map(async (tool, i) => {
             const node = nodes[i] as Node
             const shim = shimmed('plumb', { [tool]: PASS }, without(tool))
-            const agent = node.agentBy(shim.file)
+            const agent = node.agentAs(shim.file)
             await until(async () => new RegExp(`^503 .*Cannot run ${tool}: it is not installed`, 's').test(await agent.readyz()), 15_000)
             if (tool === 'nft') await until(() => ping(node.ns, peer), 10_000)
             assert.equal(told(agent, /is not installed/), 1, agent.log())

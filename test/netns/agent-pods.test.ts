@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { type Answer, ping, plugin, until } from '../harness.ts'
+import { fileStore, inCluster, type Node } from '../nodes.ts'
+
+const PLUMB = join(import.meta.dir, '../../dist/plumb')
+const CONF = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
+
+describe('plumb agent --install-cni', () => {
+  it(
+    '[F 49] plugins and network are there when the node is ready and not before, pods of two nodes reach each other by them, and cleanup leaves what was there before',
+    inCluster(
+      4,
+      (cluster) => ['--store', 'file', '--file-store-dir', join(cluster.dir, 'store'), '--install-cni'],
+      async (cluster, test) => {
+        test.timeout(60_000)
+        const [one, two, three, four] = cluster.nodes as [Node, Node, Node, Node]
+        mkdirSync(join(one.dir, 'bin'))
+        writeFileSync(join(one.dir, 'bin/bridge'), 'the one before', { mode: 0o755 })
+        const path = (node: Node) => join(node.dir, 'net.d/10-flannel.conflist')
+        const agents = [one, two].map((node) => node.agent())
+        await until(() => agents.every((agent) => /waiting: the network’s configuration is not known yet/.test(agent.log())))
+        for (const node of [one, two]) assert.equal(existsSync(path(node)), false)
+        fileStore(cluster, CONF)
+        for (const agent of agents) await agent.ready(20_000)
+        await until(() => existsSync(path(one)) && existsSync(path(two)))
+        const added = [await add(one, three, path(one)), await add(two, four, path(two))] as const
+        for (const [from, to] of [
+          [three, added[1]],
+          [four, added[0]],
+        ] as const)
+          for (const { address } of to.result['ips']) await until(() => ping(from.ns, address.split('/')[0]))
+        for (const agent of agents) await agent.stop()
+        assert.equal((await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options])).status, 0)
+        assert.deepEqual([existsSync(path(one)), readFileSync(join(one.dir, 'bin/bridge'), 'utf8')], [false, 'the one before'])
+      },
+    ),
+  )
+
+  it(
+    'names in the log a network that comes before its own, and leaves one of its name that somebody else wrote',
+    inCluster(
+      1,
+      (cluster) => [...fileStore(cluster, CONF), '--install-cni'],
+      async ({ nodes }, test) => {
+        test.timeout(60_000)
+        const [one] = nodes as [Node]
+        const [first, own] = [join(one.dir, 'net.d/05-other.conflist'), join(one.dir, 'net.d/10-flannel.conflist')]
+        mkdirSync(join(one.dir, 'net.d'))
+        for (const path of [first, own]) writeFileSync(path, '{}')
+        const agent = one.agent()
+        await agent.ready(20_000)
+        await until(() => agent.log().includes(`${first} comes before ${own}: the container runtime takes that one`))
+        await until(() => agent.log().includes(`${own} is somebody else's and was left as it is`))
+        assert.equal(readFileSync(own, 'utf8'), '{}')
+      },
+    ),
+  )
+})
+
+// The first plugin of the network that the agent wrote, as a runtime calls it; the pod is another namespace.
+async function add(node: Node, pod: Node, path: string): Promise<Answer> {
+  const { name, cniVersion, plugins } = JSON.parse(readFileSync(path, 'utf8'))
+  await pod.ns.ip('link', 'del', 'eth0')
+  const bin = join(node.dir, 'bin')
+  const conf = { ...plugins[0], name, cniVersion, dataDir: join(node.dir, 'flannel'), ipam: { dataDir: join(node.dir, 'networks') } }
+  const done = await plugin(plugins[0].type, { command: 'ADD', conf, containerId: pod.name, netns: pod.ns, path: bin, file: join(bin, plugins[0].type) }, node.ns)
+  assert.equal(done.status, 0, done.stdout)
+  return done
+}
