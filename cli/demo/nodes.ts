@@ -129,11 +129,12 @@ async function heal(pods: readonly Pod[]): Promise<void> {
   let flows: Flows | undefined
   let [before, deleted] = [0, 0]
   await step('pings that go on, 100 a second each', async () => {
+    before = await tunnelIndex()
     flows = await keepPinging(pods, MTU.vxlan)
     return `all ${flows.pairs} are answered`
   })
   await step(`fault: flannel.1 of ${HURT} is deleted`, async () => {
-    before = await tunnelIndex()
+    // From before the command on: the time that is told is no shorter than what the pods saw.
     deleted = Date.now()
     await must(['ip', 'link', 'delete', 'flannel.1'], { node: HURT })
     return `ip -n ${HURT} link delete flannel.1`
