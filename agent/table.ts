@@ -1,5 +1,5 @@
 import { ExecError } from '../lib/errors.ts'
-import { generation } from '../lib/netfilter.ts'
+import { generation as kernelGeneration } from '../lib/netfilter.ts'
 import type { Run } from '../lib/plugin.ts'
 
 /** A whole nft table that is ours alone: loaded in one transaction, and again when somebody changed it. */
@@ -10,8 +10,8 @@ export interface Table {
   doubt(): void
 }
 
-/** Keeps a table by name. */
-export function keepTable(name: string): Table {
+/** Keeps a table by name; `generation` counts the changes of all rules. */
+export function keepTable(name: string, generation = kernelGeneration): Table {
   let loaded: { text: string; shown: string } | undefined
   let doubted = true
   return {

