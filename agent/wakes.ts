@@ -4,14 +4,17 @@ export interface Wakes {
   poke(why: string, afterMs?: number): void
   /** Lets no wake for this reason come sooner than so many milliseconds from now. */
   hold(why: string, forMs: number): void
-  /** Waits for a wake, then `quietMs` more for others of the same burst; gives what they said, each once. Empty when the signal ended it. */
+  /** Waits for a wake, then until none has come for `quietMs`, at most five times as long: a burst is one. Gives what they said, each once. Empty when the signal ended it. */
   next(quietMs: number): Promise<readonly string[]>
 }
+
+const LONGEST = 5
 
 /** Makes them, for as long as the signal lasts. */
 export function makeWakes(signal: AbortSignal): Wakes {
   const due = new Map<string, number>()
   const held = new Map<string, number>()
+  let pokes = 0
   let wake: (() => void) | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
   const ready = () => [...due].filter(([, at]) => at <= performance.now()).map(([why]) => why)
@@ -25,6 +28,7 @@ export function makeWakes(signal: AbortSignal): Wakes {
     poke(why, afterMs = 0) {
       const at = Math.max(performance.now() + afterMs, held.get(why) ?? 0)
       due.set(why, Math.min(at, due.get(why) ?? at))
+      if (afterMs === 0) pokes++
       arm()
     },
     hold(why, forMs) {
@@ -39,7 +43,8 @@ export function makeWakes(signal: AbortSignal): Wakes {
       clearTimeout(timer)
       wake = undefined
       if (signal.aborted) return []
-      if (quietMs > 0) await Bun.sleep(quietMs)
+      const end = performance.now() + LONGEST * quietMs
+      for (let seen = -1; quietMs > 0 && seen !== pokes && performance.now() < end; await Bun.sleep(quietMs)) seen = pokes
       const why = ready()
       for (const one of why) due.delete(one)
       return why
