@@ -4,11 +4,11 @@ export interface Wakes {
   poke(why: string, afterMs?: number): void
   /** Lets no wake for this reason come sooner than so many milliseconds from now. */
   hold(why: string, forMs: number): void
-  /** Waits for a wake, then until none has come for `quietMs`, at most five times as long: a burst is one. Gives what they said, each once. Empty when the signal ended it. */
+  /** Waits for a wake, then until none has come for `quietMs`, at most twenty times as long: a burst is one. Gives what they said, each once. Empty when the signal ended it. */
   next(quietMs: number): Promise<readonly string[]>
 }
 
-const LONGEST = 5
+const LONGEST = 20
 
 /** Makes them, for as long as the signal lasts. */
 export function makeWakes(signal: AbortSignal): Wakes {
