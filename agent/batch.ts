@@ -5,6 +5,7 @@ import type { Run } from '../lib/plugin.ts'
 import type { Line, Resource } from '../lib/state.ts'
 import { title } from '../lib/title.ts'
 import { face } from './diff.ts'
+import { deviceOf } from './known.ts'
 
 /** What is to be done to one resource: put, or dropped. Its lines are made when they are needed, for there may be forty thousand. */
 export interface Step {
@@ -29,22 +30,47 @@ export function dropOf(resource: Resource): Step {
   return { resource, put: false }
 }
 
-/** Gives a tool all lines in one process; those that follow one that failed are tried too. What failed, and what the tool said. Throws ExecError when the tool ended before the last line. */
+/** Gives a tool all lines in one process; those that follow one that failed are tried too, but where it failed because its device is gone. What failed, and what the tool said. Throws ExecError when the tool ended before the last line. */
 export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run: Run): Promise<Map<Step, string>> {
   const failed = new Map<Step, string>()
-  if (steps.length === 0) return failed
-  const argv = [tool, '-force', '-batch', '-']
+  const left = steps.length < MANY ? steps : await eager(tool, steps, failed, run)
+  if (left.length === 0) return failed
+  const said = await tried([tool, '-force', '-batch', '-'], left, run)
+  const all = said.size > 0 ? numbered(left) : []
+  for (const [number, text] of said) {
+    const at = all[number - 1]
+    if (at && !at.line.unless?.test(text) && !failed.has(at.step)) failed.set(at.step, text)
+  }
+  return failed
+}
+
+const MANY = 500
+
+// Thousands of lines for a device that has just gone would fail one by one, for seconds: the first of them stands for all. Gives the steps that are still to be tried.
+async function eager(tool: string, steps: readonly Step[], failed: Map<Step, string>, run: Run): Promise<readonly Step[]> {
+  const [first] = await tried([tool, '-batch', '-'], steps, run)
+  if (!first) return []
+  const [number, said] = first
+  const at = numbered(steps)[number - 1]?.step ?? (steps[0] as Step)
+  const left = steps.slice(steps.indexOf(at))
+  if (!/^Cannot find device/.test(said)) return left
+  const dev = deviceOf(at.resource)
+  const stands = (one: Step) => deviceOf(one.resource) === dev
+  for (const one of left) if (one.put && stands(one)) failed.set(one, said)
+  return left.filter((one) => !stands(one))
+}
+
+async function tried(argv: readonly string[], steps: readonly Step[], run: Run): Promise<ReadonlyMap<number, string>> {
   const { status, stderr } = await run(argv, script(steps))
-  if (status === 0) return failed
+  if (status === 0) return new Map()
   const { byLine, rest } = failures(stderr)
   // A word that iproute2 cannot read ends it, without the number of the line.
   if (byLine.size === 0 || !/^(Warning: .*)?$/.test(rest)) throw new ExecError(argv, undefined, rest || `ended with status ${status}`)
-  const all = steps.flatMap((step) => linesOf(step).map((line) => ({ step, line })))
-  for (const [number, said] of byLine) {
-    const at = all[number - 1]
-    if (at && !at.line.unless?.test(said) && !failed.has(at.step)) failed.set(at.step, said)
-  }
-  return failed
+  return byLine
+}
+
+function numbered(steps: readonly Step[]): readonly { readonly step: Step; readonly line: Line }[] {
+  return steps.flatMap((step) => linesOf(step).map((line) => ({ step, line })))
 }
 
 function linesOf({ resource, put, over }: Step): readonly Line[] {

@@ -2,7 +2,7 @@ import { isSix } from '../lib/cidr.ts'
 import { ValueError } from '../lib/errors.ts'
 import { isSameTunnel } from '../lib/kinds/vxlan.ts'
 import { txChecksum } from '../lib/libc.ts'
-import { inside } from '../lib/netns.ts'
+import { inside, isRunning } from '../lib/netns.ts'
 import type { Run } from '../lib/plugin.ts'
 import type { Kind, Link, Netns, Resource, Sysctl } from '../lib/state.ts'
 import { readSysctl, writeSysctl } from '../lib/sysctls.ts'
@@ -46,6 +46,7 @@ export class Converger {
     try {
       const group = grouped(want)
       const tally = new Tally(this.#state)
+      if (group.link.some((one) => this.#isFailing(one as Link))) this.#state.doubt()
       const looked = await this.#state.look(this.#run, BASE)
       tally.notice()
       const unusable = await this.#links(group.link, looked.has('link'), tally)
@@ -59,6 +60,12 @@ export class Converger {
       this.#state.distrust()
       throw cause
     }
+  }
+
+  // What stood on a link that somebody removes goes first, and is told of one by one: the look at the links waits until it is gone.
+  #isFailing(link: Link): boolean {
+    const have = this.#state.of('link').get(face(link).key)?.resource as Link | undefined
+    return link.up && have?.up === true && !isRunning(link.name, this.#ns)
   }
 
   // First and alone: what stands on a link goes with it.

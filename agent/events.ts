@@ -4,8 +4,8 @@ import type { Resource } from '../lib/state.ts'
 import type { IfName, Mac } from '../lib/values.ts'
 import { face } from './diff.ts'
 
-/** What is to be listened to; `-o` puts what belongs together on one line. What they lose (stderr: "No buffer space") is lost: then everything is doubtful. */
-export const MONITORS = { ip: ['ip', '-o', 'monitor', 'link', 'address', 'route', 'neigh', 'nexthop'], bridge: ['bridge', 'monitor', 'fdb'] } as const
+/** What is to be listened to; `-o` puts what belongs together on one line, `-rcvbuf` is as much room as the kernel grants (net.core.rmem_max). What they lose (stderr: "No buffer space") is lost: then everything is doubtful. */
+export const MONITORS = { ip: ['ip', '-rcvbuf', String(1 << 24), '-o', 'monitor', 'link', 'address', 'route', 'neigh', 'nexthop'], bridge: ['bridge', 'monitor', 'fdb'] } as const
 
 /** Somebody changed something, maybe the agent itself. */
 export interface Event {

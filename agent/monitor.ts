@@ -1,5 +1,7 @@
+import { closeSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { locate } from '../lib/exec.ts'
+import { pipe } from '../lib/libc.ts'
 import { readText } from '../lib/reading.ts'
 
 /** A tool that tells of changes for as long as it runs: `ip monitor`, `bridge monitor`, `nft monitor`. */
@@ -32,10 +34,17 @@ export async function follow(watched: Watched, signal: AbortSignal, log: (text: 
 
 async function one({ argv, line, lost, env }: Watched, signal: AbortSignal): Promise<string> {
   const [name = '', ...args] = argv
-  let said = ''
+  let [said, file] = ['', '']
   try {
-    const child = Bun.spawn([locate(name), ...args], { env: { ...ENV, ...env }, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
-    const end = () => child.kill()
+    file = locate(name)
+  } catch (cause) {
+    return (cause as Error).message
+  }
+  // Bun's own holds four hundred lines: then the tool waits for us, and the kernel drops what it has no room for.
+  const { read, write } = pipe()
+  try {
+    const child = start([file, ...args], env, write)
+    const end = () => child.kill('SIGKILL')
     signal.addEventListener('abort', end)
     process.on('exit', end)
     void whenListening(child.pid, signal).then(lost)
@@ -45,9 +54,9 @@ async function one({ argv, line, lost, env }: Watched, signal: AbortSignal): Pro
       if (/buffer space|netlink/i.test(text)) lost()
     })
     try {
-      await Promise.all([eachLine(child.stdout, line), errors])
+      await Promise.all([eachLine(Bun.file(read).stream(), line), errors])
     } finally {
-      child.kill()
+      end()
       signal.removeEventListener('abort', end)
       process.off('exit', end)
     }
@@ -55,6 +64,16 @@ async function one({ argv, line, lost, env }: Watched, signal: AbortSignal): Pro
     return said || (child.signalCode ? `signal ${child.signalCode}` : `status ${child.exitCode}`)
   } catch (cause) {
     return said || (cause as Error).message
+  } finally {
+    closeSync(read)
+  }
+}
+
+function start(argv: string[], env: Watched['env'], stdout: number) {
+  try {
+    return Bun.spawn(argv, { env: { ...ENV, ...env }, stdin: 'ignore', stdout, stderr: 'pipe' })
+  } finally {
+    closeSync(stdout)
   }
 }
 

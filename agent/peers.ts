@@ -60,7 +60,8 @@ export function eachPeer<C>(prepare: (context: Context<C>) => Reach): (peers: re
       return made
     }
     sum = (sum && grown(sum, peers, make)) ?? whole(peers, peers.map(make))
-    return sum
+    const { resources, problems } = sum
+    return { resources, problems }
   }
 }
 

@@ -6,10 +6,11 @@ export interface Wakes {
   hold(why: string, forMs: number): void
   /** Whether a wake for this reason is there, and kept back. */
   isHeld(why: string): boolean
-  /** Waits for a wake, then `quietMs` more for others of the same burst; gives what they said, each once. Empty when the signal ended it. */
+  /** Waits for a wake, then until none has come for `quietMs`, at most twenty times as long: a burst is one. Gives what they said, each once. Empty when the signal ended it. */
   next(quietMs: number): Promise<readonly string[]>
 }
 
+const LONGEST = 20
 // A timer of more than 31 bits of milliseconds would fire at once.
 const LONGEST_MS = 2 ** 31 - 1
 
@@ -17,6 +18,7 @@ const LONGEST_MS = 2 ** 31 - 1
 export function makeWakes(signal: AbortSignal): Wakes {
   const due = new Map<string, number>()
   const held = new Map<string, number>()
+  let pokes = 0
   let wake: (() => void) | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
   const ready = () => [...due].filter(([, at]) => at <= performance.now()).map(([why]) => why)
@@ -30,6 +32,7 @@ export function makeWakes(signal: AbortSignal): Wakes {
     poke(why, afterMs = 0) {
       const at = Math.max(performance.now() + afterMs, held.get(why) ?? 0)
       due.set(why, Math.min(at, due.get(why) ?? at))
+      if (afterMs === 0) pokes++
       arm()
     },
     hold(why, forMs) {
@@ -45,7 +48,8 @@ export function makeWakes(signal: AbortSignal): Wakes {
       clearTimeout(timer)
       wake = undefined
       if (signal.aborted) return []
-      if (quietMs > 0) await Bun.sleep(quietMs)
+      const end = performance.now() + LONGEST * quietMs
+      for (let seen = -1; quietMs > 0 && seen !== pokes && performance.now() < end; await Bun.sleep(quietMs)) seen = pokes
       const why = ready()
       for (const one of why) due.delete(one)
       return why

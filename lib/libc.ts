@@ -5,6 +5,8 @@ const [LOCK_SH, LOCK_EX, LOCK_NB] = [1, 2, 4]
 const [EINTR, EWOULDBLOCK, EACCES, ENODEV] = [4, 11, 13, 19]
 const O_CLOEXEC = 0x80000
 const MFD_CLOEXEC = 1
+// fcntl(2), and what /proc/sys/fs/pipe-max-size is unless somebody changed it.
+const [F_SETPIPE_SZ, PIPE_BYTES] = [1031, 1 << 20]
 const POLLIN = 1
 // A carrier takes the kernel 0 to 0.2 ms when the node is idle.
 const STEP_US = 50
@@ -174,6 +176,7 @@ const SIGNATURES = {
   setns: { args: [i32, i32], returns: i32 },
   flock: { args: [i32, i32], returns: i32 },
   pipe2: { args: [pointer, i32], returns: i32 },
+  fcntl: { args: [i32, i32, i32], returns: i32 },
   close: { args: [i32], returns: i32 },
   socket: { args: [i32, i32, i32], returns: i32 },
   ioctl: { args: [i32, u64, pointer], returns: i32 },
@@ -222,6 +225,15 @@ export function memory(): number {
   const fd = libc().memfd_create(ptr(bytes('plumb')), MFD_CLOEXEC)
   if (fd < 0) throw new Error(`memfd_create: ${named(errno())}`)
   return fd
+}
+
+/** A pipe with room for 1 MB where the kernel grants that: a tool that tells of ten thousand changes at once is not held up. The caller closes both ends. Throws Error with the errno. */
+export function pipe(): { readonly read: number; readonly write: number } {
+  const ends = new Int32Array(2)
+  must('pipe2', libc().pipe2(ptr(ends), O_CLOEXEC))
+  const [read = -1, write = -1] = ends
+  libc().fcntl(write, F_SETPIPE_SZ, PIPE_BYTES)
+  return { read, write }
 }
 
 function bytes(text: string): Uint8Array {

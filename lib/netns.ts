@@ -39,6 +39,11 @@ export function isLink(name: string, ns: Netns): boolean {
   return inside(ns, () => linkState(name)) !== 'absent'
 }
 
+/** Whether a link is up and works: one that is being removed does not from the first moment, long before it is gone. False also when there is none. */
+export function isRunning(name: string, ns: Netns): boolean {
+  return inside(ns, () => linkState(name)) === 'running'
+}
+
 function enter(path: NetnsPath): number {
   let fd: number | undefined
   try {

@@ -11,12 +11,12 @@ const peers: readonly Need[] = [
   { name: 'containernetworking-plugins', shows: '/usr/lib/cni/bridge', why: 'the reference plugins to be compared with' },
   { name: 'iptables', shows: 'iptables', why: 'the reference plugins keep their rules with it' },
 ]
-const etcd: Need = { name: 'etcd-server', shows: 'etcd', why: 'the tests and the demo keep leases in it, started by themselves' }
+const etcd: Need = { name: 'etcd-server', shows: 'etcd', why: 'the tests, the bench and the demo keep leases in it, started by themselves' }
 /** What each task needs on a machine that has nothing but npm. `node` is what a node of a cluster needs. */
 const SETS: Readonly<Record<string, readonly Need[]>> = {
   node,
   demo: [...node, ping],
-  bench: [...node, ...peers],
+  bench: [...node, ...peers, etcd],
   test: [...node, ping, ...peers, { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' }, etcd, { name: 'openssl', shows: 'openssl', why: 'the tests make certificates for etcd with it' }],
 }
 /** What a task can do without: tests that want it say why they skip. */

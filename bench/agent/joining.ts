@@ -38,8 +38,7 @@ async function joins({ join }: World, { agent, prefix, network }: Standing, time
     const n = network.leases + 10 + i
     const { subnet, gateway, mac } = foreign(n)
     const left = new Set([`route ${subnet}`, `neigh ${gateway}`, `fdb ${mac}`])
-    await Bun.sleep(PAUSE_MS)
-    watcher.drain()
+    watcher.quiet(PAUSE_MS)
     const sent = performance.now()
     await join(prefix, network.backend, n)
     const last = watcher.until(({ what, gone }) => !gone && left.delete(what) && left.size === 0, LIMIT_MS)

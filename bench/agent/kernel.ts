@@ -11,8 +11,8 @@ export interface Happening {
 export interface Watcher {
   /** Waits until `seen` says that all has happened, at most `ms`: when that was, by performance.now(); undefined when it was not. */
   until(seen: (one: Happening) => boolean, ms: number): number | undefined
-  /** Forgets what has happened so far. */
-  drain(): void
+  /** Waits until nothing has happened for so long, at most ten seconds, and forgets what did. */
+  quiet(ms: number): void
   close(): void
 }
 
@@ -22,6 +22,7 @@ const [NETLINK_ROUTE, NETLINK_NETFILTER] = [0, 12]
 const [RTMGRP, NFTABLES] = [0x1 | 0x4 | 0x10 | 0x40, 0x40]
 const [AF_INET, AF_BRIDGE, IFF_UP, NUD_PERMANENT] = [2, 7, 1, 0x80]
 // One list of a hundred thousand messages.
+const LONGEST_MS = 10_000
 const [ROOM, MESSAGE] = [1 << 28, 1 << 16]
 const { i32, u64, i64, ptr: pointer } = FFIType
 const c = dlopen('libc.so.6', {
@@ -47,13 +48,16 @@ export function watch(place: Place): Watcher {
           if (one) yield one
         }
   }
+  const wait = (ms: number) => c.poll(ptr(polled), BigInt(fds.length), Math.max(1, Math.ceil(ms)))
   return {
     until(seen, ms) {
-      for (const end = performance.now() + ms; performance.now() < end; c.poll(ptr(polled), BigInt(fds.length), Math.max(1, Math.ceil(end - performance.now())))) for (const one of told()) if (seen(one)) return performance.now()
+      for (const end = performance.now() + ms; performance.now() < end; wait(end - performance.now())) for (const one of told()) if (seen(one)) return performance.now()
       return undefined
     },
-    drain() {
-      for (const _ of told());
+    quiet(ms) {
+      const end = performance.now() + LONGEST_MS
+      do for (const _ of told());
+      while (wait(ms) > 0 && performance.now() < end)
     },
     close() {
       for (const fd of fds) c.close(fd)

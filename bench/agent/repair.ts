@@ -22,7 +22,8 @@ interface Times {
 
 // What an agent puts right twenty times in ten seconds it takes for a fight, and rightly so.
 const ROUND_MS = 600
-const PAUSE_MS = 40
+// What came before is over: the kernel is silent for so long, and the agent does nothing meanwhile.
+const PAUSE_MS = 100
 const LIMIT_MS = 10_000
 const DEV = 'flannel.1'
 
@@ -35,7 +36,6 @@ export async function repair(world: World, agent: Running, leases: number, times
     const until = performance.now() + ROUND_MS
     for (const one of deletions) {
       if (one.routes !== undefined && round >= times.link) continue
-      await Bun.sleep(PAUSE_MS)
       seen.get(one)?.push(once(watcher, agent, one, (round * 7) % leases))
     }
     await Bun.sleep(Math.max(0, until - performance.now()))
@@ -113,9 +113,10 @@ function ours(agent: Running, leases: number): Deletion[] {
   ]
 }
 
-function once(watcher: Watcher, { node, contender }: Running, { name, argv, what, routes = 0 }: Deletion, n: number): number {
+function once(watcher: Watcher, agent: Running, { name, argv, what, routes = 0 }: Deletion, n: number): number {
+  settle(watcher, agent)
+  const { node, contender } = agent
   const command = argv(n)
-  watcher.drain()
   const child = inside(node, () => Bun.spawn(command, { stdin: 'ignore', stdout: 'ignore', stderr: 'inherit' }))
   const wanted = what(n)
   const gone = watcher.until((one) => one.gone && one.what === wanted, LIMIT_MS)
@@ -129,6 +130,16 @@ function once(watcher: Watcher, { node, contender }: Running, { name, argv, what
   }, LIMIT_MS)
   child.unref()
   return (back ?? Number.POSITIVE_INFINITY) - gone
+}
+
+// Until the kernel is silent, and the agent and its children do nothing.
+function settle(watcher: Watcher, { usage }: Running): void {
+  const spent = () => {
+    const { own, children } = usage()
+    return own + children
+  }
+  const end = performance.now() + LIMIT_MS
+  for (let before = Number.NEGATIVE_INFINITY; spent() > before && performance.now() < end; watcher.quiet(PAUSE_MS)) before = spent()
 }
 
 async function tried({ node }: Running, deletions: readonly Deletion[], waitMs: number): Promise<string[]> {
