@@ -9,7 +9,7 @@ import type { Event } from './events.ts'
 import { watchFights } from './fights.ts'
 import { passForward } from './forward.ts'
 import type { Both, Lease } from './lease.ts'
-import { ruleset } from './masquerade.ts'
+import { overlaid, partsOf, ruleset } from './masquerade.ts'
 import type { NetworkConf } from './netconf.ts'
 import type { Status } from './status.ts'
 import { type Snapshot, type SubnetStore, SubnetTakenError } from './store.ts'
@@ -198,7 +198,8 @@ export class Reconciler {
     const networks = [...(conf.v4 ? [conf.v4.network] : []), ...(conf.v6 ? [conf.v6.network] : [])]
     const isFirst = this.#now.kinds['nft'] === undefined
     const done: string[] = []
-    if (await this.#table.ensure(ruleset(table, { networks, own: both(lease.subnets), masquerade, keep, random }), run)) done.push(`nft table ${table}`)
+    const rules = { networks, own: both(lease.subnets), masquerade, keep, random }
+    if (await this.#table.ensure({ over: overlaid(table, rules), anew: ruleset(table, rules), parts: partsOf(rules) }, run)) done.push(`nft table ${table}`)
     if (forward) await this.#settleDoubt('forward', async () => void done.push(...(await passForward(networks, facts.instance, run))))
     if (!isFirst) this.#repair('nft', done, 'rules')
     this.#now.kinds = { ...this.#now.kinds, nft: { wanted: 1, programmed: 1, repaired: this.#repaired.get('nft') ?? 0 } }
