@@ -7,7 +7,7 @@ import type { Event } from './events.ts'
 import { watchFights } from './fights.ts'
 import { leaveForward, passForward } from './forward.ts'
 import type { Lease } from './lease.ts'
-import { ruleset } from './masquerade.ts'
+import { overlaid, partsOf, ruleset } from './masquerade.ts'
 import type { Parts } from './parts.ts'
 import type { Status } from './status.ts'
 import { type Snapshot, SubnetTakenError } from './store.ts'
@@ -171,7 +171,8 @@ export class Reconciler {
     const networks = [...(conf.v4 ? [conf.v4.network] : []), ...(conf.v6 ? [conf.v6.network] : [])]
     const isFirst = this.#now.kinds['nft'] === undefined
     const done: string[] = []
-    if (await this.#table.ensure(ruleset(table, { networks, own: both(lease.subnets), masquerade, keep, random }), run)) done.push(`nft table ${table}`)
+    const rules = { networks, own: both(lease.subnets), masquerade, keep, random }
+    if (await this.#table.ensure({ over: overlaid(table, rules), anew: ruleset(table, rules), parts: partsOf(rules) }, run)) done.push(`nft table ${table}`)
     // Without forward rules those of an earlier start go.
     if (!forward && isFirst) await leaveForward(facts.instance, run)
     if (forward) await this.#settleDoubt('forward', async () => void done.push(...(await passForward(networks, facts.instance, run))))

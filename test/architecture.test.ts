@@ -89,10 +89,10 @@ describe('architecture', () => {
     assert.deepEqual(long, [])
   })
 
-  // lib/libc.ts is one door on purpose, with nine calls behind it.
+  // lib/libc.ts is one door on purpose, with ten calls behind it.
   it('a file of the product exports at most 5 values', () => {
     assert.deepEqual(
-      product.map(({ name, text }) => ({ name, count: exported(text).filter(({ value }) => value).length })).filter(({ name, count }) => count > (name === 'lib/libc.ts' ? 9 : 5)),
+      product.map(({ name, text }) => ({ name, count: exported(text).filter(({ value }) => value).length })).filter(({ name, count }) => count > (name === 'lib/libc.ts' ? 10 : 5)),
       [],
     )
   })

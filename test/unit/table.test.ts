@@ -40,17 +40,19 @@ function nft(): { kernel: Kernel; table: Table } {
   return { kernel: kept, table: keepTable('t', () => kept.changes) }
 }
 
+const WANTED = { over: RULES, anew: `# anew\n${RULES}`, parts: ['chain c'] }
+
 describe('keepTable()', () => {
   it('loads once, looks only when it is in doubt, and loads again what somebody changed', async () => {
     const { kernel, table } = nft()
-    assert.equal(await table.ensure(RULES, kernel.run), true)
-    assert.equal(await table.ensure(RULES, kernel.run), false)
+    assert.equal(await table.ensure(WANTED, kernel.run), true)
+    assert.equal(await table.ensure(WANTED, kernel.run), false)
     table.doubt()
-    assert.equal(await table.ensure(RULES, kernel.run), false)
+    assert.equal(await table.ensure(WANTED, kernel.run), false)
     kernel.change('')
-    assert.equal(await table.ensure(RULES, kernel.run), false)
+    assert.equal(await table.ensure(WANTED, kernel.run), false)
     table.doubt()
-    assert.equal(await table.ensure(RULES, kernel.run), true)
+    assert.equal(await table.ensure(WANTED, kernel.run), true)
     assert.deepEqual([kernel.loads, kernel.text], [2, RULES])
   })
   it('does not take for its own what somebody made of it between the loading and the look', async () => {
@@ -59,33 +61,42 @@ describe('keepTable()', () => {
       kernel.meddle = undefined
       return text.replace(/\t\tmasquerade\n/, '')
     }
-    await table.ensure(RULES, kernel.run)
+    await table.ensure(WANTED, kernel.run)
     assert.deepEqual([kernel.loads, kernel.text], [2, RULES])
     table.doubt()
-    assert.equal(await table.ensure(RULES, kernel.run), false)
+    assert.equal(await table.ensure(WANTED, kernel.run), false)
   })
   it('loads what was removed between the loading and the look when it is asked again', async () => {
     const { kernel, table } = nft()
     kernel.meddle = () => ''
-    await table.ensure(RULES, kernel.run)
+    await table.ensure(WANTED, kernel.run)
     kernel.meddle = undefined
     table.doubt()
-    assert.equal(await table.ensure(RULES, kernel.run), true)
+    assert.equal(await table.ensure(WANTED, kernel.run), true)
     assert.equal(kernel.text, RULES)
+  })
+  it('loads it anew where there is more than what is wanted, or where it cannot be loaded over what there is', async () => {
+    for (const isRefused of [false, true]) {
+      const { kernel, table } = nft()
+      const run = async (argv: readonly string[], stdin: string) => (isRefused && stdin === WANTED.over ? { status: 1, stdout: '', stderr: 'no' } : kernel.run(argv, stdin, 'host'))
+      kernel.meddle = (text) => (text === WANTED.over ? `${text.slice(0, -2)}\tchain other {\n\t}\n}\n` : text)
+      await table.ensure(WANTED, run)
+      assert.equal(kernel.text, WANTED.anew)
+    }
   })
   it('does not load again and again where nft prints it in other words, or where others change rules all the time', async () => {
     const { kernel, table } = nft()
     kernel.words = (text) => text.replace('masquerade', 'something else')
     for (let i = 0; i < 10; i++) {
       table.doubt()
-      await table.ensure(RULES, kernel.run)
+      await table.ensure(WANTED, kernel.run)
     }
     assert.equal(kernel.loads, 1)
     const busy = nft()
     busy.kernel.meddle = (text) => text
     for (let i = 0; i < 10; i++) {
       busy.table.doubt()
-      await busy.table.ensure(RULES, busy.kernel.run)
+      await busy.table.ensure(WANTED, busy.kernel.run)
     }
     assert.ok(busy.kernel.loads <= 5, `${busy.kernel.loads}`)
   })

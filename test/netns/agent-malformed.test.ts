@@ -1,0 +1,172 @@
+import assert from 'node:assert/strict'
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { encodeValue } from '../../agent/lease.ts'
+import { ping, until } from '../harness.ts'
+import { type Agent, type Cluster, fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
+import { draft } from '../suites/leases.ts'
+
+const PLUMB = join(import.meta.dir, '../../dist/plumb')
+const VXLAN = { Network: '10.244.0.0/16', SubnetMax: '10.244.99.0', Backend: { Type: 'vxlan' } }
+
+/** Settings that nobody can mean, by where they stand, and what is said of them. */
+const SETTINGS: readonly (readonly [argv: readonly string[], env: Readonly<Record<string, string>>, yaml: string | undefined, said: RegExp])[] = [
+  [['--ip-mask'], {}, undefined, /--ip-mask: there is no such flag, did you mean "--ip-masq"\?/],
+  [['--healthz-port=65536'], {}, undefined, /--healthz-port "65536": want a whole number, 0 to 65535/],
+  [['--etcd-endpoints=ftp://a'], {}, undefined, /--etcd-endpoints "ftp:\/\/a": want a URL/],
+  [['--iface-regex=(a'], {}, undefined, /--iface-regex "\(a": want a regular expression/],
+  [['--kube-subnet-mgr'], {}, undefined, /--kube-subnet-mgr true: plumb keeps no leases in the Kubernetes API/],
+  [[], { FLANNELD_IP_MASQ: 'ja' }, undefined, /FLANNELD_IP_MASQ "ja": want true or false/],
+  [[], { FLANNELD_SUBNET_LEASE_RENEW_MARGIN: '1440' }, undefined, /FLANNELD_SUBNET_LEASE_RENEW_MARGIN "1440": want a whole number, 1 to 1439/],
+  [[], {}, 'store: etcd\nip-masq: maybe\n', /agent\.yaml:2:10: ip-masq "maybe": want true or false/],
+  [[], {}, 'ifaces: eth0\n', /agent\.yaml:1:1: there is no setting "ifaces" for a file, did you mean "iface"\?/],
+  [[], {}, 'iface: "eth0\n', /agent\.yaml:2:1: Missing closing "quote/],
+  [['--config=/no/such/file'], {}, undefined, /--config \/no\/such\/file: there is no such file/],
+]
+
+/** Networks that cannot be, row by row of flannel's table, and what is said of them. */
+const CONFIGS: readonly (readonly [text: string | object, said: RegExp])[] = [
+  ['{"Network":', /want JSON such as/],
+  [{}, /Network: it is missing; want a network such as 10\.244\.0\.0\/16, or "EnableIPv4": false/],
+  [{ Network: 'ten' }, /Network "ten": want an IPv4 network/],
+  [{ Network: '10.1.0.0/29' }, /Network "10\.1\.0\.0\/29": want \/28 or shorter/],
+  [{ Network: '10.1.0.0/16', EnableIPv4: false }, /EnableIPv4 and EnableIPv6: both are false/],
+  [{ Network: '10.1.0.0/16', EnableIPv6: true }, /IPv6Network: it is missing/],
+  [{ Network: '10.1.0.0/16', EnableIPv6: true, IPv6Network: 'fd00::/125' }, /IPv6Network "fd00::\/125": want \/124 or shorter/],
+  [{ Network: '10.1.0.0/16', SubnetLen: 31 }, /SubnetLen 31: want 18 to 30/],
+  [{ Network: '10.1.0.0/16', SubnetLen: 17 }, /SubnetLen 17: want 18 to 30/],
+  [{ Network: '10.1.0.0/16', EnableIPv6: true, IPv6Network: 'fd00::/48', IPv6SubnetLen: 127 }, /IPv6SubnetLen 127: want 50 to 126/],
+  [{ Network: '10.1.0.0/16', SubnetMin: '10.1.0.1' }, /SubnetMin "10\.1\.0\.1": want the first address of a \/24, here 10\.1\.0\.0/],
+  [{ Network: '10.1.0.0/16', SubnetMin: '10.2.0.0' }, /SubnetMin "10\.2\.0\.0": want an address in 10\.1\.0\.0\/16/],
+  [{ Network: '10.1.0.0/16', SubnetMax: '10.2.0.0' }, /SubnetMax "10\.2\.0\.0": want an address in 10\.1\.0\.0\/16/],
+  [{ Network: '10.1.0.0/16', SubnetMin: '10.1.9.0', SubnetMax: '10.1.8.0' }, /SubnetMax "10\.1\.8\.0": want an address not before SubnetMin, 10\.1\.9\.0/],
+  [{ Network: '10.1.0.0/16', EnableIPv4: 'yes' }, /EnableIPv4 "yes": want true or false/],
+  [{ Network: '10.1.0.0/16', Backend: { Type: 'udp' } }, /udp/],
+  [{ Network: '10.1.0.0/16', Backend: { Type: '../vxlan' } }, /vxlan/],
+  [{ Network: '10.1.0.0/16', Backend: { Type: 'vxlan', VNI: 0 } }, /VNI 0: want/],
+]
+
+/** Leases that cannot be read, and what is said of them. */
+const LEASES: Readonly<Record<string, readonly [key: string, value: string, said: RegExp]>> = {
+  'a key that is none': ['hello', encodeValue(draft('', 120)), /passed over "hello" in the store: .*want a subnet's key such as/],
+  'a key of another spelling': ['10.244.121.7-24', encodeValue(draft('', 121)), /passed over "10\.244\.121\.7-24" in the store: .*want a subnet's key/],
+  'a value that is no JSON': ['10.244.122.0-24', '{"PublicIP":', /passed over "10\.244\.122\.0-24" in the store: .*want JSON/],
+  'an address that is none': ['10.244.123.0-24', '{"PublicIP":"::1"}', /passed over "10\.244\.123\.0-24" in the store: Cannot read PublicIP "::1": want an IPv4 address/],
+  'no address': ['10.244.124.0-24', '{}', /passed over "10\.244\.124\.0-24" in the store: Cannot read PublicIP: it is missing/],
+  'a MAC that is none': ['10.244.125.0-24', '{"PublicIP":"172.30.0.125","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"x; reboot"}}', /10\.244\.125\.0\/24.*VtepMAC/],
+  'another backend': ['10.244.126.0-24', '{"PublicIP":"172.30.0.126","BackendType":"wireguard"}', /10\.244\.126\.0\/24.*wireguard/],
+}
+
+describe('plumb agent and what is malformed', () => {
+  it(
+    'settings: --check-config and a start say the same one line, and end with status 2',
+    inCluster(
+      1,
+      (cluster) => fileStore(cluster, VXLAN),
+      async ({ nodes, dir }) => {
+        const [{ ns }] = nodes as [Node]
+        for (const [argv, env, yaml, said] of SETTINGS) {
+          if (yaml !== undefined) writeFileSync(join(dir, 'agent.yaml'), yaml)
+          const words = [...argv, ...(yaml === undefined ? [] : ['--config', join(dir, 'agent.yaml')])]
+          for (const only of [['--check-config'], []]) {
+            const { status, stdout, stderr } = await ns.exec([PLUMB, 'agent', ...words, ...only], { env })
+            assert.deepEqual([status, stdout, stderr.trim().split('\n').length], [2, '', 1], stderr)
+            assert.match(stderr, said)
+          }
+        }
+      },
+    ),
+  )
+
+  it(
+    '[F 2] network configurations: each row of flannel’s table ends the start with one line that names key, value and what would be right',
+    inCluster(
+      1,
+      ({ dir }) => ['--store', 'file', '--file-store-dir', join(dir, 'store')],
+      async ({ nodes, dir }, test) => {
+        test.timeout(60_000)
+        const [one] = nodes as [Node]
+        mkdirSync(join(dir, 'store'))
+        for (const [conf, said] of CONFIGS) {
+          writeFileSync(join(dir, 'store/config'), typeof conf === 'string' ? conf : JSON.stringify(conf))
+          const agent = one.agent()
+          assert.equal(await agent.ended, 1, `${JSON.stringify(conf)} ${agent.log()}`)
+          const lines = agent.log().trim().split('\n').slice(1)
+          assert.equal(lines.length, 1, agent.log())
+          assert.match(lines[0] as string, said)
+          assert.equal(subnetEnv(one), undefined)
+        }
+      },
+    ),
+  )
+
+  it(
+    '[F 2] network configurations: what is left out is as with flannel, keys are taken in any case, and what means nothing is noted once',
+    inCluster(
+      1,
+      ({ dir }) => ['--store', 'file', '--file-store-dir', join(dir, 'store')],
+      async ({ nodes, dir }, test) => {
+        test.timeout(60_000)
+        const [one] = nodes as [Node]
+        for (const [conf, subnet, v6] of [
+          [{ network: '10.1.0.0/16', Netwrk: 'x' }, /^10\.1\.([1-9]|\d\d+)\.1\/24$/, undefined],
+          [{ Network: '10.1.0.0/24' }, /^10\.1\.0\.(65|129|193)\/26$/, undefined],
+          [{ Network: '10.1.0.0/28', SubnetLen: 30 }, /^10\.1\.0\.(5|9|13)\/30$/, undefined],
+          [{ Network: '10.1.0.0/16', SubnetMin: '10.1.7.0', SubnetMax: '10.1.7.0', backend: { type: 'HOST-GW' } }, /^10\.1\.7\.1\/24$/, undefined],
+          [{ Network: '10.1.0.0/16', EnableIPv6: true, IPv6Network: 'fd01::/48' }, /^10\.1\.([1-9]|\d\d+)\.1\/24$/, /^fd01:0:0:(?!0:)[\da-f]+::1\/64$/],
+          [{ Network: '10.1.0.0/16', EnableIPv6: true, IPv6Network: 'fd01::/64' }, /^10\.1\./, /^fd01::[48c]000:0:0:1\/66$/],
+        ] as const) {
+          for (const folder of [join(dir, 'store'), one.dir]) rmSync(folder, { recursive: true, force: true })
+          for (const folder of [join(dir, 'store'), one.dir]) mkdirSync(folder)
+          writeFileSync(join(dir, 'store/config'), JSON.stringify(conf))
+          const agent = one.agent()
+          await agent.ready(20_000)
+          assert.match(subnetEnv(one)?.['FLANNEL_SUBNET'] ?? '', subnet)
+          if (v6) assert.match(subnetEnv(one)?.['FLANNEL_IPV6_SUBNET'] ?? '', v6)
+          assert.equal(told(agent, /network's configuration: .*Netwrk.*did you mean/), 'Netwrk' in conf ? 1 : 0, agent.log())
+          await agent.stop()
+        }
+      },
+    ),
+  )
+
+  it(
+    '[F 14] leases: each is passed over with one line, the others are served, and it is served when it is mended',
+    inCluster(
+      2,
+      (cluster) => fileStore(cluster, VXLAN),
+      async (cluster, test) => {
+        test.timeout(60_000)
+        const [one, two] = cluster.nodes as [Node, Node]
+        for (const [key, value] of Object.values(LEASES)) put(cluster, key, value)
+        const [agent] = [one.agent(), two.agent()]
+        await agent.ready(30_000)
+        const address = (await until(() => subnetEnv(two)))?.['FLANNEL_SUBNET']?.replace(/\.1\/24$/, '.0') as string
+        await until(() => ping(one.ns, address), 10_000)
+        // More news, which is no reason to say it again.
+        for (const n of [130, 131, 132]) {
+          put(cluster, `10.244.${n}.0-24`, encodeValue(draft('', n)))
+          await until(async () => (await one.ns.ip('route', 'show', 'proto', '112')).includes(`10.244.${n}.0/24`))
+        }
+        for (const [what, [, , said]] of Object.entries(LEASES)) assert.equal(told(agent, said), 1, `${what}: ${agent.log()}`)
+        const status = await agent.status()
+        assert.deepEqual([status?.ready, status?.unreadable], [true, 5])
+        put(cluster, '10.244.122.0-24', encodeValue(draft('', 122)))
+        await until(async () => (await one.ns.ip('route', 'show', 'proto', '112')).includes('10.244.122.0/24'))
+        assert.equal((await agent.status())?.unreadable, 4)
+      },
+    ),
+  )
+})
+
+function put({ dir }: Cluster, key: string, value: string): void {
+  mkdirSync(join(dir, 'store/subnets'), { recursive: true })
+  writeFileSync(join(dir, 'store/subnets', key), value)
+}
+
+function told(agent: Agent, what: RegExp): number {
+  return agent
+    .log()
+    .split('\n')
+    .filter((line) => what.test(line)).length
+}
