@@ -171,10 +171,14 @@ async function tableOf({ ns }: Node): Promise<string> {
   return /table inet (plumb_agent\w*)/.exec((await ns.exec(['nft', 'list', 'tables'])).stdout)?.[1] ?? 'none'
 }
 
+// Tables, and what stands in each: which came first says nothing.
 function sorted(text: string): string {
   return text
     .split(/\n(?=table )/)
+    .map((table) => {
+      const [head = '', ...rest] = table.trim().replace(/\n\}$/, '').split('\n')
+      return [head, ...rest.join('\n').split('\n\n').sort()].join('\n')
+    })
     .sort()
-    .map((one) => one.trim())
     .join('\n')
 }
