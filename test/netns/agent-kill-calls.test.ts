@@ -23,7 +23,7 @@ describe('SIGKILL of plumb agent at every child and change of files', () => {
         for (let [at, last] = [1, false]; !last; at++) {
           await upset(cluster, one, at)
           const shim = killing('plumb', at, when)
-          const agent = one.agentBy(shim.file)
+          const agent = one.agentAs(shim.file)
           if (!(await readyOrKilled(agent))) killed++
           else {
             assert.deepEqual(await forwarding(one), wanted(at))
@@ -47,7 +47,7 @@ describe('SIGKILL of plumb agent at every child and change of files', () => {
           await upset(cluster, one, ++killed)
           // So that there is something to write: a node without /run, as after a boot, or without what it remembered.
           rmSync(join(one.dir, nth % 2 === 0 ? 'state' : 'subnet.env'), { recursive: true, force: true })
-          const agent = one.agentBy(killedAt(call, nth))
+          const agent = one.agentAs(killedAt(call, nth))
           isReady = await readyOrKilled(agent)
           if (!isReady) continue
           killed--
