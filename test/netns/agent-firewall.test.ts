@@ -35,7 +35,7 @@ describe('plumb agent and the firewall', () => {
     { what: '[F 42] towards --non-masquerade-cidrs does not masquerade', way: [], options: ['--non-masquerade-cidrs', '172.30.0.0/24'], out: 'the pod' },
   ] as const)
     it(
-      `${what} what a pod sends out of the network, and lets it keep its address towards pods of this node and others`,
+      `${what} what a pod sends out of the network, and lets it keep its address towards pods and its node; the world has its own towards pods of this node, the node's towards those of others`,
       inCluster(4, store, async (cluster, test) => {
         test.timeout(60_000)
         await routeByHub(cluster)
@@ -48,6 +48,10 @@ describe('plumb agent and the firewall', () => {
         assert.equal(await sourceSeen(three.ns, four.ns, to), from)
         assert.equal(await sourceSeen(three.ns, one.ns, gatewayOf(one).v4 as string), from)
         assert.equal(await sourceSeen(three.ns, cluster.hub, UNDERLAY.v4(254)), out === 'the pod' ? from : UNDERLAY.v4(1))
+        // The world keeps its address towards a pod of this node, and has the node's towards one of another, so that the answer comes back through here.
+        await cluster.hub.ip('route', 'add', `${to}/32`, 'via', UNDERLAY.v4(1))
+        assert.equal(await sourceSeen(cluster.hub, three.ns, from), UNDERLAY.v4(254))
+        assert.equal(await sourceSeen(cluster.hub, four.ns, to), from.replace(/2$/, '0'))
         if (way === NFT_ONLY) for (const agent of agents) assert.equal(readdir(agent.pid).filter((name) => /tables/.test(name)).length, 0)
       }),
     )
@@ -171,14 +175,12 @@ async function tableOf({ ns }: Node): Promise<string> {
   return /table inet (plumb_agent\w*)/.exec((await ns.exec(['nft', 'list', 'tables'])).stdout)?.[1] ?? 'none'
 }
 
-// Tables, and what stands in each: which came first says nothing.
+// Tables, and what is in them, in one order: nft's is that of their making. Rules stay as they are.
 function sorted(text: string): string {
-  return text
-    .split(/\n(?=table )/)
-    .map((table) => {
-      const [head = '', ...rest] = table.trim().replace(/\n\}$/, '').split('\n')
-      return [head, ...rest.join('\n').split('\n\n').sort()].join('\n')
-    })
-    .sort()
-    .join('\n')
+  const tables = text.trim().split(/\n(?=table )/)
+  const blocks = (table: string) => {
+    const [head, ...rest] = table.trim().split('\n')
+    return [head, ...rest.slice(0, -1).join('\n').split(/\n\n/).sort()].join('\n')
+  }
+  return tables.map(blocks).sort().join('\n')
 }

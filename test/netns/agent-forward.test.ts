@@ -28,6 +28,21 @@ describe('removeFlannelRules()', () => {
       assert.equal((await node.exec(['nft', 'list', 'ruleset'])).stdout, before)
     }),
   )
+  for (const tool of ['iptables-legacy', 'ip6tables-legacy'])
+    it(
+      `[F 40] takes them from ${tool}, too`,
+      inNamespaces(['node'], async ({ node }, test) => {
+        const { status, stderr } = await node.exec([tool, '-A', 'FORWARD', '-p', 'udp', '-j', 'ACCEPT'])
+        if (status !== 0) skip(test, `${tool} does not work here: ${stderr.trim().split('\n')[0]}`)
+        await node.exec([tool, '-t', 'nat', '-A', 'POSTROUTING', '-p', 'udp', '-j', 'ACCEPT'])
+        const before = await legacy(node, tool)
+        for (const line of ['-t nat -N FLANNEL-POSTRTG', '-t nat -A POSTROUTING -m comment --comment flanneld_masq -j FLANNEL-POSTRTG', '-t nat -A FLANNEL-POSTRTG -j MASQUERADE', '-N FLANNEL-FWD', '-A FORWARD -j FLANNEL-FWD'])
+          assert.equal((await node.exec([tool, ...line.split(' ')])).status, 0, line)
+        assert.deepEqual(await call(node, 'removeFlannelRules'), [`${tool} chain FLANNEL-POSTRTG`, `${tool} chain FLANNEL-FWD`])
+        assert.deepEqual(await call(node, 'removeFlannelRules'), [])
+        assert.equal(await legacy(node, tool), before)
+      }),
+    )
 })
 
 describe('the agent and a FORWARD policy of DROP', () => {
@@ -89,6 +104,11 @@ async function call(node: Namespace, name: string): Promise<string[]> {
   const { status, stdout, stderr } = await node.exec([process.execPath, '-e', script])
   assert.equal(status, 0, stderr)
   return JSON.parse(stdout)
+}
+
+async function legacy(node: Namespace, tool: string): Promise<string> {
+  const texts = await Promise.all(['nat', 'filter'].map(async (table) => (await node.exec([tool, '-t', table, '-S'])).stdout))
+  return texts.join('\n')
 }
 
 async function rules(node: Namespace, tool: string): Promise<string> {

@@ -166,7 +166,7 @@ describe('plumb agent and its lease in etcd', () => {
       const said = agent
         .log()
         .split('\n')
-        .filter((line) => /Cannot read/.test(line))
+        .filter((line) => /passed over/.test(line))
       assert.deepEqual([said.length, said.filter((line) => line.includes('"nonsense"')).length, said.filter((line) => line.includes('"10.5.9.0-24"')).length], [2, 1, 1], agent.log())
     }),
   )

@@ -46,7 +46,8 @@ describe('the agent renews its lease', () => {
     assert.deepEqual([second?.key, second?.value, second?.create], [first?.key, first?.value, first?.create])
     await until(async () => (await etcd.left(first?.lease ?? '')) === -1)
     await etcd.kill()
-    await until(() => said.length > 0, 15_000)
+    // It gives up on a call after ten seconds, and a pause more.
+    await until(() => said.length > 0, 25_000)
     assert.match(said[0] ?? '', /^Cannot claim a subnet for node "a" \(10\.5\.\d\.0\/24\): etcd/)
     await etcd.start()
     await etcd.ready()
