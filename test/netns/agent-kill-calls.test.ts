@@ -23,7 +23,7 @@ describe('SIGKILL of plumb agent at every child and change of files', () => {
         for (let [at, last] = [1, false]; !last; at++) {
           await upset(cluster, one, at)
           const shim = killing('plumb', at, when)
-          const agent = one.agentBy(shim.file)
+          const agent = one.agentAs(shim.file)
           if (!(await readyOrKilled(agent))) killed++
           else {
             assert.deepEqual(await forwarding(one), wanted(at))
@@ -49,7 +49,7 @@ describe('SIGKILL of plumb agent at every child and change of files', () => {
           const [env, state] = [join(one.dir, 'subnet.env'), join(one.dir, 'state')]
           if (nth % 2 === 0 && existsSync(env)) rmSync(state, { recursive: true, force: true })
           else if (existsSync(join(state, 'lease.json'))) rmSync(env, { force: true })
-          const agent = one.agentBy(killedAt(call, nth))
+          const agent = one.agentAs(killedAt(call, nth))
           isReady = await readyOrKilled(agent)
           if (isReady) {
             killed--
