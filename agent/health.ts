@@ -27,6 +27,8 @@ export interface Places {
 
 /** A step that takes longer will not end: the loop is dead. */
 const STUCK_MS = 60_000
+/** So long may a killed agent's socket seem to be in use. */
+const DYING_MS = 2000
 // What the page may do: nothing but ask this agent.
 const HEADERS = {
   'Content-Security-Policy': "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -119,7 +121,7 @@ function misdirected({ host }: Asked): Reply {
 }
 
 async function atSocket(path: string, how: (asked: Asked) => Promise<Reply>): Promise<{ stop(): void }> {
-  if (await answers(path)) throw new CniError(CODE.tryLater, `Cannot listen on ${path}: an agent answers there already`, 'a node has one agent; stop the other one, or give this one a socket of its own')
+  if (await isTaken(path)) throw new CniError(CODE.tryLater, `Cannot listen on ${path}: an agent answers there already`, 'a node has one agent; stop the other one, or give this one a socket of its own')
   try {
     // The lock makes the folder, and keeps two agents that start at once from each other's socket.
     return withLock(`${path}.lock`, () => {
@@ -148,6 +150,12 @@ function refused(place: string, cause: unknown): CniError {
   const { code, message } = cause as NodeJS.ErrnoException
   const why: Readonly<Record<string, string>> = { EADDRINUSE: 'another program listens there', EADDRNOTAVAIL: 'the node does not have this address', EACCES: 'it needs root' }
   return new CniError(CODE.io, `Cannot listen on ${place}: ${why[code ?? ''] ?? code ?? message}`, '', { cause })
+}
+
+// A child that an agent was starting when it was killed has all that the agent had, until it is another program: that is soon over.
+async function isTaken(path: string): Promise<boolean> {
+  for (const end = performance.now() + DYING_MS; await answers(path); await Bun.sleep(20)) if (performance.now() > end) return true
+  return false
 }
 
 // Whoever takes the connection is there, whether it has time or not.

@@ -7,6 +7,11 @@ const PREFIX = '/coreos.com/network/subnets/'
 /** Leases of nodes that are not there: 10.244.101.0/24 and so on. */
 const [FIRST, COUNT] = [101, 40]
 
+const begun: Going[] = []
+afterEach(async () => {
+  for (const one of begun.splice(0)) await one.end()
+})
+
 /** Something that goes on beside a test. */
 export interface Going {
   /** Ends it, and gives how often something was done. */
@@ -63,15 +68,18 @@ export async function compare(etcd: Etcd, ns: Namespace, backend: string, own: s
 function going(work: () => Promise<void>): Going {
   let [done, isEnding] = [0, false]
   const loop = (async () => {
-    for (; !isEnding; done++) await work()
+    // What a test that failed took away is none of its business.
+    for (; !isEnding; done++) await work().catch(() => Bun.sleep(100))
   })()
-  return {
+  const made: Going = {
     async end() {
       isEnding = true
       await loop
       return done
     },
   }
+  begun.push(made)
+  return made
 }
 
 function random(count: number): number {

@@ -2,6 +2,11 @@ import assert from 'node:assert/strict'
 import { type Namespace, until } from './harness.ts'
 import { type Node, subnetEnv } from './nodes.ts'
 
+const started: { kill(): unknown }[] = []
+afterEach(() => {
+  for (const one of started.splice(0)) one.kill()
+})
+
 /** What became of the flows between two pods. */
 export interface Told {
   /** Of TCP: the longest time without an answer in milliseconds, less what the client itself was kept from running; what ended it, if anything did. */
@@ -86,6 +91,7 @@ async function counts(pod: Namespace): Promise<number[]> {
 
 function run({ path }: Namespace, script: string, ...args: readonly string[]) {
   const child = Bun.spawn(['nsenter', `--net=${path}`, '--', process.execPath, '-e', script, ...args], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
+  started.push(child)
   let said = ''
   const read = (async () => {
     for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) said += text
@@ -93,7 +99,6 @@ function run({ path }: Namespace, script: string, ...args: readonly string[]) {
   return {
     said: () => said,
     async stop() {
-      // They end with their input, and so with the test, too.
       child.stdin.end()
       await read
       await child.exited

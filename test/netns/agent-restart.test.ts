@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { existsSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { overlaid, partsOf, ruleset } from '../../agent/masquerade.ts'
 import type { Cidr } from '../../lib/ip.ts'
 import { podOn } from '../flows.ts'
@@ -72,6 +72,50 @@ describe('overlaid()', () => {
     }),
   )
 })
+
+describe('plumb agent, after a SIGKILL', () => {
+  it(
+    'ends the monitors that nobody reads any more, and leaves those of another agent',
+    inCluster(
+      2,
+      (cluster) => fileStore(cluster, CONF),
+      async ({ nodes }) => {
+        const [one, two] = nodes as [Node, Node]
+        const [first, other] = [one.agent(), two.agent()]
+        for (const agent of [first, other]) await agent.ready(30_000)
+        const [orphaned, others] = [await monitorsOf(first), await monitorsOf(other)]
+        await first.stop('SIGKILL')
+        const again = one.agent()
+        await again.ready(30_000)
+        await monitorsOf(again)
+        assert.deepEqual(
+          orphaned.filter((pid) => monitors().includes(pid)),
+          [],
+        )
+        assert.deepEqual(await monitorsOf(other), others)
+      },
+    ),
+  )
+})
+
+function monitors(): string[] {
+  return readdirSync('/proc').filter((pid) => /^\d+$/.test(pid) && read(`/proc/${pid}/environ`).includes('PLUMB_MONITOR_OF='))
+}
+
+// One for each tool.
+async function monitorsOf({ pid }: Agent): Promise<string[]> {
+  const own = () => monitors().filter((one) => new RegExp(`^PPid:\\t${pid}$`, 'm').test(read(`/proc/${one}/status`)))
+  await until(() => own().length === 3)
+  return own()
+}
+
+function read(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    return ''
+  }
+}
 
 interface Scene {
   readonly node: Node

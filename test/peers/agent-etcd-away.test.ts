@@ -66,7 +66,7 @@ describe('plumb agent, when its etcd is away', () => {
             await etcd.del(`${PREFIX}/subnets/10.244.200.0-24`)
             await until(async () => (await routes(one)) === before)
             unharmed(await running.end())
-            await until(() => told(agent, /the store is back after \d+ s/) === 1)
+            await until(() => told(agent, /the store is back after \d+ (s|min)/) === 1)
             assert.equal(told(agent, /the store is away/), 1, agent.log())
             assert.ok(agent.log().split('\n').length < 40, agent.log())
           }).call(test)

@@ -63,7 +63,6 @@ describe('SIGKILL of plumb agent at any moment', () => {
             unharmed(told)
             assert.deepEqual(subnetEnv(one), had)
             await leftNothing(one, last.pid)
-            await Bun.write(`/tmp/figures-${backend}-${times}`, `${backend}: ${times} kills, ${done.join(' and ')} changes, ${JSON.stringify(told)}, etcd leases ${(await etcd.leases()).length}\n`)
           }).call(test)
         },
       ),
