@@ -4,8 +4,8 @@ import { handler } from '../lib/kinds/index.ts'
 import type { Run } from '../lib/plugin.ts'
 import type { Line, Resource } from '../lib/state.ts'
 import { title } from '../lib/title.ts'
-import { face } from './diff.ts'
 import { deviceOf } from './known.ts'
+import { giveBack, tidy } from './tidy.ts'
 
 /** What is to be done to one resource: put, or dropped. Its lines are made when they are needed, for there may be forty thousand. */
 export interface Step {
@@ -44,7 +44,7 @@ export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run
   return failed
 }
 
-const MANY = 500
+const [MANY, PIECE] = [500, 2000]
 
 // Thousands of lines for a device that has just gone would fail one by one, for seconds: the first of them stands for all. Gives the steps that are still to be tried.
 async function eager(tool: string, steps: readonly Step[], failed: Map<Step, string>, run: Run): Promise<readonly Step[]> {
@@ -61,6 +61,7 @@ async function eager(tool: string, steps: readonly Step[], failed: Map<Step, str
 }
 
 async function tried(argv: readonly string[], steps: readonly Step[], run: Run): Promise<ReadonlyMap<number, string>> {
+  giveBack(steps.length)
   const { status, stderr } = await run(argv, script(steps))
   if (status === 0) return new Map()
   const { byLine, rest } = failures(stderr)
@@ -79,15 +80,16 @@ function linesOf({ resource, put, over }: Step): readonly Line[] {
   return over && kind.change ? kind.change(resource, over) : kind.put(resource)
 }
 
+// Piece by piece: what forty thousand lines are put together of is four times as much as they are.
 function script(steps: readonly Step[]): string {
-  const texts: string[] = []
-  for (const step of steps) {
-    // The text that it is compared by is the line that makes it.
-    if (step.put && !step.over && step.resource.kind !== 'link') texts.push(face(step.resource).text)
-    else for (const { text } of linesOf(step)) texts.push(text)
+  const pieces: string[] = []
+  for (let at = 0; at < steps.length; at += PIECE) {
+    let piece = ''
+    for (const step of steps.slice(at, at + PIECE)) for (const { text } of linesOf(step)) piece += `${text}\n`
+    pieces.push(piece)
+    tidy(Math.min(PIECE, steps.length - at))
   }
-  texts.push('')
-  return texts.join('\n')
+  return pieces.join('')
 }
 
 /** What went wrong, one sentence per kind and reason, however many resources it is. */

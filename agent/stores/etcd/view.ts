@@ -3,12 +3,13 @@ import { ValueError } from '../../../lib/errors.ts'
 import type { Cidr } from '../../../lib/ip.ts'
 import { type Both, decodeKey, decodeLease, type Lease, type SubnetKey } from '../../lease.ts'
 import type { Snapshot } from '../../store.ts'
+import { giveBack } from '../../tidy.ts'
 import { type Connection, refusal } from './connection.ts'
 import type { Event, KeyValue } from './generated/etcd_pb.js'
 import { decode, type Keys } from './keys.ts'
 
 // Answers of about 400 kB: small beside the agent, large beside a round trip.
-const PAGE = 2000n
+const PAGE = 500n
 
 /** One lease as etcd has it. */
 export interface Entry {
@@ -150,6 +151,7 @@ export class View {
     this.#strangers = fresh.#strangers
     this.#records = fresh.#records
     this.revision = fresh.revision
+    giveBack(this.#entries.size)
     this.#changed()
   }
 
