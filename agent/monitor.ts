@@ -18,6 +18,7 @@ export interface Watched {
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
 /** So many lines leave some megabytes behind. */
 const BURST = 2000
+const REST_MS = 5
 const [FIRST_MS, LONGEST_MS] = [100, 10_000]
 
 /** Follows a tool until the signal, and starts it again, later each time, when it ends; why is said once, as long as it is the same. Never throws. */
@@ -91,6 +92,8 @@ async function eachLine(from: ReadableStream<Uint8Array>, take: (text: string) =
     taken += lines.length
     if (taken >= BURST) tidy(taken)
     if (taken >= BURST) taken = 0
+    // What comes in a burst is then read in large pieces: each is a buffer of its own.
+    await Bun.sleep(REST_MS)
   }
 }
 
