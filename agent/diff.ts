@@ -21,21 +21,15 @@ export interface Difference {
   readonly drop: readonly Resource[]
 }
 
-// Of tens of thousands of resources nearly all are the very objects of the step before.
-const faces = new WeakMap<Resource, Entry>()
 
 /** Compares by key and canonical text; of two that have one key the first counts. Linear, and much less when `settled`, a list that the kernel was made to agree with and still does, differs little from what is wanted. Pure. */
 export function diff(want: readonly Resource[], known: Known, settled?: readonly Resource[]): Difference {
   return (settled && nearly(want, known, settled)) ?? whole(want, known)
 }
 
-/** A resource and what makes it this one. `once` says that it will not be asked again. */
-export function face(resource: Resource, once = false): Entry {
-  const before = once ? undefined : faces.get(resource)
-  if (before) return before
-  const made = { resource, key: handler(resource.kind).key(resource) }
-  if (!once) faces.set(resource, made)
-  return made
+/** A resource and what makes it this one. */
+export function face(resource: Resource): Entry {
+  return { resource, key: handler(resource.kind).key(resource) }
 }
 
 /** What a resource looks like: the line that would make it, of a link what its events tell. */

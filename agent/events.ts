@@ -49,7 +49,7 @@ const TYPES = ['local', 'broadcast', 'multicast', 'anycast', 'unreachable', 'pro
 const ADDRESS = /^(\d{1,3}(\.\d{1,3}){3}|[\da-f]*:[\da-f.:]*:[\da-f.:]*)(\/\d{1,3})?$/
 
 function event(resource: Resource, gone: boolean, odd: boolean): Event {
-  const [{ key }, text] = [face(resource, true), textOf(resource)]
+  const [{ key }, text] = [face(resource), textOf(resource)]
   return { kind: resource.kind, key, gone, text: odd ? '' : text, resource }
 }
 
