@@ -21,7 +21,6 @@ export interface Difference {
   readonly drop: readonly Resource[]
 }
 
-
 /** Compares by key and canonical text; of two that have one key the first counts. Linear, and much less when `settled`, a list that the kernel was made to agree with and still does, differs little from what is wanted. Pure. */
 export function diff(want: readonly Resource[], known: Known, settled?: readonly Resource[]): Difference {
   return (settled && nearly(want, known, settled)) ?? whole(want, known)
