@@ -4,8 +4,8 @@ import { handler } from '../lib/kinds/index.ts'
 import type { Run } from '../lib/plugin.ts'
 import type { Line, Resource } from '../lib/state.ts'
 import { title } from '../lib/title.ts'
-import { face } from './diff.ts'
 import { deviceOf } from './known.ts'
+import { tidy } from './tidy.ts'
 
 /** What is to be done to one resource: put, or dropped. Its lines are made when they are needed, for there may be forty thousand. */
 export interface Step {
@@ -30,21 +30,25 @@ export function dropOf(resource: Resource): Step {
   return { resource, put: false }
 }
 
-/** Gives a tool all lines in one process; those that follow one that failed are tried too, but where it failed because its device is gone. What failed, and what the tool said. Throws ExecError when the tool ended before the last line. */
+/** Gives a tool all lines in one process, ten thousand things at a time; those that follow one that failed are tried too, but where it failed because its device is gone. What failed, and what the tool said. Throws ExecError when the tool ended before the last line. */
 export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run: Run): Promise<Map<Step, string>> {
   const failed = new Map<Step, string>()
-  const left = steps.length < MANY ? steps : await eager(tool, steps, failed, run)
-  if (left.length === 0) return failed
-  const said = await tried([tool, '-force', '-batch', '-'], left, run)
-  const all = said.size > 0 ? numbered(left) : []
-  for (const [number, text] of said) {
-    const at = all[number - 1]
-    if (at && !at.line.unless?.test(text) && !failed.has(at.step)) failed.set(at.step, text)
+  for (let at = 0; at < steps.length; at += MOST) {
+    const slice = steps.length <= MOST ? steps : steps.slice(at, at + MOST)
+    const left = slice.length < MANY ? slice : await eager(tool, slice, failed, run)
+    if (left.length === 0) continue
+    const said = await tried([tool, '-force', '-batch', '-'], left, run)
+    const all = said.size > 0 ? numbered(left) : []
+    for (const [number, text] of said) {
+      const step = all[number - 1]
+      if (step && !step.line.unless?.test(text) && !failed.has(step.step)) failed.set(step.step, text)
+    }
   }
   return failed
 }
 
-const MANY = 500
+// The text of more is megabytes, several times over.
+const [MANY, MOST] = [500, 10_000]
 
 // Thousands of lines for a device that has just gone would fail one by one, for seconds: the first of them stands for all. Gives the steps that are still to be tried.
 async function eager(tool: string, steps: readonly Step[], failed: Map<Step, string>, run: Run): Promise<readonly Step[]> {
@@ -61,7 +65,9 @@ async function eager(tool: string, steps: readonly Step[], failed: Map<Step, str
 }
 
 async function tried(argv: readonly string[], steps: readonly Step[], run: Run): Promise<ReadonlyMap<number, string>> {
-  const { status, stderr } = await run(argv, script(steps))
+  const text = script(steps)
+  tidy(steps.length)
+  const { status, stderr } = await run(argv, text)
   if (status === 0) return new Map()
   const { byLine, rest } = failures(stderr)
   // A word that iproute2 cannot read ends it, without the number of the line.
@@ -81,11 +87,7 @@ function linesOf({ resource, put, over }: Step): readonly Line[] {
 
 function script(steps: readonly Step[]): string {
   const texts: string[] = []
-  for (const step of steps) {
-    // The text that it is compared by is the line that makes it.
-    if (step.put && !step.over && step.resource.kind !== 'link') texts.push(face(step.resource).text)
-    else for (const { text } of linesOf(step)) texts.push(text)
-  }
+  for (const step of steps) for (const { text } of linesOf(step)) texts.push(text)
   texts.push('')
   return texts.join('\n')
 }

@@ -7,7 +7,7 @@ import type { Run } from '../lib/plugin.ts'
 import type { Kind, Link, Netns, Resource, Sysctl } from '../lib/state.ts'
 import { readSysctl, writeSysctl } from '../lib/sysctls.ts'
 import { changeOf, dropOf, putOf, type Step } from './batch.ts'
-import { diff, face } from './diff.ts'
+import { diff, face, looks } from './diff.ts'
 import type { Event } from './events.ts'
 import { deviceOf, KernelState, KINDS } from './known.ts'
 import type { Scope } from './scope.ts'
@@ -94,12 +94,12 @@ export class Converger {
     const known = this.#state.of('sysctl')
     for (const one of want as readonly Sysctl[]) {
       const entry = face(one)
-      const { key, text } = entry
-      if (known.get(key)?.text === text) continue
+      const before = known.get(entry.key)
+      if (before && looks(before) === looks(entry)) continue
       const is = readSysctl(one.name)
       if (is === undefined && one.optional) continue
       if (is !== one.value) setSysctl(one, tally)
-      known.set(key, entry)
+      known.set(entry.key, entry)
     }
   }
 

@@ -3,11 +3,11 @@ import { link } from '../lib/kinds/link.ts'
 import type { Link, Resource } from '../lib/state.ts'
 import type { Found } from './listing.ts'
 
-/** A resource as the kernel is known to have it: what makes it this one, and what it looks like, empty when it is like none that is wanted. */
+/** A resource as the kernel is known to have it, and what makes it this one; `odd` when it is like none that is wanted. What it looks like is made when it is asked for: forty thousand texts are ten megabytes. */
 export interface Entry {
   readonly resource: Resource
   readonly key: string
-  readonly text: string
+  readonly odd?: true
 }
 /** What stands in the kernel of one kind, by key. */
 export type Known = Map<string, Entry>
@@ -21,23 +21,25 @@ export interface Difference {
   readonly drop: readonly Resource[]
 }
 
-// Of tens of thousands of resources nearly all are the very objects of the step before.
-const faces = new WeakMap<Resource, Entry>()
-
 /** Compares by key and canonical text; of two that have one key the first counts. Linear, and much less when `settled`, a list that the kernel was made to agree with and still does, differs little from what is wanted. Pure. */
 export function diff(want: readonly Resource[], known: Known, settled?: readonly Resource[]): Difference {
   return (settled && nearly(want, known, settled)) ?? whole(want, known)
 }
 
-/** What makes a resource this one, and what it looks like: the line that would make it, of a link what its events tell. `once` says that it will not be asked again. */
-export function face(resource: Resource, once = false): Entry {
-  const before = once ? undefined : faces.get(resource)
-  if (before) return before
-  const { key, put } = handler(resource.kind)
-  const text = resource.kind === 'link' ? `${resource.up ? 'up' : 'down'} mtu ${resource.mtu} ${resource.mac}` : (put(resource)[0]?.text ?? '')
-  const made = { resource, key: key(resource), text }
-  if (!once) faces.set(resource, made)
-  return made
+/** A resource and what makes it this one. */
+export function face(resource: Resource): Entry {
+  return { resource, key: handler(resource.kind).key(resource) }
+}
+
+/** What a resource looks like: the line that would make it, of a link what its events tell. */
+export function textOf(resource: Resource): string {
+  if (resource.kind === 'link') return `${resource.up ? 'up' : 'down'} mtu ${resource.mtu} ${resource.mac}`
+  return handler(resource.kind).put(resource)[0]?.text ?? ''
+}
+
+/** What the kernel is known to have looks like, empty when it is like none that is wanted. */
+export function looks({ resource, odd }: Entry): string {
+  return odd ? '' : textOf(resource)
 }
 
 /** What was found, by key. */
@@ -45,10 +47,10 @@ export function knownOf(found: readonly Found[]): Known {
   const known: Known = new Map()
   for (const { resource, odd } of found) {
     const entry = face(resource)
-    const { key, text } = entry
+    const { key } = entry
     // Twice the same thing in two lists, or one slot with two entries: neither is as wanted then, unless they are one.
     const same = known.get(key)
-    known.set(key, odd || (same && same.text !== text) ? { ...entry, text: '' } : entry)
+    known.set(key, odd || (same && looks(same) !== textOf(resource)) ? { ...entry, odd: true } : entry)
   }
   return known
 }
@@ -71,12 +73,12 @@ function compare(want: readonly Resource[], known: Known): Omit<Difference, 'dro
   const change: { want: Resource; have: Resource }[] = []
   const seen = new Set<string>()
   for (const one of want) {
-    const { key, text } = face(one)
+    const { key } = face(one)
     if (seen.has(key)) continue
     seen.add(key)
     const have = known.get(key)
     if (!have) add.push(one)
-    else if (one.kind === 'link' ? isOther(one, have.resource as Link) : have.text !== text) change.push({ want: one, have: have.resource })
+    else if (one.kind === 'link' ? isOther(one, have.resource as Link) : have.odd || (have.resource !== one && textOf(have.resource) !== textOf(one))) change.push({ want: one, have: have.resource })
   }
   return { add, change, seen }
 }

@@ -2,7 +2,7 @@ import { type Cidr, type Ip, parseCidr } from '../lib/ip.ts'
 import { routeOf } from '../lib/kinds/route.ts'
 import type { Resource } from '../lib/state.ts'
 import type { IfName, Mac } from '../lib/values.ts'
-import { face } from './diff.ts'
+import { face, textOf } from './diff.ts'
 
 /** What is to be listened to; `-o` puts what belongs together on one line, `-rcvbuf` is as much room as the kernel grants (net.core.rmem_max). What they lose (stderr: "No buffer space") is lost: then everything is doubtful. */
 export const MONITORS = { ip: ['ip', '-rcvbuf', String(1 << 24), '-o', 'monitor', 'link', 'address', 'route', 'neigh', 'nexthop'], bridge: ['bridge', 'monitor', 'fdb'] } as const
@@ -49,7 +49,7 @@ const TYPES = ['local', 'broadcast', 'multicast', 'anycast', 'unreachable', 'pro
 const ADDRESS = /^(\d{1,3}(\.\d{1,3}){3}|[\da-f]*:[\da-f.:]*:[\da-f.:]*)(\/\d{1,3})?$/
 
 function event(resource: Resource, gone: boolean, odd: boolean): Event {
-  const { key, text } = face(resource, true)
+  const [{ key }, text] = [face(resource), textOf(resource)]
   return { kind: resource.kind, key, gone, text: odd ? '' : text, resource }
 }
 

@@ -2,7 +2,7 @@ import { isSix } from '../lib/cidr.ts'
 import type { Run } from '../lib/plugin.ts'
 import type { Kind, Link, Resource } from '../lib/state.ts'
 import { markOf, PROTO } from './backend.ts'
-import { face, type Known, knownOf } from './diff.ts'
+import { face, type Known, knownOf, looks } from './diff.ts'
 import type { Event } from './events.ts'
 import { type Found, list } from './listing.ts'
 import { ownership, type Scope } from './scope.ts'
@@ -122,7 +122,7 @@ export class KernelState {
     if (this.#making.size > 0 && this.#isBeingMade(deviceOf(resource))) return true
     if (resource.kind === 'link') return this.#agreesLink(resource, key, gone, text)
     const entry = this.#known.get(kind)?.get(key)
-    if (entry) return !gone && entry.text === text
+    if (entry) return !gone && looks(entry) === text
     if (this.waiting.has(key)) return false
     if (gone) return !(isLast(resource) && this.devices.has(resource.dev) && !this.#scope.links.includes(resource.dev))
     // What the kernel itself learns of neighbours comes and goes.
@@ -134,7 +134,7 @@ export class KernelState {
     const { kind, key, gone, resource } = event
     const agrees = this.agrees(event)
     const known = this.#known.get(kind)
-    if (resource.kind === 'link' && (gone ? !known?.has(key) : known?.get(key)?.text === event.text)) this.#making.delete(resource.name)
+    if (resource.kind === 'link' && (gone ? !known?.has(key) : textAt(known, key) === event.text)) this.#making.delete(resource.name)
     if (resource.kind === 'nexthop' && !known?.has(key)) this.#other(resource.id, gone, this.#owns(resource))
     // The first list, which is under way, may be from before.
     const isLooking = this.#looking.has(kind as Kind)
@@ -154,7 +154,7 @@ export class KernelState {
 
   #agreesLink({ name, up }: Link, key: string, gone: boolean, text: string): boolean {
     const entry = this.of('link').get(key)
-    if (entry) return !gone && entry.text === text
+    if (entry) return !gone && looks(entry) === text
     if (this.waiting.has(key) || (!gone && this.#scope.links.includes(name) && !this.blocked.has(name))) return false
     if (!this.devices.has(name)) return true
     return !gone && up && ![...this.waiting.values()].some(({ dev }) => dev === name)
@@ -202,7 +202,11 @@ export class KernelState {
   }
 
   #compare(before: Known, now: Known): void {
-    for (const [key, { text }] of before) if (now.get(key)?.text !== text) this.drifted.add(key)
+    for (const [key, entry] of before) {
+      if (textAt(now, key) !== looks(entry)) this.drifted.add(key)
+      // The object that is wanted, in the place of one more that says the same. What a link looks like does not say all of it.
+      else if (!entry.odd && entry.resource.kind !== 'link') now.set(key, entry)
+    }
     for (const key of now.keys()) if (!before.has(key)) this.drifted.add(key)
   }
 
@@ -214,6 +218,11 @@ export class KernelState {
       else if (resource.alias?.startsWith(markOf('' as Scope['instance'])) && resource.alias !== markOf(this.#scope.instance)) this.blocked.set(resource.name, `it belongs to another agent, ${resource.alias}`)
     }
   }
+}
+
+function textAt(known: Known | undefined, key: string): string | undefined {
+  const entry = known?.get(key)
+  return entry && looks(entry)
 }
 
 /** The device that a resource stands on, or is. */

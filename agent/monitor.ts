@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { locate } from '../lib/exec.ts'
 import { pipe } from '../lib/libc.ts'
 import { readText } from '../lib/reading.ts'
+import { tidy } from './tidy.ts'
 
 /** A tool that tells of changes for as long as it runs: `ip monitor`, `bridge monitor`, `nft monitor`. */
 export interface Watched {
@@ -15,6 +16,9 @@ export interface Watched {
 }
 
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
+/** So many lines leave some megabytes behind. */
+const BURST = 2000
+const REST_MS = 5
 const [FIRST_MS, LONGEST_MS] = [100, 10_000]
 
 /** Follows a tool until the signal, and starts it again, later each time, when it ends; why is said once, as long as it is the same. Never throws. */
@@ -80,11 +84,16 @@ function start(argv: string[], env: Watched['env'], stdout: number) {
 // Ten thousand peers that are programmed are fifty thousand lines: no stream of lines, which would cost more than what is done with them.
 async function eachLine(from: ReadableStream<Uint8Array>, take: (text: string) => void): Promise<void> {
   const decoder = new TextDecoder()
-  let rest = ''
+  let [rest, taken] = ['', 0]
   for await (const chunk of from) {
     const lines = (rest + decoder.decode(chunk, { stream: true })).split('\n')
     rest = lines.pop() ?? ''
     for (const one of lines) take(one)
+    taken += lines.length
+    if (taken >= BURST) tidy(taken)
+    if (taken >= BURST) taken = 0
+    // What comes in a burst is then read in large pieces: each is a buffer of its own.
+    await Bun.sleep(REST_MS)
   }
 }
 

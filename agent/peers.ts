@@ -5,6 +5,7 @@ import type { Facts, Wanted } from './backend.ts'
 import type { Lease } from './lease.ts'
 import { settleIds, throughNexthop } from './nexthops.ts'
 import { within } from './scope.ts'
+import { giveBack } from './tidy.ts'
 import type { Uplink } from './uplink.ts'
 
 /** One peer of one family, with an address that is not this node's own. */
@@ -116,7 +117,10 @@ function whole(peers: readonly Lease[], made: readonly Made[]): Sum {
     for (const problem of one.problems) problems.push(problem)
   }
   const settled = settleIds(resources)
-  return { peers, resources: settled, problems, holders, ids: new Map(settled.flatMap((one) => (one.kind === 'nexthop' ? [[one.id, one]] : []))) }
+  const ids = new Map<number, Resource>()
+  for (const one of settled) if (one.kind === 'nexthop') ids.set(one.id, one)
+  giveBack(made.length)
+  return { peers, resources: settled, problems, holders, ids }
 }
 
 // Undefined when it is not so that there are just more, or when one of those has what another one has.

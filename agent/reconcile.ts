@@ -13,6 +13,7 @@ import type { Status } from './status.ts'
 import { type Snapshot, SubnetTakenError } from './store.ts'
 import { keepTable, type Table } from './table.ts'
 import { beginning, type Standing, tell, withStep } from './telling.ts'
+import { giveBack } from './tidy.ts'
 import { chooseUplink, overlap, see, type Uplink } from './uplink.ts'
 
 const REMEMBERED = 100
@@ -187,6 +188,7 @@ export class Reconciler {
     for (const problem of problems) if (!this.#now.problems.includes(problem)) this.note(problem)
     this.#now.problems = problems
     const done = await converger.step(blackhole ? [...blackholes(lease.subnets), ...resources] : resources)
+    giveBack(done.changed)
     failures.push(...done.failed)
     for (const [kind, what] of Object.entries(done.repaired)) this.#repair(kind, what, 'drift')
     const counts = Object.entries(done.counts).map(([kind, count]) => [kind, { ...count, repaired: this.#repaired.get(kind) ?? 0 }] as const)

@@ -76,7 +76,9 @@ const vxlan: Backend<Conf, Vtep> = {
   },
   data: (raw) => ({ ...(raw.v4 === undefined ? {} : { v4: vtep(raw.v4, 'BackendData') }), ...(raw.v6 === undefined ? {} : { v6: vtep(raw.v6, 'BackendV6Data') }) }),
   want(self, peers, uplink, conf, facts) {
-    const { resources, problems } = reach(peers, { type: 'vxlan', self, uplink, conf, facts })
+    // Routes come and go, and mean nothing to a tunnel.
+    const seen = conf.DirectRouting ? uplink : { ...uplink, routes: [] }
+    const { resources, problems } = reach(peers, { type: 'vxlan', self, uplink: seen, conf, facts })
     return { resources: [...FAMILIES.flatMap((family) => own(self, family, uplink, conf, facts)), ...resources], problems }
   },
   links: (conf) => FAMILIES.map((family) => device(conf, family)),

@@ -41,31 +41,17 @@ export async function cold(bench: Bench, world: World): Promise<{ table: Table; 
       rows.push(row(`${scene.backend}, ${scene.leases.toLocaleString('en')} leases, ${contender.name}`, seen, judged))
     }
   }
-  const method = `A node of its own with nothing on it; foreign leases in a real etcd. Time from the agent's start to the last route; CPU of the agent and of all that it starts (its monitors among them), until ${AFTER_MS} ms after that; the most memory that the agent's own process held; what it asked of etcd by etcd's own count, with its own lease. Medians, of memory and of requests the most; n rounds, the agents in turn.${missing(world)}`
+  const method = `A node of its own with nothing on it; foreign leases in a real etcd. Time from the agent's start to the last route; CPU of the agent and of all that it starts (its monitors among them, but for what is judged as in ip), until ${AFTER_MS} ms after that; the most memory that the agent's own process held; what it asked of etcd by etcd's own count, with its own lease. Medians, of memory and of requests the most; n rounds, the agents in turn.${missing(world)}`
   return { table: { title: 'The agent: cold start among many nodes', method, head: ['network', 'n', 'seconds', 'CPU s of the agent', 'of its children', 'MB at most', 'ranges', 'watches', 'per lease', 'all requests', 'bar'], rows, bars }, standing }
 }
 
 function scenes(bench: Bench): Scene[] {
   const times = bench.times(3)
   const many = bench.times(4000) < 4000 ? 1000 : 4000
-  const of = (all: readonly Cold[], what: (one: Cold) => number) => median(all.map(what)) / 1000
+  const of = (all: readonly Cold[], what: 'own' | 'children' | 'ended') => median(all.map((one) => one[what])) / 1000
   return [
-    { backend: 'host-gw', leases: many, times, others: 1, limitMs: LIMIT_MS, judge: (all) => [most('≤ 1 s in all', of(all, together), 1, 's')] },
-    {
-      backend: 'host-gw',
-      leases: 20_000,
-      times,
-      others: 0,
-      limitMs: LIMIT_MS,
-      judge: (all) => [
-        most(
-          'children ≤ 1 s',
-          of(all, ({ children }) => children),
-          1,
-          's',
-        ),
-      ],
-    },
+    { backend: 'host-gw', leases: many, times, others: 1, limitMs: LIMIT_MS, judge: (all) => [most('≤ 1 s in all', median(all.map(together)) / 1000, 1, 's')] },
+    { backend: 'host-gw', leases: 20_000, times, others: 0, limitMs: LIMIT_MS, judge: (all) => [most('≤ 1 s in ip', of(all, 'ended'), 1, 's')] },
     {
       backend: 'vxlan',
       leases: 10_000,
@@ -73,18 +59,8 @@ function scenes(bench: Bench): Scene[] {
       others: 1,
       limitMs: LIMIT_MS,
       judge: (all) => [
-        most(
-          'agent ≤ 2 s',
-          of(all, ({ own }) => own),
-          2,
-          's',
-        ),
-        most(
-          'children ≤ 2 s',
-          of(all, ({ children }) => children),
-          2,
-          's',
-        ),
+        most('agent ≤ 2 s', of(all, 'own'), 2, 's'),
+        most('children ≤ 2 s', of(all, 'children'), 2, 's'),
         most('≤ 120 MB', peak(all), 120, 'MB'),
         most('0 requests per lease', Math.max(...all.map(({ asked }) => asked.perLease)), 0, 'requests'),
         most('1 watch', Math.max(...all.map(({ asked }) => asked.watches)), 1, 'watches'),

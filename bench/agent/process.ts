@@ -7,6 +7,8 @@ export interface Usage {
   readonly own: number
   /** CPU time of all that it started, in milliseconds: those that have ended, and those that still run. */
   readonly children: number
+  /** The part of it of those that have ended: of an agent its tools, without its monitors. */
+  readonly ended: number
   /** Memory that it holds, and the most that it ever held, in MB (VmRSS, VmHWM). */
   readonly rss: number
   readonly peak: number
@@ -21,7 +23,7 @@ export function usage(pid: number): Usage {
   const living = readdirSync('/proc').flatMap((name) => (/^\d+$/.test(name) && parentOf(Number(name)) === pid ? (times(Number(name)) ?? []) : []))
   const status = readFileSync(`/proc/${pid}/status`, 'utf8')
   const mb = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(status)?.[1]) / 1000
-  return { own, children: ended + living.reduce((sum, ms) => sum + ms, 0), rss: mb('VmRSS'), peak: mb('VmHWM') }
+  return { own, children: ended + living.reduce((sum, ms) => sum + ms, 0), ended, rss: mb('VmRSS'), peak: mb('VmHWM') }
 }
 
 /** Counts processes by the kernel's own accounting (acct(2)). */

@@ -26,6 +26,7 @@ const ROUND_MS = 600
 const PAUSE_MS = 100
 const LIMIT_MS = 10_000
 const DEV = 'flannel.1'
+const ALL = 'link, and all that stood on it'
 
 /** Deletes by hand one thing after the other, round by round, and waits until the agent has put it right. */
 export async function repair(world: World, agent: Running, leases: number, times: Times, limit: number, theirs: readonly string[]): Promise<Table> {
@@ -44,7 +45,8 @@ export async function repair(world: World, agent: Running, leases: number, times
   const bars: Bar[] = []
   const rows = deletions.map((one) => {
     const all = seen.get(one) ?? []
-    const judged = one.routes && leases > 1000 ? [] : [most(`p99 ≤ ${limit} ms`, percentile(all, 0.99), limit, 'ms')]
+    // The bar is for what was deleted: how long the rest takes is shown.
+    const judged = one.routes ? [] : [most(`p99 ≤ ${limit} ms`, percentile(all, 0.99), limit, 'ms')]
     bars.push(...judged)
     return [
       one.name,
@@ -65,21 +67,22 @@ export async function repair(world: World, agent: Running, leases: number, times
 }
 
 /** What flanneld puts right, each tried once within so many milliseconds: a phrase for each. */
-export async function repairOf(agent: Running, leases: number, waitMs: number): Promise<string[]> {
+export function repairOf(agent: Running, leases: number, waitMs: number): string[] {
   const told = [
     ...wiring(agent, leases).filter(({ name }) => ['route', 'neighbour', 'forwarding entry'].includes(name)),
     { name: 'rule', argv: () => ['iptables', '-w', '-t', 'nat', '-D', 'FLANNEL-POSTRTG', '1'], what: () => 'rule nat' },
     ...wiring(agent, leases).filter(({ name }) => name === 'address'),
   ]
-  const phrases = await tried(agent, told, waitMs)
-  return [
-    ...phrases,
-    ...(await tried(
+  const phrases = [
+    ...tried(agent, told, waitMs),
+    ...tried(
       agent,
-      wiring(agent, leases).filter(({ name }) => name.startsWith('link')),
+      wiring(agent, leases).filter(({ routes }) => routes === 0),
       waitMs,
-    )),
+    ),
   ]
+  const routes = inside(agent.node, () => run(['ip', '-4', 'route', 'show'])).match(/^10\.\S+\/24 /gm)?.length ?? 0
+  return [...phrases, `${ALL}: ${routes} of ${leases} routes after ${waitMs / 1000} s`]
 }
 
 /** The figure below which lies such a share of all, by rank. */
@@ -97,7 +100,7 @@ function wiring(agent: Running, leases: number): Deletion[] {
     { name: 'forwarding entry', argv: (n) => ['bridge', 'fdb', 'delete', foreign(n).mac, 'dev', DEV, 'self'], what: (n) => `fdb ${foreign(n).mac}` },
     { name: 'address', argv: () => ['ip', 'address', 'delete', own, 'dev', DEV], what: () => `addr ${own}` },
     { name: 'link', ...link, routes: 0 },
-    { name: 'link, and all that stood on it', ...link, routes: leases },
+    { name: ALL, ...link, routes: leases },
   ]
 }
 
@@ -142,11 +145,11 @@ function settle(watcher: Watcher, { usage }: Running): void {
   for (let before = Number.NEGATIVE_INFINITY; spent() > before && performance.now() < end; watcher.quiet(PAUSE_MS)) before = spent()
 }
 
-async function tried({ node }: Running, deletions: readonly Deletion[], waitMs: number): Promise<string[]> {
+function tried({ node }: Running, deletions: readonly Deletion[], waitMs: number): string[] {
   const watcher = watch(node)
   const back = new Map<string, number>()
   const [gone, begin] = [new Set<string>(), performance.now()]
-  for (const [i, one] of deletions.entries()) if (one.routes !== 0) inside(node, () => run(one.argv(i)))
+  for (const [i, one] of deletions.entries()) inside(node, () => run(one.argv(i)))
   watcher.until((one) => {
     if (one.gone) gone.add(one.what)
     else if (gone.has(one.what) && !back.has(one.what)) back.set(one.what, performance.now() - begin)

@@ -42,7 +42,7 @@ async function amongFew(bench: Bench, world: World): Promise<Table[]> {
   const tables = [await idle(bench, world, agents, FEW, accounting)]
   accounting.stop()
   const theirs = []
-  for (const agent of agents) if (!agent.contender.ours) theirs.push(...(await repairOf(agent, FEW, WAIT_MS)))
+  for (const agent of agents) if (!agent.contender.ours) theirs.push(...repairOf(agent, FEW, WAIT_MS))
   for (const agent of agents) if (agent.contender.ours) tables.push(await repair(world, agent, FEW, { link: bench.times(100), other: bench.times(100) }, 100, theirs))
   await Promise.all(agents.map((agent) => agent.stop()))
   return tables

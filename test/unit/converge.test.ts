@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { putOf, sentences } from '../../agent/batch.ts'
-import { diff, face, type Known, knownOf } from '../../agent/diff.ts'
+import { diff, face, type Known, knownOf, looks, textOf } from '../../agent/diff.ts'
 import { bridgeEvent, type Event, ipEvent } from '../../agent/events.ts'
 import { isOwnId, settleIds, throughNexthop } from '../../agent/nexthops.ts'
 import { ownership, within } from '../../agent/scope.ts'
@@ -203,11 +203,11 @@ function apply(known: Known, { add, change, drop }: ReturnType<typeof diff>): st
   const now = new Map(known)
   for (const one of drop) assert.ok(now.delete(face(one).key))
   for (const one of [...add, ...change.map(({ want }) => want)]) now.set(face(one).key, face(one))
-  return [...now.values()].map(({ text }) => text).sort()
+  return [...now.values()].map(looks).sort()
 }
 
 function sorted(want: readonly Resource[]): string[] {
-  return want.map((one) => face(one).text).sort()
+  return want.map(textOf).sort()
 }
 
 function told(event: Event | undefined): string | undefined {

@@ -3,6 +3,7 @@ import { ValueError } from '../../../lib/errors.ts'
 import type { Cidr } from '../../../lib/ip.ts'
 import { type Both, decodeKey, decodeLease, type Lease, type SubnetKey } from '../../lease.ts'
 import type { Snapshot } from '../../store.ts'
+import { giveBack } from '../../tidy.ts'
 import { type Connection, refusal } from './connection.ts'
 import type { Event, KeyValue } from './generated/etcd_pb.js'
 import { decode, type Keys } from './keys.ts'
@@ -150,6 +151,7 @@ export class View {
     this.#strangers = fresh.#strangers
     this.#records = fresh.#records
     this.revision = fresh.revision
+    giveBack(this.#entries.size)
     this.#changed()
   }
 
