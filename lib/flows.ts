@@ -8,11 +8,20 @@ import type { Flows, Netns } from './state.ts'
 /** Makes the kernel forget UDP connections of host ports: of those that were taken away what led to their pod, of those that were given what anyone sent to that port of the node before. Connections through the node to other machines stay. Best effort: without conntrack the kernel forgets by itself, after half a minute of silence. */
 export async function forgetFlows(ns: Netns, { given, taken }: { readonly given: readonly Flows[]; readonly taken: readonly Flows[] }, run: Run): Promise<void> {
   if (!has('conntrack')) return log('plumb: conntrack is not installed: UDP clients of a host port may go on to its former owner for up to 30 s')
-  const lines = taken.map(forgetOf)
-  for (const family of [4, 6] as const) {
-    const [first, ...others] = given.filter((one) => one.family === family)
-    if (first) lines.push(...(await stale(ns, [first, ...others], run)))
-  }
+  const lines = [...taken.map(forgetOf), ...(await stale(ns, given, ['dst'], run))]
+  await forget(ns, lines, run)
+  // A server of the node may just have been about to answer: its answer makes a connection of its own, which the client then goes on with.
+  if (lines.length > taken.length)
+    for (const pause of PAUSES_MS) {
+      Bun.sleepSync(pause)
+      await forget(ns, await stale(ns, given, ['dst', 'src'], run), run)
+    }
+}
+
+/** As long as a server may take to answer one that nobody will ask again, more or less. */
+const PAUSES_MS = [0, 10, 40]
+
+async function forget(ns: Netns, lines: readonly string[], run: Run): Promise<void> {
   if (lines.length === 0) return
   const { status } = await run(['conntrack', '-R', '-'], `${lines.join('\n')}\n`, ns)
   // Before 1.4.7 it reads no commands from its input.
@@ -24,23 +33,34 @@ export function forgetOf({ family, port, ip, pod }: Flows): string {
   return `-D -f ipv${family} -p udp${ip === undefined ? '' : ` --orig-dst ${ip}`} --orig-port-dst ${port} --reply-src ${pod}`
 }
 
-/** The command that lists the connections of ports of one family: one list for any number of ports, as it looks at every connection of the node. */
-export function listOf([first, ...others]: readonly [Flows, ...Flows[]]): string {
-  return `-L -f ipv${first.family} -p udp${others.some(({ port }) => port !== first.port) ? '' : ` --orig-port-dst ${first.port}`}`
+/** The command that lists the connections to ports of one family, or from them: one list for any number of ports, as it looks at every connection of the node. */
+export function listOf([first, ...others]: readonly [Flows, ...Flows[]], end: End = 'dst'): string {
+  return `-L -f ipv${first.family} -p udp${others.some(({ port }) => port !== first.port) ? '' : ` --orig-port-${end} ${first.port}`}`
 }
 
-async function stale(ns: Netns, wanted: readonly [Flows, ...Flows[]], run: Run): Promise<string[]> {
+/** Where the node's port is: where a connection leads to, or where it comes from. */
+type End = 'dst' | 'src'
+
+async function stale(ns: Netns, given: readonly Flows[], ends: readonly End[], run: Run): Promise<string[]> {
+  const lines: string[] = []
+  for (const family of [4, 6] as const) {
+    const [first, ...others] = given.filter((one) => one.family === family)
+    for (const end of first ? ends : []) lines.push(...(await staleOf(ns, [first as Flows, ...others], end, run)))
+  }
+  return lines
+}
+
+async function staleOf(ns: Netns, wanted: readonly [Flows, ...Flows[]], end: End, run: Run): Promise<string[]> {
   const [{ family }] = wanted
-  const ports = new Set(wanted.map(({ port }) => port))
-  const { stdout } = await run(['conntrack', ...listOf(wanted).split(' ')], '', ns)
+  const { stdout } = await run(['conntrack', ...listOf(wanted, end).split(' ')], '', ns)
   const lines: string[] = []
   const local = stdout.includes('src=') ? localAddresses(family) : new Set<Ip>()
   const isLocal = (ip: Ip) => local.has(ip) || ip.startsWith('127.')
-  for (const [, src, dst, sport, dport, to] of stdout.matchAll(/ src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+) .*?src=(\S+) /g)) {
-    if (!ports.has(Number(dport))) continue
-    const [at, leads] = [parseIp(dst), parseIp(to)]
-    if (!wanted.some(({ port, ip, pod }) => port === Number(dport) && leads !== pod && (ip === undefined ? isLocal(at) : ip === at))) continue
-    lines.push(`-D -f ipv${family} -p udp --orig-src ${parseIp(src)} --orig-dst ${at} --orig-port-src ${sport} --orig-port-dst ${dport}`)
+  for (const [, src = '', dst = '', sport, dport, to = ''] of stdout.matchAll(/ src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+) .*?src=(\S+) /g)) {
+    const [at, number] = end === 'dst' ? [parseIp(dst), Number(dport)] : [parseIp(src), Number(sport)]
+    const leads = parseIp(to)
+    if (!wanted.some(({ port, ip, pod }) => port === number && leads !== pod && (ip === undefined ? isLocal(at) : ip === at))) continue
+    lines.push(`-D -f ipv${family} -p udp --orig-src ${parseIp(src)} --orig-dst ${parseIp(dst)} --orig-port-src ${sport} --orig-port-dst ${dport}`)
   }
   return lines
 }

@@ -112,6 +112,7 @@ describe('the status page in a real browser', () => {
   it('[F 30] a peer that cannot be reached is red, with the reason on hover and on focus, and first in the table', async () => {
     source.set({ peers: peers(10).map((peer, i) => (i === 6 ? { ...peer, backend: 'host-gw', problem: '198.51.0.7 is not on a link of this node' } : peer)) })
     const page = await visit()
+    await page.waitForSelector(NODES)
     const bad = page.locator(`${NODES}.bad`)
     assert.equal(await bad.count(), 1)
     assert.equal(await bad.getAttribute('aria-label'), 'node-7: pods 10.64.7.0/24, fd00:64:7::/64, at 198.51.0.7, by host-gw, unreachable: 198.51.0.7 is not on a link of this node')
