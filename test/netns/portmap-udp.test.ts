@@ -64,6 +64,7 @@ describe('portmap: UDP', () => {
 })
 
 async function flows(node: Namespace, address: string): Promise<string[]> {
-  const { stdout } = await node.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', address])
+  // An answer of the first container's that was under way at its DEL is a connection of its own.
+  const { stdout } = await node.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', address, '--orig-port-dst', '5353'])
   return stdout.split('\n').flatMap((line) => /src=\S+ dst=\S+ sport=\d+ dport=\d+/.exec(line)?.[0] ?? [])
 }
