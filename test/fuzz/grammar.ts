@@ -66,6 +66,7 @@ const ARGV = [
   'nft list tables',
   'nft list set inet plumb <set>',
   'conntrack -L -f <version> -p udp[ --orig-port-dst <port>]',
+  'conntrack -L -f <version> -p udp --orig-port-src <port>',
   'conntrack -R -',
   // Where that is too old, each line by itself.
   ...LINES.conntrack.map((line) => `conntrack ${line}`),
