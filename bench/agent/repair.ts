@@ -21,7 +21,7 @@ interface Times {
 }
 
 // What an agent puts right twenty times in ten seconds it takes for a fight, and rightly so.
-const ROUND_MS = 1200
+const ROUND_MS = 2000
 // What came before is over: the kernel is silent for so long, and the agent does nothing meanwhile.
 const PAUSE_MS = 100
 const LIMIT_MS = 10_000

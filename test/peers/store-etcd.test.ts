@@ -4,6 +4,7 @@ import { parseNetworkConf } from '../../agent/netconf.ts'
 import { openStore, type SubnetStore } from '../../agent/store.ts'
 import { parseIp } from '../../lib/ip.ts'
 import { type Cluster, startEtcd } from '../etcd.ts'
+import { until } from '../harness.ts'
 import { DUAL, draft, dualDraft, type Held, SMALL, signal, watch } from '../suites/leases.ts'
 import { testStore } from '../suites/testStore.ts'
 
@@ -124,6 +125,8 @@ describe('the etcd store, beside 10,000 leases', () => {
     const store = await open()
     const seen = watch(store)
     await seen.until(({ leases }) => leases.length === 10_000, 20_000)
+    // Before the watch goes on from there, a claim has to read for itself.
+    await until(async () => (await etcd.calls('Watch')) > (before[2] ?? 0))
     const { subnets } = await store.claim(draft('a', 2), conf, signal)
     await seen.until(({ leases }) => leases.length === 10_001)
     assert.match(subnets.v4 ?? '', /^10\./)
