@@ -112,6 +112,7 @@ function elements(of: Owner, { family, protocol, hostPort, containerPort, ip }: 
   return [
     element(`ports${family}${at}${isConditional ? 'if' : ''}`, key, `${pod} . ${containerPort}`),
     ...(isConditional ? [element(`conditional${family}${at}`, key, `jump ${chainName(of.network, family)}`)] : []),
+    ...(protocol === 'udp' ? [{ ...element('given', `${hostPort}`), moment: 'made' } as const, { ...element(`left${family}`, `${pod} . ${containerPort}`), moment: 'removed' } as const] : []),
     ...(snat === 'never' ? [] : [element(`${snat === 'always' ? 'masqall' : 'snat'}${family}`, `${protocol} . ${pod} . ${containerPort}`)]),
   ]
 }

@@ -149,6 +149,8 @@ export interface Element {
   readonly key: string
   readonly value?: string
   readonly owner: string
+  /** Its set forgets it after a moment: it is added when what it belongs to is made, or when that is removed, and never looked for. */
+  readonly moment?: 'made' | 'removed'
 }
 
 /** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `record` is the path of its owner's record. */

@@ -80,9 +80,9 @@ function vlan({ dev, first, last, pvid, absent }: Vlan, { gone }: At): string {
   return absent || gone ? `${dev} leaves ${ids}` : `${dev} is in ${ids}${pvid ? ', untagged, its native one' : ', tagged'}`
 }
 
-function element({ set, key, value }: Element, { gone }: At): string {
+function element({ set, key, value, moment }: Element, { gone }: At): string {
   const about = ELEMENTS.find(([prefix]) => set.startsWith(prefix))?.[1](key.split(' . '), value) ?? `an element of ${set}`
-  return gone ? `no longer: ${about}` : about
+  return gone && !moment ? `no longer: ${about}` : about
 }
 
 // By the beginning of the set's name in lib/ruleset.nft.
@@ -92,6 +92,8 @@ const ELEMENTS: readonly (readonly [string, (key: readonly string[], value: stri
   ['local', ([subnet]) => `within ${subnet} packets are left as they are, but to reach a host port`],
   ['self', ([ip]) => `${ip} is its own only neighbour, for the host ports that lead to it`],
   ['snat', ([protocol, ip, port]) => `clients beside ${ip} port ${port}/${protocol}, and the node's own, take the node's address where no answer would come back`],
+  ['given', ([port]) => `for a second: what a process of the node still sends from UDP port ${port} makes no new connection`],
+  ['left', ([ip, port]) => `for a second: what ${ip} still sends from UDP port ${port} makes no new connection`],
   ['ports', (key, value) => `${hostPort(key)} leads to ${value?.replace(' . ', ' port ')}`],
   ['conditional', (key) => `${hostPort(key)} leads there on the network's conditions`],
 ]

@@ -4,9 +4,9 @@ import type { Element, Handler } from '../state.ts'
 export const element: Handler<Element> = {
   tool: 'nft',
   key: ({ ns, set, key }) => `element ${ns} ${set} ${key}`,
-  put: (want) => [{ text: addition(want) }],
-  drop: (want) => [{ text: removal(want), unless: /No such file/ }],
-  ask: ({ set, key }) => `get element inet plumb ${set} { ${key} }`,
+  put: (want) => (want.moment === 'removed' ? [] : [{ text: addition(want) }]),
+  drop: (want) => (want.moment === 'made' ? [] : [{ text: want.moment ? addition(want) : removal(want), unless: /No such file/ }]),
+  ask: ({ set, key, moment }) => (moment ? '' : `get element inet plumb ${set} { ${key} }`),
   // `elements = { KEY comment "…" : VALUE }`
   read: (row, want) => (want.value === undefined ? want : { ...want, value: /elements = \{ .*? : ([^{}]*?) \}/.exec(String(row))?.[1] ?? '' }),
 }
