@@ -12,8 +12,9 @@ export const element: Handler<Element> = {
 }
 
 /** The line that adds an element: no error when it is there. */
-export function addition({ set, key, value, owner }: Element): string {
-  return `add element inet plumb ${set} { ${key} comment "${owner}"${value === undefined ? '' : ` : ${value}`} }`
+export function addition({ set, key, value, owner, moment }: Element): string {
+  // Said outright the second begins anew for one that is there (Linux 6.12; before, it stays what is left of its first).
+  return `add element inet plumb ${set} { ${key}${moment ? ' timeout 1s expires 1s' : ''} comment "${owner}"${value === undefined ? '' : ` : ${value}`} }`
 }
 
 /** The line that removes an element: an error, for the whole script, when it is not there. */
