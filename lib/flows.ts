@@ -23,35 +23,34 @@ export function forgetOf({ family, port, ip, pod }: Flows): string {
   return `-D -f ipv${family} -p udp${ip === undefined ? '' : ` --orig-dst ${ip}`} --orig-port-dst ${port} --reply-src ${pod}`
 }
 
-/** The command that lists the connections to ports of one family, or from them: one list for any number of ports, as it looks at every connection of the node. */
-export function listOf([first, ...others]: readonly [Flows, ...Flows[]], end: End): string {
-  return `-L -f ipv${first.family} -p udp${others.some(({ port }) => port !== first.port) ? '' : ` --orig-port-${end} ${first.port}`}`
+/** The commands that list the connections to ports of one family, and those from them: one list for any number of ports, as it looks at every connection of the node. */
+export function listsOf([first, ...others]: readonly [Flows, ...Flows[]]): string[] {
+  const all = `-L -f ipv${first.family} -p udp`
+  return others.some(({ port }) => port !== first.port) ? [all] : [`${all} --orig-port-dst ${first.port}`, `${all} --orig-port-src ${first.port}`]
 }
-
-/** Where the node's port is: where a connection leads to, or where it comes from. */
-type End = (typeof ENDS)[number]
-/** Both of them. */
-export const ENDS = ['dst', 'src'] as const
 
 async function stale(ns: Netns, given: readonly Flows[], run: Run): Promise<string[]> {
   const lines: string[] = []
   for (const family of [4, 6] as const) {
     const [first, ...others] = given.filter((one) => one.family === family)
-    for (const end of first ? ENDS : []) lines.push(...(await staleOf(ns, [first as Flows, ...others], end, run)))
+    if (first) for (const list of listsOf([first, ...others])) lines.push(...staleOf((await run(['conntrack', ...list.split(' ')], '', ns)).stdout, [first, ...others]))
   }
   return lines
 }
 
-async function staleOf(ns: Netns, wanted: readonly [Flows, ...Flows[]], end: End, run: Run): Promise<string[]> {
+// Those to a port or from it, whichever end of them the node's is, but for what leads to its pod already.
+function staleOf(listed: string, wanted: readonly [Flows, ...Flows[]]): string[] {
   const [{ family }] = wanted
-  const { stdout } = await run(['conntrack', ...listOf(wanted, end).split(' ')], '', ns)
   const lines: string[] = []
-  const local = stdout.includes('src=') ? localAddresses(family) : new Set<Ip>()
+  const local = listed.includes('src=') ? localAddresses(family) : new Set<Ip>()
   const isLocal = (ip: Ip) => local.has(ip) || ip.startsWith('127.')
-  for (const [, src = '', dst = '', sport, dport, to = ''] of stdout.matchAll(/ src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+) .*?src=(\S+) /g)) {
-    const [at, number] = end === 'dst' ? [parseIp(dst), Number(dport)] : [parseIp(src), Number(sport)]
+  for (const [, src = '', dst = '', sport, dport, to = ''] of listed.matchAll(/ src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+) .*?src=(\S+) /g)) {
+    const ends = [
+      [parseIp(dst), Number(dport)],
+      [parseIp(src), Number(sport)],
+    ] as const
     const leads = parseIp(to)
-    if (!wanted.some(({ port, ip, pod }) => port === number && leads !== pod && (ip === undefined ? isLocal(at) : ip === at))) continue
+    if (!wanted.some(({ port, ip, pod }) => leads !== pod && ends.some(([at, number]) => port === number && (ip === undefined ? isLocal(at) : ip === at)))) continue
     lines.push(`-D -f ipv${family} -p udp --orig-src ${parseIp(src)} --orig-dst ${parseIp(dst)} --orig-port-src ${sport} --orig-port-dst ${dport}`)
   }
   return lines

@@ -48,6 +48,8 @@ export interface Wiring {
   readonly shared: readonly Resource[]
   readonly own: readonly Resource[]
   readonly result: Result
+  /** What chained plugins that work within this one's calls need, by their types; they are the attachment's own, too, and noted under those. */
+  readonly noted?: readonly { readonly type: string; readonly own: readonly Resource[] }[]
   /** What `settle` makes when it is not there: CHECK wants it too. */
   readonly later?: readonly Resource[]
   /** Judges what the batch showed of resources that may have been there before (a bridge): the final result and what else is to be put right, or throws CniError. */
@@ -105,10 +107,18 @@ interface Described<C> {
   readonly args?: readonly string[]
 }
 
+/** A chained plugin that is to work within another's calls, the key that asks for it, and the configuration that it would have in a list. */
+export interface Within {
+  readonly type: string
+  readonly key: string
+  readonly conf: Readonly<Record<string, unknown>>
+}
 /** Makes the container's link. */
 export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly role: 'interface'
   readonly wire: Wire<C>
+  /** The chained plugins that the configuration wants in the same calls. For DEL `conf` holds only what could be read. */
+  readonly within?: (conf: Partial<C>) => readonly Within[]
   /** The links of the wiring that stand on the node and need no address: they are made while the pool works. */
   readonly links?: (conf: C, at: Attachment) => readonly Link[]
   /** What `own` comes down to when nothing but the owner is known: dropping it drops everything that ADD made for the attachment. */

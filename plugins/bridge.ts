@@ -17,6 +17,7 @@ import { common, field } from '../lib/shape.ts'
 import type { Addr, Link, Owner, Resource } from '../lib/state.ts'
 import { type IfName, type Mac, type NetnsPath, parse } from '../lib/values.ts'
 import { portVlans, trunkShape, vlanId } from '../lib/vlans.ts'
+import { within, withinKeys } from '../lib/within.ts'
 
 const mac = v.exactOptional(field.by((text) => (text === '' ? undefined : parse.mac(text))))
 const off = v.optional(field.flag, false)
@@ -46,6 +47,7 @@ const keys = v.object({
   portIsolation: off,
   ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
   dns: dnsShape,
+  ...withinKeys,
   runtimeConfig: v.optional(v.looseObject({ mac }), {}),
   args: v.optional(v.looseObject({ cni: v.optional(v.looseObject({ mac }), {}) }), {}),
 })
@@ -64,6 +66,7 @@ export default definePlugin<Conf>({
   // IP and GATEWAY are the pool's, which reads them from the same variable.
   args: ['MAC', 'IP', 'GATEWAY'],
   wire,
+  within,
   links(conf, at) {
     const { bridge, port } = links(conf, at, {})
     return [bridge, port]

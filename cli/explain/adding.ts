@@ -18,6 +18,7 @@ import { beside, requireAddress } from '../../lib/verbs/interface.ts'
 import { openPool } from '../../lib/verbs/ipam.ts'
 import { findDelegate } from '../../lib/verbs/meta.ts'
 import { isClaim, removing } from '../../lib/verbs/noted.ts'
+import { together } from '../../lib/verbs/within.ts'
 import { decode, encode } from '../../lib/versions.ts'
 import { mayBePod, visible } from './calls.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
@@ -41,10 +42,11 @@ export function adding(plugin: Plugin, call: Call, answer: Json | undefined): Pr
   return plugin.role === 'delegating' ? through(plugin, call, readConf(plugin, call)).then(({ other, inner }) => byInterface(other, inner, answer)) : custom(plugin, call)
 }
 
-async function byInterface(plugin: InterfacePlugin<NetConf>, call: Call, answer: Json | undefined): Promise<Added> {
+async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: Json | undefined): Promise<Added> {
   const { at, version } = call
   mayBePod(call)
-  const conf = readConf(plugin, call)
+  const conf = readConf(alone, call)
+  const plugin = await together(alone, conf, call)
   const given = conf.ipam?.type ? await asked(conf.ipam.type, call, answer) : undefined
   if (!given) encode(plugin.wire(conf, at, {}, nodeFacts).result, version)
   const links = plugin.links?.(conf, at) ?? []
@@ -55,12 +57,15 @@ async function byInterface(plugin: InterfacePlugin<NetConf>, call: Call, answer:
   const wiring = plugin.wire(conf, at, given?.result ?? {}, nodeFacts)
   encode(wiring.result, version)
   const settled = settling(wiring)
+  const own = wiring.noted?.flatMap((one) => one.own) ?? []
+  const { runs: claiming, notes } = claimed(own)
   return {
     ...(given && { pool: given.pool }),
-    runs: [...before, ...first, ...runsOf(beside(links, wiring)), ...settled.runs, ...waiting(wiring)],
+    runs: [...before, ...first, ...claiming, ...runsOf(beside(links, wiring, (claim) => !isElsewhere(claim))), ...settled.runs, ...waiting(wiring)],
     isWhole: true,
     result: JSON.parse(encode(settled.result, version)),
-    notes: settled.notes,
+    notes: [...notes, ...settled.notes],
+    ...(wiring.noted && { own }),
   }
 }
 
@@ -119,11 +124,16 @@ async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Adde
   const again = JSON.stringify(before) === JSON.stringify(own)
   const first = before && !again ? removing(before, holds).flatMap((plan) => runsOf(plan)) : []
   if (own.length === 0 && shared.length === 0) return { ...told, runs: first }
+  const { runs: claiming, notes: hidden } = claimed(own)
+  const { links, rest } = making({ shared, own }, (claim) => !isElsewhere(claim))
+  return { ...told, notes: [...told.notes, ...hidden], runs: [...first, ...claiming, ...runsOf(links).map((run) => ({ ...run, beside: true as const })), ...runsOf(rest)] }
+}
+
+// The host ports among what is noted, reserved before anything else is made.
+function claimed(own: readonly Resource[]): { runs: ToldRun[]; notes: string[] } {
   const claims = own.filter(isClaim)
   const freed = visible(() => freeing(claims))
-  const hidden = freed ? [] : ['whether its host ports are free cannot be read']
-  const { links, rest } = making({ shared, own }, (claim) => !isElsewhere(claim))
-  return { ...told, notes: [...told.notes, ...hidden], runs: [...first, ...(freed ?? []), ...runsOf({ put: claims, drop: [] }), ...runsOf(links).map((run) => ({ ...run, beside: true as const })), ...runsOf(rest)] }
+  return { runs: [...(freed ?? []), ...runsOf({ put: claims, drop: [] })], notes: freed ? [] : ['whether its host ports are free cannot be read'] }
 }
 
 // Who is in the way and whose pod is gone loses what it has; anyone else's stays. Throws CniError 7.

@@ -6,7 +6,7 @@ import type { Resource } from '../../lib/state.ts'
 
 import { through } from '../../lib/verbs/delegating.ts'
 import { findDelegate } from '../../lib/verbs/meta.ts'
-import { removing } from '../../lib/verbs/noted.ts'
+import { following, removing } from '../../lib/verbs/noted.ts'
 import { noted } from './adding.ts'
 import { mayBeDeleted } from './calls.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
@@ -22,9 +22,11 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
   }
   mayBeDeleted(call)
   if (plugin.role === 'interface') {
-    const { ipam } = readLoose(plugin.conf, call.raw)
+    const conf = readLoose(plugin.conf, call.raw)
     const foreign = plugin.unwireForeign ? ['when nothing of plumb was there, what a reference plugin made of the same attachment is looked for and removed'] : []
-    return { runs: unwiring(plugin.unwire(call.at)), isWhole: true, notes: [...foreign, ...(ipam?.type ? [`then the pool ${ipam.type} frees its addresses`] : [])] }
+    const parts = (plugin.within?.(conf) ?? []).flatMap(({ type }) => noted(type, call) ?? [])
+    const held = parts.length > 0 || !own ? following(parts, holds) : following(own, () => true)
+    return { runs: [...removing(held, () => true).flatMap((plan) => runsOf(plan)), ...unwiring(plugin.unwire(call.at))], isWhole: true, notes: [...foreign, ...(conf.ipam?.type ? [`then the pool ${conf.ipam.type} frees its addresses`] : [])] }
   }
   if (plugin.role === 'meta') {
     const { found, inner } = await findDelegate(plugin.outline(readLoose(plugin.conf, call.raw)), call)

@@ -1,6 +1,6 @@
 import { argvOf, type Batch, batches } from '../../lib/apply.ts'
 import { has } from '../../lib/exec.ts'
-import { ENDS, listOf } from '../../lib/flows.ts'
+import { listsOf } from '../../lib/flows.ts'
 import { addingTo, loading, NFT } from '../../lib/nft.ts'
 import type { Script } from '../../lib/plugin.ts'
 import type { Flows, Line, Plan, Resource } from '../../lib/state.ts'
@@ -68,8 +68,8 @@ function forgetting({ ns, tool, steps }: Batch): ToldRun[] {
     const [first, ...others] = given.map(({ resource }) => resource as Flows).filter((one) => one.family === family)
     if (!first) return []
     const ports = others.length > 0 ? 'these ports' : `port ${first.port}`
-    const about = { dst: `IPv${family} clients of a former owner: those of ${ports} that lead elsewhere are forgotten (conntrack -R -)`, src: `and connections that the node itself began from ${ports}, as its answers may` }
-    return ENDS.map((end) => ({ namespace: ns, tool, argv: ['conntrack', ...listOf([first, ...others], end).split(' ')], lines: [], about: about[end], ...when }))
+    const about = `IPv${family} connections of a former owner: those to ${ports}, or from there, that lead elsewhere are forgotten (conntrack -R -)`
+    return listsOf([first, ...others]).map((list) => ({ namespace: ns, tool, argv: ['conntrack', ...list.split(' ')], lines: [], about, ...when }))
   })
   const lines = taken.map(({ resource, line }) => ({ text: line.text, about: purpose(resource, line, true) }))
   return [...lists, ...(lines.length > 0 ? [{ namespace: ns, tool, argv: ['conntrack', '-R', '-'], lines, ...when }] : [])]

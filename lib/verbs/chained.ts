@@ -23,7 +23,8 @@ export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
     check: (call) => check(plugin, call),
     async del(call) {
       const { at } = forDel(call)
-      if (!(await dropNoted(recordPath(plugin.type, at), call.io.run))) await plugin.unwireForeign?.(readLoose(plugin.conf, call.raw), at, call.io.run)
+      const found = await dropNoted([recordPath(plugin.type, at)], call.io.run)
+      if (found.length === 0) await plugin.unwireForeign?.(readLoose(plugin.conf, call.raw), at, call.io.run)
     },
     gc: (call) => gc(plugin, call),
     async status(call) {
@@ -45,12 +46,12 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   const before = readRecord(path)?.own
   // A second ADD that wants the same, or one after a kill -9: what the first made is completed, and never missing for a moment.
   const isAgain = JSON.stringify(before) === JSON.stringify(own)
-  if (before && !isAgain) await dropNoted(path, io.run)
+  if (before && !isAgain) await dropNoted([path], io.run)
   if (own.length === 0 && shared.length === 0) return { text }
   // It starts up while the record is written.
   if (own.some(({ kind }) => kind === 'element')) io.run.prepare?.(NFT)
   record(path, at, own)
-  const undo = async () => void (isAgain || (await dropNoted(path, io.run)))
+  const undo = async () => void (isAgain || (await dropNoted([path], io.run)))
   try {
     await reserve(own, io.run)
     const { links, rest } = making({ shared, own }, holds)
@@ -81,7 +82,7 @@ async function gc<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Prom
   const keep = new Set(valid.map((owner) => recordPath(plugin.type, owner)))
   const failures: Error[] = []
   const attempt = (work: Promise<unknown> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
-  for (const path of recordsOf(plugin.type, at.network)) if (!keep.has(path)) await attempt(dropNoted(path, io.run))
+  for (const path of recordsOf(plugin.type, at.network)) if (!keep.has(path)) await attempt(dropNoted([path], io.run))
   if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
   throwAll(failures, call)
 }

@@ -1,6 +1,7 @@
 import { alias, aliasPrefix, ownerOf } from '../alias.ts'
 import { type Applied, ApplyError, ahead, apply } from '../apply.ts'
 import { untilRunning } from '../carrier.ts'
+import { holds, isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { untilUnique } from '../dad.ts'
 import { CniError, CODE } from '../errors.ts'
@@ -14,11 +15,13 @@ import { begin, beginRemoval, besides, end } from '../pending.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
 import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
-import type { Link, Owner, Plan, Resource } from '../state.ts'
+import type { Claim, Link, Owner, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
+import { following, isClaim, reserve } from './noted.ts'
+import { dropOthers, dropParts, note, together } from './within.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
 export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {
@@ -29,25 +32,30 @@ export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs
     gc: (call) => gc(plugin, call),
     async status(call) {
       const conf = readConf(plugin, call)
+      const whole = await together(plugin, conf, call)
       await (await poolOf(conf, call))?.status()
-      await plugin.status?.(conf, call.io.run)
+      await whole.status?.(conf, call.io.run)
     },
   }
 }
 
-async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<Done> {
+async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Promise<Done> {
   const { at, io } = call
   requirePod(call)
   // The tool that every ADD needs starts up while the configuration is read.
   io.run.prepare?.(SHOWING)
-  const conf = readConf(plugin, call)
+  const conf = readConf(alone, call)
+  const plugin = await together(alone, conf, call)
   const pool = await poolOf(conf, call)
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
   if (!pool) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
   const links = plugin.links?.(conf, at) ?? []
-  if (begin(at)) await remove(plugin, call, pool)
-  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
+  if (begin(at)) {
+    await dropParts(plugin, undefined, call)
+    await remove(plugin, call, pool)
+  }
+  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false, parts: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
   try {
     const text = await make(plugin, call, attempt)
     return { text, undo: () => undo(plugin, call, attempt), delivered: () => end(at) }
@@ -63,7 +71,7 @@ interface Attempt<C> {
   readonly conf: C
   readonly pool: Delegate | undefined
   readonly links: readonly Link[]
-  readonly made: { addresses: boolean; links: boolean }
+  readonly made: { addresses: boolean; links: boolean; parts: boolean }
   /** Makes `links`; called again, it tells how that went. */
   readonly onNode: () => Promise<Applied>
   wiring?: Wiring
@@ -88,6 +96,13 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   encode(wiring.result, call.version)
   made.links = true
   const { seen } = await onNode()
+  if (wiring.noted) {
+    // Where the link is made with the rest, one that is there is the attachment's from an ADD that went well, and so is what was noted.
+    if (links.length === 0 && plugin.unwire(at).some((one) => one.kind === 'link' && io.run.link?.(one.name, one.ns) === true)) throw taken(at)
+    made.parts = true
+    await note(wiring, at, io.run)
+    for (const { own } of wiring.noted) await reserve(own, io.run)
+  }
   const rest = await apply(beside(links, wiring), io.run)
   const settled = wiring.settle?.([...seen, ...rest.seen])
   if (settled?.plan) await apply(settled.plan, io.run)
@@ -101,13 +116,15 @@ export function requireAddress({ ips = [] }: Result, type: string): void {
   if (ips.length === 0) throw new CniError(CODE.config, 'IPAM plugin returned missing IP config', `${type} gave no address; leave "ipam" out for a link without addresses`)
 }
 
-async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io }: Call, { pool, made, onNode }: Attempt<C>): Promise<void> {
+async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, { pool, made, onNode }: Attempt<C>): Promise<void> {
+  const { at, io } = call
   const ours =
     made.links &&
     (await onNode().then(
       () => true,
       (cause) => !isTaken(cause),
     ))
+  if (made.parts) await dropParts(plugin, undefined, call)
   if (ours) await apply({ put: [], drop: plugin.unwire(at) }, io.run).catch(unlessGone(plugin.unwire(at)))
   if (made.addresses) await pool?.del()
   end(at)
@@ -124,8 +141,8 @@ function isTaken(cause: unknown): boolean {
 }
 
 /** A refused line in words: what stood there before may say better than the kernel why. */
-function explained(cause: unknown, { ifname, netns }: Attachment, wiring: Wiring | undefined): unknown {
-  if (isTaken(cause)) return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', { cause })
+function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): unknown {
+  if (isTaken(cause)) return taken(at, cause)
   try {
     if (cause instanceof ApplyError && cause.seen.length > 0) wiring?.settle?.(cause.seen)
   } catch (better) {
@@ -134,10 +151,15 @@ function explained(cause: unknown, { ifname, netns }: Attachment, wiring: Wiring
   return cause
 }
 
-/** What of a wiring is left to make beside the links that are made while the pool works. Pure. */
-export function beside(links: readonly Link[], { shared, own }: Wiring): Plan {
+function taken({ ifname, netns }: Attachment, cause?: unknown): CniError {
+  return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', { cause })
+}
+
+/** What of a wiring is left to make beside the links that are made while the pool works, and the claims that are made before; `stands` says of those which are the attachment's. Pure but for that. */
+export function beside(links: readonly Link[], { shared, own, noted = [] }: Wiring, stands: (claim: Claim) => boolean = holds): Plan {
   const made = new Set(links.map((one) => handler(one.kind).key(one)))
-  return { put: [...shared, ...own].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
+  const parts = noted.flatMap((one) => following(one.own, stands)).filter((one) => !isClaim(one))
+  return { put: [...shared, ...own, ...parts].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
 }
 
 // A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it.
@@ -153,8 +175,10 @@ async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call):
   requirePod(call)
   const given = requirePrevious(call)
   await (await poolOf(conf, call))?.check()
-  const { shared, own, later = [] } = plugin.wire(conf, at, given, nodeFacts)
-  const wrong = await differences([...shared, ...own, ...later], io.run)
+  const whole = await together(plugin, conf, call)
+  const { shared, own, later = [], noted = [] } = whole.wire(conf, at, given, nodeFacts)
+  const parts = noted.flatMap((one) => following(one.own, (claim) => !isElsewhere(claim)))
+  const wrong = await differences([...shared, ...own, ...later, ...parts], io.run)
   if (wrong.length > 0) throw new CniError(CODE.internal, `Cannot confirm ${at.ifname} of container ${at.containerId}: ${wrong[0]}`, wrong.join('; '))
 }
 
@@ -166,6 +190,7 @@ async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
   beginRemoval(known.at)
   const conf = readLoose(plugin.conf, call.raw)
   const pool = await poolOf(conf, call).catch((cause: Error) => log(`plumb: Cannot free addresses: ${cause.message}`, { network: call.at.network }))
+  await dropParts(plugin, conf, known)
   await remove(plugin, known, pool ?? undefined, () => plugin.unwireForeign?.(conf, known.at, run))
 }
 
@@ -190,8 +215,9 @@ async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Pr
   const failures: Error[] = []
   const attempt = (work: Promise<void> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
   if (valid) {
+    await attempt(dropOthers(valid, call))
     await attempt(removeBut(valid, call))
-    if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
+    if (valid.length === 0) await attempt(together(plugin, conf, call).then((whole) => whole.unshare?.(conf, io.run)))
   }
   await attempt(poolOf(conf, call).then((pool) => pool?.gc()))
   if (valid && failures.length === 0) besides(at.network, valid).forget()

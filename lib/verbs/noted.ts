@@ -16,17 +16,23 @@ export async function reserve(own: readonly Resource[], run: Run): Promise<void>
     if (gone.length === 0) throw cause
     for (const path of gone) {
       log('plumb: a host port was still held for a container whose namespace is gone: it is taken from it', { container: readRecord(path)?.owner.containerId ?? '' })
-      await dropNoted(path, run)
+      await dropNoted([path], run)
     }
     await apply({ put: claims, drop: [] }, run)
   }
 }
 
-/** Removes what a record tells of, and the record. False when there is none. */
-export function dropNoted(path: string, run: Run): Promise<boolean> {
-  return unrecord(path, async (own) => {
-    for (const plan of removing(own, holds)) await apply(plan, run)
+/** Removes what records tell of, all at once, and the records. Which of them there were. */
+export async function dropNoted([path, ...others]: readonly string[], run: Run, held: readonly Resource[] = []): Promise<string[]> {
+  if (path === undefined) {
+    for (const plan of removing(held, () => true)) await apply(plan, run)
+    return []
+  }
+  let found: string[] = []
+  const isThere = await unrecord(path, async (own) => {
+    found = [path, ...(await dropNoted(others, run, [...held, ...following(own, holds)]))]
   })
+  return isThere ? found : dropNoted(others, run, held)
 }
 
 /** What removes what was noted, in order, given which claims stand. Claims last: another may have the port only when nothing that it adds can meet what is removed here. Pure. */

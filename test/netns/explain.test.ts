@@ -53,6 +53,8 @@ describe('plumb cni explain', () => {
     'portmap, TCP and UDP, hostIP': { conf: ports({}), argv: PORTS },
     'portmap, conditions, masqAll': { conf: ports({ conditionsV4: ['ip', 'saddr', '192.0.2.0/24'], masqAll: true }, false), argv: PORTS },
     'portmap, without snat': { conf: ports({ snat: false }), argv: PORTS.slice(0, 4) },
+    'bridge with portMappings of its own': { conf: bridge({ isDefaultGateway: true, ipMasq: true, capabilities: { portMappings: true }, portMappings: { snat: true } }, four, six), argv: PORTS },
+    'ptp with portMappings of its own': { conf: { plugins: [{ type: 'ptp', ipam: ranges(four, six), capabilities: { portMappings: true } }] }, argv: PORTS },
     'portmap, without a port': { conf: ports({}) },
     'loopback behind a bridge': { conf: { plugins: [...bridge({}, four).plugins, { type: 'loopback' }] } },
   }
