@@ -6,8 +6,9 @@ import { handler } from './kinds/index.ts'
 import { inside } from './netns.ts'
 import { applyElements, NFT } from './nft.ts'
 import type { Run, Seen } from './plugin.ts'
+import { keepSaved } from './saving.ts'
 import type { Flows, Handler, Line, Netns, Plan, Resource } from './state.ts'
-import { readSysctl, writeSysctl } from './sysctls.ts'
+import { readSysctl, restoreSysctl, writeSysctl } from './sysctls.ts'
 
 /** What came of a plan: the rows that asking lines printed, and what was already as the plan wanted it. */
 export interface Applied {
@@ -123,10 +124,13 @@ function files({ ns, steps }: Batch, { put, drop }: Plan): Applied {
   const claims = (resources: readonly Resource[]) => resources.filter((one) => one.kind === 'claim')
   if (ns === 'host' && claims(drop).length > 0) release(claims(drop))
   if (ns === 'host' && claims(put).length > 0) take(claims(put))
+  const gone = new Set(drop)
   inside(ns, () => {
     for (const { resource } of steps) {
+      if (resource.kind === 'saved') keepSaved(resource, !gone.has(resource))
+      if (resource.kind === 'sysctl' && gone.has(resource)) restoreSysctl(resource)
       // A node's setting is most often as it should be, and may be read-only; a new link's is most often not.
-      if (resource.kind !== 'sysctl' || (ns === 'host' && readSysctl(resource.name) === resource.value)) continue
+      if (resource.kind !== 'sysctl' || gone.has(resource) || (ns === 'host' && readSysctl(resource.name) === resource.value)) continue
       const done = writeSysctl(resource.name, resource.value)
       if (!done && !resource.optional) throw new ExecError(['sysctl', '-w'], `net/${resource.name}=${resource.value}`, 'this kernel has no such setting')
     }

@@ -67,6 +67,10 @@ export interface NodeFacts {
   readonly bridgeNf: boolean
   /** The node's link towards an IPv4 address, by the main routing table. */
   readonly deviceTo?: (ip: Ip) => IfName | undefined
+  /** The sysctls that tuning may set, one expression per line of the node's list; absent: all of them. Throws CniError 7 for a line that is none. */
+  readonly sysctlsAllowed?: readonly RegExp[] | undefined
+  /** What is there already, of what a chained plugin's `look` asks for; absent where nobody looked: then nothing is known, and nothing has to be put back. */
+  readonly before?: readonly Resource[]
 }
 /** `given` is what the pool returned (interface plugins) or prevResult (chained plugins). Pure. */
 export type Wire<C> = (conf: C, at: Attachment, given: Result, node: NodeFacts) => Wiring
@@ -120,7 +124,7 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   /** The chained plugins that the configuration wants in the same calls. For DEL `conf` holds only what could be read. */
   readonly within?: (conf: Partial<C>) => readonly Within[]
   /** The links of the wiring that stand on the node and need no address: they are made while the pool works. */
-  readonly links?: (conf: C, at: Attachment) => readonly Link[]
+  readonly links?: (conf: C, at: Attachment) => readonly Resource[]
   /** What `own` comes down to when nothing but the owner is known: dropping it drops everything that ADD made for the attachment. */
   readonly unwire: (owner: Owner) => readonly Resource[]
   /** Removes what a reference plugin made for the same attachment. Called when nothing of ours was there; must succeed when there is nothing. */
@@ -137,6 +141,10 @@ export interface ChainedPlugin<C extends NetConf> extends Described<C> {
   /** Its name, under which records are kept. */
   readonly type: string
   readonly wire: Wire<C>
+  /** What of the pod as it is `wire` has to know, which gets it as `node.before`: ADD and CHECK ask, ADD while no other plugin that looks is at work in the pod. `noted` is what an earlier ADD noted for the same pod. Starts no process, changes nothing. */
+  readonly look?: (conf: C, at: Attachment, given: Result, noted: readonly Resource[]) => readonly Resource[]
+  /** Throws ValueError for what only the configuration's text shows: a key that stands twice. */
+  readonly judge?: (text: string) => void
   /** What a person should be told of a configuration that works, but otherwise than it says. */
   readonly notes?: (conf: C) => readonly string[]
   /** As of an interface plugin; called when there is no record of the attachment. */

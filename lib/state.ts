@@ -90,6 +90,36 @@ export interface Sysctl {
   readonly value: string
   /** Absence is no error: the kernel lacks the feature (IPv6 switched off). */
   readonly optional?: true
+  /** What it was: put back when it is dropped. */
+  readonly before?: string
+  /** Others in the pod may rely on it by then: it is put back only when the ADD that set it fails. */
+  readonly stays?: true
+}
+
+/** What a link can be told, whoever made it. What is undefined is left as it is and not compared. */
+export interface Settings {
+  readonly mac?: Mac
+  readonly mtu?: number
+  readonly txQLen?: number
+  readonly promisc?: boolean
+  readonly allmulti?: boolean
+}
+
+/** Settings of a link that another made. */
+export interface Setting extends Settings {
+  readonly kind: 'setting'
+  readonly ns: Netns
+  readonly dev: IfName
+  /** What of it was otherwise: put back when it is dropped. */
+  readonly before?: Settings
+}
+
+/** A file in which a reference plugin notes what its DEL puts back. */
+export interface Saved {
+  readonly kind: 'saved'
+  readonly ns: 'host'
+  readonly path: string
+  readonly text: string
 }
 
 /** A static entry of a bridge's forwarding table that no other port can take over. */
@@ -182,7 +212,7 @@ export interface Chain {
 }
 
 /** A kernel object that plumb makes, as plain data. */
-export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows
+export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved
 /** The kinds of resources; one handler each in lib/kinds. */
 export type Kind = Resource['kind']
 

@@ -3,6 +3,8 @@ import type { Resource } from './state.ts'
 /** What a resource is called in messages, without the words of any tool. */
 export function title(resource: Resource): string {
   const where = resource.ns === 'host' ? '' : ' in the pod'
+  if (resource.kind === 'setting') return `link ${resource.dev}${where}`
+  if (resource.kind === 'saved') return `file ${resource.path}`
   if (resource.kind === 'link') return `link ${resource.name}${where}`
   if (resource.kind === 'addr') return `address ${resource.cidr} on ${resource.dev}${where}`
   if (resource.kind === 'route') return `route ${resource.dst}${where}`

@@ -6,13 +6,13 @@ import { asking } from '../../lib/iproute.ts'
 import { handler } from '../../lib/kinds/index.ts'
 import type { Json } from '../../lib/netconf.ts'
 import { isUnfinished } from '../../lib/pending.ts'
-import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, MetaPlugin, NetConf, Plugin, Wiring } from '../../lib/plugin.ts'
+import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, MetaPlugin, NetConf, NodeFacts, Plugin, Wiring } from '../../lib/plugin.ts'
 import { readRecord, recordPath } from '../../lib/records.ts'
 import type { Result } from '../../lib/result.ts'
 import type { Claim, Resource } from '../../lib/state.ts'
 import { nodeFacts } from '../../lib/sysctls.ts'
 import { readConf, requirePrevious } from '../../lib/verbs/call.ts'
-import { making } from '../../lib/verbs/chained.ts'
+import { facts, making } from '../../lib/verbs/chained.ts'
 import { through } from '../../lib/verbs/delegating.ts'
 import { beside, requireAddress } from '../../lib/verbs/interface.ts'
 import { openPool } from '../../lib/verbs/ipam.ts'
@@ -118,7 +118,7 @@ async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Adde
   const conf = readConf(plugin, call)
   mayBePod(call)
   const given = requirePrevious(call)
-  const { shared, own, result } = plugin.wire(conf, at, given, nodeFacts)
+  const { shared, own, result } = plugin.wire(conf, at, given, looked(plugin, conf, call, given))
   const told = { result: shape(result, call), isWhole: true, notes: plugin.notes?.(conf) ?? [], own }
   const before = noted(plugin.type, call)
   const again = JSON.stringify(before) === JSON.stringify(own)
@@ -134,6 +134,15 @@ function claimed(own: readonly Resource[]): { runs: ToldRun[]; notes: string[] }
   const claims = own.filter(isClaim)
   const freed = visible(() => freeing(claims))
   return { runs: [...(freed ?? []), ...runsOf({ put: claims, drop: [] })], notes: freed ? [] : ['whether its host ports are free cannot be read'] }
+}
+
+// A pod that is not there yet, or that this user may not enter, is taken for an empty one.
+function looked(plugin: ChainedPlugin<NetConf>, conf: NetConf, call: Call, given: Result): NodeFacts {
+  try {
+    return facts(plugin, conf, call, given)
+  } catch {
+    return Object.create(nodeFacts, { before: { value: [] } })
+  }
 }
 
 // Who is in the way and whose pod is gone loses what it has; anyone else's stays. Throws CniError 7.

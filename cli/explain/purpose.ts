@@ -1,6 +1,6 @@
 import { isSix } from '../../lib/cidr.ts'
 import { type Cidr, split } from '../../lib/ip.ts'
-import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Resource, Route, Sysctl, Vlan } from '../../lib/state.ts'
+import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Resource, Route, Saved, Setting, Sysctl, Vlan } from '../../lib/state.ts'
 
 /** What a line is for, in a few words for people: of the resource that it makes or, with `gone`, removes. */
 export function purpose(resource: Resource, { text, asks, otherwise }: Line, gone = false): string {
@@ -20,7 +20,7 @@ type Explained = Exclude<Kind, 'neigh' | 'tunnel' | 'nexthop'>
 type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { kind: K }>, at: At) => string }
 
 // One place per kind; a kind without one does not compile.
-const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows }
+const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved }
 
 function link({ ns, name, type, peer, port, alias, mtu, vlanFiltering }: Link, { text, asks, isFirst, gone }: At): string {
   if (gone) return `${name} and with it its other end, its addresses and its routes`
@@ -114,4 +114,14 @@ function claim({ protocol, port, ip }: Claim, { gone }: At): string {
 
 function flows({ port, pod }: Flows): string {
   return `UDP clients of port ${port} do not go on to ${pod}`
+}
+
+function setting({ ns, dev, mac, mtu, txQLen, promisc, allmulti }: Setting, { gone }: At): string {
+  if (gone) return `${dev} is as it was before`
+  const told = [mac && 'its address', mtu && `packets of ${mtu} bytes`, txQLen !== undefined && `a queue of ${txQLen} packets`, promisc !== undefined && 'whose packets it takes', allmulti !== undefined && 'which groups it listens to']
+  return `${dev}${ns === 'host' ? ', the other end of the pair' : ''}: ${told.filter(Boolean).join(', ')}`
+}
+
+function saved({ path }: Saved, { gone }: At): string {
+  return gone ? `${path} goes` : "what the reference plugin's DEL would put back"
 }

@@ -49,6 +49,7 @@ export interface LinkRow {
   readonly ifalias?: string
   readonly flags: readonly string[]
   readonly mtu: number
+  readonly txqlen?: number
   readonly master?: string
   readonly address: string
   readonly link_type: string

@@ -1,13 +1,16 @@
+import { statSync } from 'node:fs'
 import { ahead, apply } from '../apply.ts'
 import { occupy } from '../busy.ts'
 import { holds, isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
+import { BLIND } from '../iproute.ts'
 import { log } from '../log.ts'
 import { NFT } from '../nft.ts'
 import { differences } from '../observe.ts'
-import type { ChainedPlugin, NetConf, Wiring } from '../plugin.ts'
-import { readRecord, record, recordPath, recordsOf } from '../records.ts'
+import type { ChainedPlugin, NetConf, NodeFacts, Wiring } from '../plugin.ts'
+import { isThere, readRecord, record, recordPath, recordsOf } from '../records.ts'
+import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
 import type { Claim, Plan } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
@@ -36,13 +39,19 @@ export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
 async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Promise<Done> {
   const { at, io } = call
   const conf = readConf(plugin, call)
+  plugin.judge?.(call.text)
   requirePod(call)
   const given = requirePrevious(call)
   for (const note of plugin.notes?.(conf) ?? []) log(`plumb: ${note}`, { network: at.network })
-  const { shared, own, result } = plugin.wire(conf, at, given, nodeFacts)
-  const text = encode(result, call.version)
+  const planned = (node: NodeFacts) => {
+    const wiring = plugin.wire(conf, at, given, node)
+    return { ...wiring, text: encode(wiring.result, call.version) }
+  }
+  // What has to be refused is, before anything else.
+  const early = planned(nodeFacts)
   const path = recordPath(plugin.type, at)
-  if (!occupy(path)) throw new CniError(CODE.tryLater, `Cannot begin: an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId} is still at work`, 'it, or a tool that it started, has not ended for 30 s')
+  begin(path, plugin, call)
+  const { shared, own, text } = plugin.look ? planned(facts(plugin, conf, call, given)) : early
   const before = readRecord(path)?.own
   // A second ADD that wants the same, or one after a kill -9: what the first made is completed, and never missing for a moment.
   const isAgain = JSON.stringify(before) === JSON.stringify(own)
@@ -50,8 +59,9 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   if (own.length === 0 && shared.length === 0) return { text }
   // It starts up while the record is written.
   if (own.some(({ kind }) => kind === 'element')) io.run.prepare?.(NFT)
+  if (own.some(({ kind, ns }) => kind === 'setting' && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)
   record(path, at, own)
-  const undo = async () => void (isAgain || (await dropNoted([path], io.run)))
+  const undo = async () => void (isAgain || (await dropNoted([path], io.run, true)))
   try {
     await reserve(own, io.run)
     const { links, rest } = making({ shared, own }, holds)
@@ -69,7 +79,8 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
 async function check<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Promise<void> {
   const conf = readConf(plugin, call)
   requirePod(call)
-  const { shared, own } = plugin.wire(conf, call.at, requirePrevious(call), nodeFacts)
+  const given = requirePrevious(call)
+  const { shared, own } = plugin.wire(conf, call.at, given, facts(plugin, conf, call, given))
   const wrong = await differences([...shared, ...following(own, (claim) => !isElsewhere(claim))], call.io.run)
   if (wrong.length > 0) throw new CniError(CODE.internal, `Cannot confirm what ${plugin.type} made for container ${call.at.containerId}: ${wrong[0]}`, wrong.join('; '))
 }
@@ -85,6 +96,22 @@ async function gc<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Prom
   for (const path of recordsOf(plugin.type, at.network)) if (!keep.has(path)) await attempt(dropNoted([path], io.run))
   if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
   throwAll(failures, call)
+}
+
+function begin<C extends NetConf>(path: string, plugin: ChainedPlugin<C>, { at }: Call): void {
+  const late = (what: string) => new CniError(CODE.tryLater, `Cannot begin: ${what} is still at work`, 'it, or a tool that it started, has not ended for 30 s')
+  if (!occupy(path)) throw late(`an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId}`)
+  // What is looked at must not change before what follows from it is made.
+  if (plugin.look && !occupy(`pod ${at.netns && statSync(at.netns).ino}`)) throw late(`another plugin in ${at.netns}`)
+}
+
+/** What `wire` of a plugin is given of the node and the pod as they are. */
+export function facts<C extends NetConf>(plugin: ChainedPlugin<C>, conf: C, { at }: Call, given: Result): NodeFacts {
+  if (!plugin.look) return nodeFacts
+  const note = readRecord(recordPath(plugin.type, at))
+  const before = plugin.look(conf, at, given, note && note.netns === at.netns && isThere(note) ? note.own : [])
+  // The node's own are asked for only when they are needed.
+  return Object.create(nodeFacts, { before: { value: before } })
 }
 
 /** What ADD makes once its claims are decided, given which of them stand: what links need gets its input first. Pure. */

@@ -15,7 +15,7 @@ import { begin, beginRemoval, besides, end } from '../pending.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
 import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
-import type { Claim, Link, Owner, Plan, Resource } from '../state.ts'
+import type { Claim, Owner, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
@@ -70,7 +70,7 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
 interface Attempt<C> {
   readonly conf: C
   readonly pool: Delegate | undefined
-  readonly links: readonly Link[]
+  readonly links: readonly Resource[]
   readonly made: { addresses: boolean; links: boolean; parts: boolean }
   /** Makes `links`; called again, it tells how that went. */
   readonly onNode: () => Promise<Applied>
@@ -156,7 +156,7 @@ function taken({ ifname, netns }: Attachment, cause?: unknown): CniError {
 }
 
 /** What of a wiring is left to make beside the links that are made while the pool works, and the claims that are made before; `stands` says of those which are the attachment's. Pure but for that. */
-export function beside(links: readonly Link[], { shared, own, noted = [] }: Wiring, stands: (claim: Claim) => boolean = holds): Plan {
+export function beside(links: readonly Resource[], { shared, own, noted = [] }: Wiring, stands: (claim: Claim) => boolean = holds): Plan {
   const made = new Set(links.map((one) => handler(one.kind).key(one)))
   const parts = noted.flatMap((one) => following(one.own, stands)).filter((one) => !isClaim(one))
   return { put: [...shared, ...own, ...parts].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }

@@ -2,8 +2,9 @@ import { apply } from '../apply.ts'
 import { holds, lapsed } from '../claimed.ts'
 import { log } from '../log.ts'
 import type { Run } from '../plugin.ts'
-import { readRecord, unrecord } from '../records.ts'
+import { isThere, type Note, readRecord, unrecord } from '../records.ts'
 import type { Claim, Plan, Resource } from '../state.ts'
+import { title } from '../title.ts'
 
 /** Reserves the claims among these. Whoever is in the way of one and whose pod is gone has waited for a DEL in vain: it gets it now. Throws CniError 7 when another has one. */
 export async function reserve(own: readonly Resource[], run: Run): Promise<void> {
@@ -22,17 +23,37 @@ export async function reserve(own: readonly Resource[], run: Run): Promise<void>
   }
 }
 
-/** Removes what records tell of, all at once, and the records. Which of them there were. */
-export async function dropNoted([path, ...others]: readonly string[], run: Run, held: readonly Resource[] = []): Promise<string[]> {
+/** Removes what records tell of, all at once, and the records; which of them there were. `isFailed`: the ADD that made it fails, so that nobody relies on any of it yet. */
+export async function dropNoted([path, ...others]: readonly string[], run: Run, isFailed = false, held: readonly Resource[] = []): Promise<string[]> {
   if (path === undefined) {
-    for (const plan of removing(held, () => true)) await apply(plan, run)
+    await removed(held, run)
     return []
   }
   let found: string[] = []
-  const isThere = await unrecord(path, async (own) => {
-    found = [path, ...(await dropNoted(others, run, [...held, ...following(own, holds)]))]
+  const wasThere = await unrecord(path, async (note) => {
+    const own = note ? following(reachable(note, run, isFailed), holds) : []
+    found = [path, ...(await dropNoted(others, run, isFailed, [...held, ...own]))]
   })
-  return isThere ? found : dropNoted(others, run, held)
+  return wasThere ? found : dropNoted(others, run, isFailed, held)
+}
+
+async function removed(held: readonly Resource[], run: Run): Promise<void> {
+  for (const plan of removing(held, () => true)) {
+    const { already } = await apply(plan, run)
+    for (const one of already) if (one.kind === 'setting') log(`plumb: Cannot put ${title(one)} back to what it was`)
+  }
+}
+
+// What was in a pod has gone with it, and settings with their link: no process is started for those.
+function reachable(note: Note, run: Run, isFailed: boolean): Resource[] {
+  const inPod = isThere(note)
+  return note.own
+    .filter((one) => (one.ns === 'host' || inPod) && (one.kind !== 'setting' || run.link?.(one.dev, one.ns) !== false))
+    .map((one) => {
+      if (one.kind !== 'sysctl' || !isFailed) return one
+      const { stays: _, ...rest } = one
+      return rest
+    })
 }
 
 /** What removes what was noted, in order, given which claims stand. Claims last: another may have the port only when nothing that it adds can meet what is removed here. Pure. */

@@ -6,7 +6,7 @@ import type { Attachment, ChainedPlugin, InterfacePlugin, NetConf, NodeFacts, Ru
 import { readRecord, record, recordPath, recordsOf } from '../records.ts'
 import type { Result } from '../result.ts'
 import { read, readLoose } from '../shape.ts'
-import type { Link, Owner, Resource } from '../state.ts'
+import type { Owner, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { dropNoted } from './noted.ts'
 
@@ -96,10 +96,10 @@ function joined(base: Wiring, parts: readonly Part[], at: Attachment, node: Node
 }
 
 // What stands on the node and depends on no address is made with the first links, in one process.
-function nodeLinks(links: readonly Link[], base: Wiring, parts: readonly Part[], at: Attachment): Link[] {
+function nodeLinks(links: readonly Resource[], base: Wiring, parts: readonly Part[], at: Attachment): Resource[] {
   const own = joined(base, parts, at, nodeFacts).noted?.flatMap((one) => one.own) ?? []
   // Where bridged frames meet the rules a pod reaches its own host ports only so: said now, it is not said in a process of its own.
   const turns = parts.some(({ plugin }) => plugin.type === 'portmap') && nodeFacts.bridgeNf
-  const turning = links.map((one): Link => (turns && one.type === 'veth' && one.port ? { ...one, port: { ...one.port, hairpin: true } } : one))
-  return [...turning, ...own.filter((one): one is Link => one.kind === 'link' && one.ns === 'host' && one.type !== 'port')]
+  const turning = links.map((one): Resource => (turns && one.kind === 'link' && one.type === 'veth' && one.port ? { ...one, port: { ...one.port, hairpin: true } } : one))
+  return [...turning, ...own.filter((one) => one.ns === 'host' && (one.kind === 'setting' || (one.kind === 'link' && one.type !== 'port')))]
 }
