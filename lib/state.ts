@@ -149,6 +149,8 @@ export interface Element {
   readonly key: string
   readonly value?: string
   readonly owner: string
+  /** The path of its owner's record, for one that several attachments may have at once: it goes with the last of them. */
+  readonly record?: string
 }
 
 /** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `record` is the path of its owner's record. */
@@ -177,10 +179,22 @@ export interface Chain {
   readonly ns: Netns
   readonly name: string
   readonly rules: readonly string[]
+  /** Its rules are somebody else's: it is only made. */
+  readonly kept?: true
+}
+
+/** Lets what lib/ruleset.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
+export interface Passage {
+  readonly kind: 'passage'
+  readonly ns: 'host'
+  readonly family: 4 | 6
+  readonly admin: string
+  /** Where there is no FORWARD chain, too: one that is made later, by Docker say, then finds it. */
+  readonly always?: true
 }
 
 /** A kernel object that plumb makes, as plain data. */
-export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows
+export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Passage
 /** The kinds of resources; one handler each in lib/kinds. */
 export type Kind = Resource['kind']
 
@@ -198,7 +212,7 @@ export interface Line {
 /** Everything the core knows about one kind of kernel object. */
 export interface Handler<R extends Resource> {
   /** The program that takes the lines; `file` for what is written below /proc/sys. */
-  readonly tool: 'ip' | 'bridge' | 'nft' | 'file' | 'conntrack'
+  readonly tool: 'ip' | 'bridge' | 'nft' | 'file' | 'conntrack' | 'iptables'
   /** What makes it this one: two resources with one key are the same object. */
   key(resource: R): string
   put(resource: R): readonly Line[]
