@@ -5,6 +5,7 @@ import { BLIND, failures, rows, SHOWING } from './iproute.ts'
 import { handler } from './kinds/index.ts'
 import { inside } from './netns.ts'
 import { applyElements, NFT } from './nft.ts'
+import { pass } from './passage.ts'
 import type { Run, Seen } from './plugin.ts'
 import { keepSaved } from './saving.ts'
 import type { Flows, Handler, Line, Netns, Plan, Resource } from './state.ts'
@@ -70,7 +71,7 @@ export function batches({ put, drop }: Plan): Batch[] {
   )
   const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
   const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'file', 'bridge'] as const) : (['file', 'ip', 'bridge'] as const)).map((tool) => ({ ns, tool })))
-  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const }))]
+  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), { ns: 'host' as const, tool: 'iptables' as const }]
     .map((at) => ({ ...at, steps: steps.filter(({ resource }) => resource.ns === at.ns && handler(resource.kind).tool === at.tool) }))
     .filter((batch) => batch.steps.length > 0)
 }
@@ -78,6 +79,10 @@ export function batches({ put, drop }: Plan): Batch[] {
 async function perform(batch: Batch, plan: Plan, run: Run): Promise<Applied> {
   const { ns, tool } = batch
   if (tool === 'file') return files(batch, plan)
+  if (tool === 'iptables') {
+    for (const { resource } of batch.steps) if (resource.kind === 'passage') await pass(resource, run)
+    return NOTHING
+  }
   if (tool !== 'nft' && tool !== 'conntrack') return lines(batch, run)
   if (tool === 'nft') await applyElements(batch, run)
   else await forgetFlows(ns, { given: plan.put.filter(isFlows), taken: plan.drop.filter(isFlows) }, run)

@@ -1,7 +1,7 @@
 import type { Ip } from './ip.ts'
 import type { Result } from './result.ts'
 import type { Shape } from './shape.ts'
-import type { Link, Netns, Owner, Plan, Resource } from './state.ts'
+import type { Netns, Owner, Plan, Resource } from './state.ts'
 import type { ContainerId, IfName, NetnsPath, NetworkName } from './values.ts'
 
 /** The configuration keys every plugin has. */

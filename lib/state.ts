@@ -181,6 +181,8 @@ export interface Element {
   readonly owner: string
   /** Its set forgets it after a moment: it is added when what it belongs to is made, or when that is removed, and never looked for. */
   readonly moment?: 'made' | 'removed'
+  /** The path of its owner's record, for one that several attachments may have at once: it goes with the last of them. */
+  readonly record?: string
 }
 
 /** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `record` is the path of its owner's record. */
@@ -209,10 +211,22 @@ export interface Chain {
   readonly ns: Netns
   readonly name: string
   readonly rules: readonly string[]
+  /** Its rules are somebody else's: it is only made. */
+  readonly kept?: true
+}
+
+/** Lets what lib/ruleset.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
+export interface Passage {
+  readonly kind: 'passage'
+  readonly ns: 'host'
+  readonly family: 4 | 6
+  readonly admin: string
+  /** Where there is no FORWARD chain, too: one that is made later, by Docker say, then finds it. */
+  readonly always?: true
 }
 
 /** A kernel object that plumb makes, as plain data. */
-export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved
+export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved | Passage
 /** The kinds of resources; one handler each in lib/kinds. */
 export type Kind = Resource['kind']
 
@@ -230,7 +244,7 @@ export interface Line {
 /** Everything the core knows about one kind of kernel object. */
 export interface Handler<R extends Resource> {
   /** The program that takes the lines; `file` for what is written below /proc/sys. */
-  readonly tool: 'ip' | 'bridge' | 'nft' | 'file' | 'conntrack'
+  readonly tool: 'ip' | 'bridge' | 'nft' | 'file' | 'conntrack' | 'iptables'
   /** What makes it this one: two resources with one key are the same object. */
   key(resource: R): string
   put(resource: R): readonly Line[]

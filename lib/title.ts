@@ -15,6 +15,7 @@ export function title(resource: Resource): string {
   if (resource.kind === 'element') return `nft element ${resource.key} of ${resource.set}`
   if (resource.kind === 'chain') return `nft chain ${resource.name}`
   if (resource.kind === 'claim') return `claim to host port ${resource.port}/${resource.protocol}`
+  if (resource.kind === 'passage') return `iptables chain PLUMB-PODS, IPv${resource.family}, with ${resource.admin} in it and the jump to it,`
   if (resource.kind === 'flows') return `connections of host port ${resource.port}`
   return `${resource.kind} of ${resource.dev}${where}`
 }

@@ -1,6 +1,6 @@
 import { isSix } from '../../lib/cidr.ts'
 import { type Cidr, split } from '../../lib/ip.ts'
-import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Resource, Route, Saved, Setting, Sysctl, Vlan } from '../../lib/state.ts'
+import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Resource, Route, Saved, Setting, Sysctl, Vlan } from '../../lib/state.ts'
 
 /** What a line is for, in a few words for people: of the resource that it makes or, with `gone`, removes. */
 export function purpose(resource: Resource, { text, asks, otherwise }: Line, gone = false): string {
@@ -20,11 +20,12 @@ type Explained = Exclude<Kind, 'neigh' | 'tunnel' | 'nexthop'>
 type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { kind: K }>, at: At) => string }
 
 // One place per kind; a kind without one does not compile.
-const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved }
+const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage }
 
 function link({ ns, name, type, peer, port, alias, mtu, vlanFiltering }: Link, { text, asks, isFirst, gone }: At): string {
   if (gone) return `${name} and with it its other end, its addresses and its routes`
   if (asks) return `what ${name} is like${isFirst ? '; where there is none, a second process goes on behind this line' : ''}`
+  if (type === 'port' && port?.isolated) return `the bridge carries no frames between ${name} and other such ports`
   if (type === 'port') return `what comes from ${name} may go back through it: a pod reaches its own host ports`
   if (text.startsWith('link add') && type === 'bridge') return `the bridge${vlanFiltering ? ', which tells VLANs apart' : ''}`
   if (text.startsWith('link add')) return `the pair: ${name} here, ${peer?.name} ${peer?.ns === 'host' ? 'too' : 'in the pod'}${port ? `, a port of ${port.master}` : ''}${mtu ? `, for packets of ${mtu} bytes` : ''}`
@@ -95,6 +96,11 @@ const ELEMENTS: readonly (readonly [string, (key: readonly string[], value: stri
   ['given', ([port]) => `for a second: what a process of the node still sends from UDP port ${port} makes no new connection`],
   ['left', ([ip, port]) => `for a second: what ${ip} still sends from UDP port ${port} makes no new connection`],
   ['ports', (key, value) => `${hostPort(key)} leads to ${value?.replace(' . ', ' port ')}`],
+  ['pods', ([ip]) => `what ${ip} sends passes the node, and so do the answers`],
+  ['admin', ([ip], value) => `an admin's chain, ${value?.replace('jump ', '')}, looks at packets of ${ip} first`],
+  ['isolating', ([bridge]) => `nothing passes between ${bridge} and other bridges with such a policy`],
+  ['together', ([bridge]) => `pods on ${bridge} reach each other`],
+  ['apart', ([bridge]) => `pods on ${bridge} do not reach each other`],
   ['conditional', (key) => `${hostPort(key)} leads there on the network's conditions`],
 ]
 
@@ -102,7 +108,8 @@ function hostPort(key: readonly string[]): string {
   return `host port ${key.at(-1)}/${key.at(-2)}${key.length > 2 ? ` of ${key[0]}` : ''}`
 }
 
-function chain({ name }: Chain, { text }: At): string {
+function chain({ name, kept }: Chain, { text }: At): string {
+  if (kept) return "the admin's chain, whose rules are left alone"
   if (text.startsWith('add chain')) return `the chain of the network's conditions`
   return text.startsWith('flush') ? 'it is written anew each time' : `what meets the conditions is led to its pod, IPv${name.slice('cond'.length)[0]}`
 }
@@ -124,4 +131,11 @@ function setting({ ns, dev, mac, mtu, txQLen, promisc, allmulti }: Setting, { go
 
 function saved({ path }: Saved, { gone }: At): string {
   return gone ? `${path} goes` : "what the reference plugin's DEL would put back"
+}
+
+function passage({ admin }: Passage, { text }: At): string {
+  if (text === '*filter' || text === 'COMMIT') return 'all or nothing'
+  if (text.startsWith(':')) return text.includes('PLUMB-PODS') ? "the chain of iptables that lets pods' packets pass" : `the admin's chain in iptables, for rules as a reference plugin's node has them`
+  if (text.startsWith('-I')) return 'it comes before what Docker, say, drops there'
+  return text.endsWith(` -j ${admin}`) ? "the admin's own rules come first" : 'what the chain `forward` of table inet plumb marked passes'
 }

@@ -1,5 +1,6 @@
 import { holds } from '../../lib/claimed.ts'
 import type { Call } from '../../lib/cni.ts'
+import { isHeld } from '../../lib/held.ts'
 import type { Plugin } from '../../lib/plugin.ts'
 import { readLoose } from '../../lib/shape.ts'
 import type { Resource } from '../../lib/state.ts'
@@ -8,7 +9,7 @@ import { through } from '../../lib/verbs/delegating.ts'
 import { findDelegate } from '../../lib/verbs/meta.ts'
 import { following, removing } from '../../lib/verbs/noted.ts'
 import { noted } from './adding.ts'
-import { mayBeDeleted } from './calls.ts'
+import { mayBeDeleted, visible } from './calls.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
 import type { ToldPlugin } from './told.ts'
 
@@ -38,8 +39,20 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
     const held = record ?? own
     const stands = record ? holds : () => true
     const notes = record ? [] : [held ? 'no record of the attachment can be read: this is what a DEL after the ADD that explain shows would run' : 'no record of the attachment can be read, and what ADD would have noted is not known']
-    return { runs: removing(held ?? [], stands).flatMap((plan) => runsOf(plan)), isWhole: held !== undefined, notes }
+    return {
+      runs: removing(
+        (held ?? []).filter((one) => !isOthersToo(one)),
+        stands,
+      ).flatMap((plan) => runsOf(plan)),
+      isWhole: held !== undefined,
+      notes,
+    }
   }
   const told = plugin.foretell?.('DEL', readLoose(plugin.conf, call.raw), call.at)
   return told ? { runs: told.scripts.map(runOf), isWhole: true, notes: [] } : { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
+}
+
+// What another attachment has, too, stays for it.
+function isOthersToo(one: Resource): boolean {
+  return one.kind === 'element' && one.record !== undefined && visible(() => isHeld(one, one.record)) === true
 }

@@ -2,6 +2,7 @@ import { argvOf, type Batch, batches } from '../../lib/apply.ts'
 import { has } from '../../lib/exec.ts'
 import { listsOf } from '../../lib/flows.ts'
 import { addingTo, loading, NFT } from '../../lib/nft.ts'
+import { restoring } from '../../lib/passage.ts'
 import type { Script } from '../../lib/plugin.ts'
 import type { Flows, Line, Plan, Resource } from '../../lib/state.ts'
 import { title } from '../../lib/title.ts'
@@ -16,6 +17,7 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
   return batches(plan).flatMap((batch) => {
     if (batch.tool === 'nft') return transactions(batch, plan)
     if (batch.tool === 'conntrack') return forgetting(batch)
+    if (batch.tool === 'iptables') return passing(batch)
     const told = batch.steps.flatMap(({ resource, line }) => lineOf(resource, line, plan.drop.includes(resource), when(resource)))
     if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: told }]
     const about = batch.steps.some(({ resource }) => resource.kind === 'claim') ? 'links below /run/cni/plumb/ports, no process' : 'files below /proc/sys, no process'
@@ -58,6 +60,23 @@ function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   ]
   const adding = made.length === 0 ? [] : [{ ...run(marked), about: 'what another network is in the way of, or others flushed, is put right in a further one' }, run([...load, ...marked], { when: ABSENT })]
   return [...(removed.length > 0 ? [run(removed)] : []), ...adding]
+}
+
+// What stands already is not made again, and when all does no process is started.
+function passing({ ns, tool, steps }: Batch): ToldRun[] {
+  const passages = new Map(steps.map(({ resource }) => [resource, steps.filter((one) => one.resource === resource)]))
+  return [...passages].map(([resource, own]) => {
+    const lines = own.map(({ line }) => ({ text: line.text, about: purpose(resource, line) }))
+    const family = resource.kind === 'passage' && resource.family === 6 ? 'ip6' : 'ip'
+    return {
+      namespace: ns,
+      tool,
+      argv: restoring(`${family}tables-nft`),
+      lines,
+      when: 'only when it is not there yet, and then only what is missing',
+      about: "what is to pass also passes iptables' own rules; the older iptables-legacy is asked where it is in use",
+    }
+  })
 }
 
 // One list per family, then one process that forgets what is stale of all of them.

@@ -10,7 +10,7 @@ export const link: Handler<Link> = {
     // The other half of a pair is made with the first; what is left is to bring it up.
     if (want.type === 'peer') return want.up ? [{ text: `link set dev ${want.name} up` }] : []
     // Another's link: what is no port of a Linux bridge is left as it is.
-    if (want.type === 'port') return [{ text: `link set dev ${want.name} type bridge_slave${want.port?.hairpin ? ' hairpin on' : ''}`, unless: /not supported|Cannot find device/ }]
+    if (want.type === 'port') return [{ text: `link set dev ${want.name} type bridge_slave${want.port?.hairpin ? ' hairpin on' : ''}${want.port?.isolated ? ' isolated on' : ''}`, unless: /not supported|Cannot find device/ }]
     if (want.type === 'loopback') return [{ text: `link set dev ${want.name} up` }]
     if (want.type === 'veth') return veth(want)
     if (want.type === 'vxlan') return createVxlan(want)
