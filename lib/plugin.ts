@@ -67,6 +67,8 @@ export interface NodeFacts {
   readonly bridgeNf: boolean
   /** The node's link towards an IPv4 address, by the main routing table. */
   readonly deviceTo?: (ip: Ip) => IfName | undefined
+  /** Whether a chained plugin of this type has made something for an attachment. Absent where there is no node. */
+  readonly noted?: (type: string, owner: Owner) => boolean
   /** The sysctls that tuning may set, one expression per line of the node's list; absent: all of them. Throws CniError 7 for a line that is none. */
   readonly sysctlsAllowed?: readonly RegExp[] | undefined
   /** What is there already, of what a chained plugin's `look` asks for; absent where nobody looked: then nothing is known, and nothing has to be put back. */

@@ -1,10 +1,11 @@
-import { writeFileSync } from 'node:fs'
+import { existsSync, writeFileSync } from 'node:fs'
 import { readAllowList } from './allowlist.ts'
 import { shown } from './errors.ts'
 import { deviceTo } from './hostroutes.ts'
 import { log } from './log.ts'
 import type { NodeFacts } from './plugin.ts'
 import { readText } from './reading.ts'
+import { recordPath } from './records.ts'
 import type { Sysctl } from './state.ts'
 
 /** The value of a sysctl below /proc/sys/net of this thread's namespace (`ipv4/ip_forward`), undefined when the kernel has none. */
@@ -43,6 +44,7 @@ export function restoreSysctl({ name, before = '' }: Sysctl): void {
 
 /** The node's settings, read when they are asked for. */
 export const nodeFacts: NodeFacts = {
+  noted: (type, owner) => existsSync(recordPath(type, owner)),
   get bridgeNf() {
     return ['iptables', 'ip6tables'].some((tables) => readSysctl(`bridge/bridge-nf-call-${tables}`) === '1')
   },

@@ -10,7 +10,7 @@ import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
 import { type Cidr, split } from '../lib/ip.ts'
 import { masquerade, unmasquerade } from '../lib/masquerade.ts'
 import { bridgeMac, hostVeth, podMac } from '../lib/owner.ts'
-import type { Attachment, Wiring } from '../lib/plugin.ts'
+import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import { gatewayOf, podSide } from '../lib/pod.ts'
 import type { IpConfig, Result, RouteConfig } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
@@ -81,9 +81,10 @@ export default definePlugin<Conf>({
 })
 
 /** What one pod needs: on the node a bridge with its gateway addresses and one port, in the pod the other end of it. Pure. */
-function wire(conf: Conf, at: Attachment, given: Result): Wiring {
+function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const gateway = conf.isGateway || conf.isDefaultGateway
-  const link = links(conf, at, given)
+  // The plugin firewall keeps ports apart, too.
+  const link = links(conf, at, given, node.noted?.('firewall', at))
   const { ips = [], routes = [] } = given
   const addressed: IpConfig[] = ips.map((ip) => ({ ...ip, interface: 2, ...(gateway ? { gateway: gatewayOf(ip) } : {}) }))
   const plan = { ips: addressed, routes: conf.isDefaultGateway ? [...routes, ...defaults(addressed, routes)] : routes }
@@ -135,7 +136,7 @@ function wire(conf: Conf, at: Attachment, given: Result): Wiring {
 const VETH_MTU = 1500
 
 /** The bridge, the port, and the pod's address. CHECK names the links as ADD's result did: a reference plugin may have made them. */
-function links(conf: Conf, at: Attachment, { interfaces = [] }: Result): { bridge: Link; port: Link; mac: Mac; podMtu: { mtu?: number } } {
+function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, isMarked = false): { bridge: Link; port: Link; mac: Mac; podMtu: { mtu?: number } } {
   const made = { host: interfaces.find(({ name, sandbox }) => !sandbox && name !== conf.bridge), pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname) }
   const own = hostVeth(at)
   const asked = conf.runtimeConfig.mac ?? conf.args.cni.mac ?? argument(at, 'MAC', parse.mac)
@@ -164,7 +165,7 @@ function links(conf: Conf, at: Attachment, { interfaces = [] }: Result): { bridg
       ...mtu(made.host),
       ...(made.host && made.host.name !== own.name ? {} : { alias: alias(at) }),
       peer: { ns: at.netns as NetnsPath, name: at.ifname, mac },
-      port: { master: conf.bridge, ...(conf.hairpinMode ? { hairpin: true } : {}), isolated: conf.portIsolation, locked: conf.macspoofchk },
+      port: { master: conf.bridge, ...(conf.hairpinMode ? { hairpin: true } : {}), ...(conf.portIsolation || !isMarked ? { isolated: conf.portIsolation } : {}), locked: conf.macspoofchk },
       up: true,
     },
   }

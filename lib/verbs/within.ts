@@ -97,9 +97,11 @@ function joined(base: Wiring, parts: readonly Part[], at: Attachment, node: Node
 
 // What stands on the node and depends on no address is made with the first links, in one process.
 function nodeLinks(links: readonly Resource[], base: Wiring, parts: readonly Part[], at: Attachment): Resource[] {
-  const own = joined(base, parts, at, nodeFacts).noted?.flatMap((one) => one.own) ?? []
+  const { shared, noted = [] } = joined(base, parts, at, nodeFacts)
+  const own = noted.flatMap((one) => one.own)
+  const marks = (name: string) => shared.flatMap((one) => (one.kind === 'link' && one.type === 'port' && one.name === name && one.port ? [one.port] : []))
   // Where bridged frames meet the rules a pod reaches its own host ports only so: said now, it is not said in a process of its own.
   const turns = parts.some(({ plugin }) => plugin.type === 'portmap') && nodeFacts.bridgeNf
-  const turning = links.map((one): Resource => (turns && one.kind === 'link' && one.type === 'veth' && one.port ? { ...one, port: { ...one.port, hairpin: true } } : one))
+  const turning = links.map((one): Resource => (one.kind === 'link' && one.type === 'veth' && one.port ? { ...one, port: Object.assign({}, one.port, turns && { hairpin: true }, ...marks(one.name)) } : one))
   return [...turning, ...own.filter((one) => one.ns === 'host' && (one.kind === 'setting' || (one.kind === 'link' && one.type !== 'port')))]
 }

@@ -33,6 +33,16 @@ const LISTS: Record<string, readonly object[]> = {
     { type: 'bridge', bridge: 'br0', isDefaultGateway: true, ipMasq: true },
     { type: 'portmap', snat: true, capabilities: { portMappings: true } },
   ],
+  'bridge, portmap, firewall, tuning': [
+    { type: 'bridge', bridge: 'br0', isDefaultGateway: true, ipMasq: true },
+    { type: 'portmap', capabilities: { portMappings: true } },
+    { type: 'firewall', ingressPolicy: 'same-bridge' },
+    { type: 'tuning', sysctl: { 'net.core.somaxconn': '500', 'net.ipv4.conf.IFNAME.arp_filter': '1' }, mtu: 1400, mac: '02:00:00:00:00:77' },
+  ],
+  'bridge, firewall, isolated': [
+    { type: 'bridge', bridge: 'br0', isGateway: true },
+    { type: 'firewall', ingressPolicy: 'isolated' },
+  ],
   'ptp, portmap': [
     { type: 'ptp', ipMasq: true },
     { type: 'portmap', capabilities: { portMappings: true }, conditionsV4: ['ip', 'saddr', '!=', '192.0.2.7'] },
@@ -136,5 +146,7 @@ async function chain(node: Namespace, pod: Namespace, list: Row, command: string
 
 // The pool gives each ADD the next address: what is told apart by it alone is the same.
 function addressless(seen: unknown): unknown {
-  return JSON.parse(JSON.stringify(seen).replace(/10\.1\.0\.\d+|fd00:1::[0-9a-f]+|33:33:ff:00:00:\w\w/g, (ip) => (/[.:]1$/.test(ip) ? ip : 'POD')))
+  // What the bridge has learned depends on who has spoken by then.
+  const text = JSON.stringify(seen).replace(/[0-9a-f:]{17} dev \w+ master \w+ \\n/g, '')
+  return JSON.parse(text.replace(/10\.1\.0\.\d+|fd00:1::[0-9a-f]+|33:33:ff:00:00:\w\w/g, (ip) => (/[.:]1$/.test(ip) ? ip : 'POD')))
 }
