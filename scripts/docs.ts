@@ -104,7 +104,9 @@ function runtimeOf(plugin: Plugin): string {
   const { args } = plugin
   const capabilities = capabilitiesOf(shapeOf(plugin))
   const list = (words: readonly string[]) => words.map((word) => `\`${word}\``).join(', ')
-  const known = args ? `- CNI_ARGS: ${list(args)}. Others are refused, unless there is \`IgnoreUnknown=1\`.` : '- CNI_ARGS: not looked at.'
+  // By such a key a configuration says itself what is read (dhcp).
+  const naming = keysOf(shapeOf(plugin)).find(({ path }) => path.endsWith('.fromArg'))
+  const known = args ? `- CNI_ARGS: ${list(args)}. Others are refused, unless there is \`IgnoreUnknown=1\`.` : `- CNI_ARGS: ${naming ? `what \`${naming.path}\` names` : 'not looked at'}.`
   return `${known}\n- Capabilities: ${capabilities.length > 0 ? list(capabilities) : 'none of its own'}.`
 }
 
