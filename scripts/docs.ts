@@ -1,5 +1,6 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { basename, join } from 'node:path'
+import { basename, extname, join } from 'node:path'
+import { Glob } from 'bun'
 import type { Plugin } from '../lib/plugin.ts'
 import type { Shape } from '../lib/shape.ts'
 import { codesOf, commonCodes } from './docs/codes.ts'
@@ -42,8 +43,8 @@ export async function pages(): Promise<Page[]> {
   ]
 }
 
-/** What stands in each region, given what people wrote into the last column of its table. */
-type Regions = Readonly<Record<string, (kept: ReadonlyMap<string, string>) => string>>
+/** What stands in each region, given what people wrote into the last column of its table; undefined when there is nothing to make it of. */
+type Regions = Readonly<Record<string, (kept: ReadonlyMap<string, string>) => string | undefined>>
 interface Loaded {
   readonly type: string
   readonly plugin: Plugin
@@ -69,7 +70,8 @@ function page(type: string, is: string | undefined, regions: Regions): Page {
   const absent = Object.keys(regions).filter((name) => !found.some(([, one]) => one === name))
   const strange = found.filter(([, name = '']) => !Object.hasOwn(regions, name)).map(([, name]) => `${file}: no region is called ${name}`)
   const empty = found.flatMap(([, name, , inner = '']) => (name === 'keys' || name === 'codes' ? tables(inner).flatMap(([, ...rows]) => rows.filter((row) => row.at(-1) === '').map(([key]) => `${file}: ${name} lacks a description of ${key}`)) : []))
-  return { file, is, want, lacks: [...absent.map((name) => `${file}: the region ${name} is not there`), ...strange, ...empty] }
+  const unmade = found.filter(([, name = '', , inner = '']) => regions[name] && inner.trim() === '').map(([, name]) => `${file}: there is nothing for the region ${name}`)
+  return { file, is, want, lacks: [...unmade, ...absent.map((name) => `${file}: the region ${name} is not there`), ...strange, ...empty] }
 }
 
 // By the first cell, the last one.
@@ -110,12 +112,12 @@ function runtimeOf(plugin: Plugin): string {
   return `${known}\n- Capabilities: ${capabilities.length > 0 ? list(capabilities) : 'none of its own'}.`
 }
 
-// test/netns/samples.test.ts runs all of conf/, so that the block need not be run where it stands.
-function sampleOf(type: string): string {
-  const dir = join(ROOT, 'conf')
-  const file = [`${type}.conflist`, `${type}.conf`].map((name) => join(dir, name)).find(existsSync)
-  if (!file) throw new Error(`Cannot show a sample of ${type}: want conf/${type}.conflist or conf/${type}.conf`)
-  return `\`conf/${basename(file)}\`:\n\n\`\`\`jsonc\n${readFileSync(file, 'utf8').trimEnd()}\n\`\`\``
+// One of its name, else one that names it. test/netns/samples.test.ts runs all of conf/, so that the block need not be run where it stands.
+function sampleOf(type: string): string | undefined {
+  const files = [...new Glob('**/*.{conflist,conf}').scanSync({ cwd: join(ROOT, 'conf') })].sort()
+  const text = (file: string) => readFileSync(join(ROOT, 'conf', file), 'utf8').trimEnd()
+  const file = files.find((one) => basename(one, extname(one)) === type) ?? files.find((one) => text(one).includes(`"type": "${type}"`))
+  return file && `\`conf/${file}\`:\n\n\`\`\`jsonc\n${text(file)}\n\`\`\``
 }
 
 function marked(text = ''): string[] {

@@ -1,5 +1,5 @@
 import { ahead, apply } from '../apply.ts'
-import { occupy } from '../busy.ts'
+import { takeTurn } from '../busy.ts'
 import { holds, isElsewhere, lapsed } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
@@ -40,7 +40,7 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   const { shared, own, result } = plugin.wire(conf, at, given, nodeFacts)
   const text = encode(result, call.version)
   const path = recordPath(plugin.type, at)
-  if (!occupy(path)) throw new CniError(CODE.tryLater, `Cannot begin: an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId} is still at work`, 'it, or a tool that it started, has not ended for 30 s')
+  takeTurn(path, plugin.type, at)
   const before = readRecord(path)?.own
   // A second ADD that wants the same, or one after a kill -9: what the first made is completed, and never missing for a moment.
   const isAgain = JSON.stringify(before) === JSON.stringify(own)
