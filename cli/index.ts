@@ -2,9 +2,10 @@ import type { Io } from '../lib/cni.ts'
 import { ValueError } from '../lib/errors.ts'
 import { suggestion } from '../lib/shape.ts'
 import { version } from '../package.json'
-import { fail, print, table } from './output.ts'
+import { fail, print } from './output.ts'
 
-interface Command {
+/** A command of the executable. */
+export interface Command {
   readonly about: string
   /** Loaded when it is asked for: no command pays for another one's libraries. */
   load(): Promise<{ run(argv: readonly string[], plugin: Io['plugin']): Promise<number> }>
@@ -22,8 +23,9 @@ export async function main(argv: string[], plugin: Io['plugin']): Promise<number
   const [name = '--help', ...rest] = argv
   try {
     if (/^(--help|-h|help)$/.test(name)) {
-      print(help())
-      return argv.length === 0 ? 2 : 0
+      const { help } = await import('./help.ts')
+      const status = await help(rest, { version, commands, plugin })
+      return argv.length === 0 ? 2 : status
     }
     if (/^(--version|-V|version)$/.test(name)) {
       print(`plumb ${version}`)
@@ -36,20 +38,4 @@ export async function main(argv: string[], plugin: Io['plugin']): Promise<number
   } catch (cause) {
     return fail(cause, rest.includes('--json'))
   }
-}
-
-function help(): string {
-  return `plumb ${version}: network for containers
-
-usage: plumb COMMAND …
-
-${table(
-  [],
-  Object.entries(commands).map(([name, { about }]) => [`  ${name}`, about]),
-)}
-
-plumb COMMAND --help tells more. Linked under the name of a plugin (bridge, host-local, …)
-the same executable is that CNI plugin.
-
-exit status: 0 done, 1 something failed, 2 the command line or a configuration is wrong`
 }

@@ -1,6 +1,8 @@
 import { mkdirSync, openSync } from 'node:fs'
 import { dirname } from 'node:path'
+import { CniError, CODE } from './errors.ts'
 import { lockByte } from './libc.ts'
+import { log } from './log.ts'
 
 // On a file system that a reboot empties. What somebody is at work on is one byte of it that is locked.
 const FILE = '/run/cni/plumb/busy'
@@ -14,16 +16,31 @@ export function busyFile(): number {
   return opened
 }
 
-/** Waits until no other process, nor a tool that a killed one has left behind, is at work on this (a path that stands for it), and makes others wait until this process and its tools have ended. False when `limitMs` went by first; true where /run cannot be written to. */
+/** Waits until no other process, nor a tool that a killed one has left behind, is at work on this (a path that stands for it), and makes others wait until this process and its tools have ended. False when `limitMs` went by first; true where /run cannot be written to or locked. */
 export function occupy(what: string, limitMs = LIMIT_MS): boolean {
   const fd = busyFile()
   // Offsets have 63 bits.
   const byte = Bun.hash.xxHash64(what) >> 1n
-  for (let [until, step] = [performance.now() + limitMs, 1]; fd >= 0 && !lockByte(fd, byte); step = Math.min(step * 2, LONGEST_STEP_MS)) {
+  for (let [until, step] = [performance.now() + limitMs, 1]; fd >= 0 && !locked(fd, byte); step = Math.min(step * 2, LONGEST_STEP_MS)) {
     if (performance.now() >= until) return false
     Bun.sleepSync(step)
   }
   return true
+}
+
+/** As `occupy`, for an ADD: throws CniError 11 when an earlier call for the attachment does not end within 30 s. `who` is what is at work, and for whom. */
+export function takeTurn(what: string, who: string): void {
+  if (!occupy(what)) throw new CniError(CODE.tryLater, `Cannot begin: ${who} is still at work`, 'it, or a tool that it started, has not ended for 30 s')
+}
+
+// A kernel that gives out no locks must not keep a DEL from removing.
+function locked(fd: number, byte: bigint): boolean {
+  try {
+    return lockByte(fd, byte)
+  } catch (cause) {
+    log(`plumb: Cannot tell whether an earlier call is still at work, going on as if none were: ${(cause as Error).message}`)
+    return true
+  }
 }
 
 function open(): number {

@@ -1,6 +1,5 @@
 import { existsSync } from 'node:fs'
-import { occupy } from './busy.ts'
-import { CniError, CODE } from './errors.ts'
+import { occupy, takeTurn } from './busy.ts'
 import { createMark, remove } from './files.ts'
 import { listFiles } from './reading.ts'
 import type { Owner } from './state.ts'
@@ -13,7 +12,7 @@ const LIMIT_MS = 30_000
 /** Notes that an ADD is under way, once whatever is still at work on the attachment has ended. True when one for the same attachment was left without an end: killed, so that what it made has to go first. Throws CniError 11 when an earlier call does not end within 30 s. */
 export function begin(owner: Owner): boolean {
   const path = `${DIR}/${mark(owner)}`
-  if (!occupy(path)) throw new CniError(CODE.tryLater, `Cannot begin: an earlier call for ${owner.ifname} of container ${owner.containerId} is still at work`, 'it, or a tool that it started, has not ended for 30 s')
+  takeTurn(path, `an earlier call for ${owner.ifname} of container ${owner.containerId}`)
   return !createMark(path)
 }
 

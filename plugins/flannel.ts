@@ -8,12 +8,13 @@ import { common, field } from '../lib/shape.ts'
 import { parseSubnetEnv, type SubnetEnv } from '../lib/subnetenv.ts'
 
 const any = v.exactOptional(v.unknown())
-const path = v.exactOptional(field.path)
+const SUBNET_FILE = '/run/flannel/subnet.env'
+const DATA_DIR = '/var/lib/cni/flannel'
 
 const keys = v.object({
   ...common,
-  subnetFile: path,
-  dataDir: path,
+  subnetFile: v.optional(field.path, SUBNET_FILE),
+  dataDir: v.optional(field.path, DATA_DIR),
   // Those that flannel looks at; the others are the delegate's alone.
   delegate: v.optional(v.looseObject({ type: v.optional(field.text, 'bridge'), name: any, cniVersion: any, ipam: any, ipMasq: any, mtu: any, isGateway: any }), {}),
   ipam: v.optional(v.looseObject({ type: v.optional(field.text, 'host-local'), routes: routesShape }), {}),
@@ -33,7 +34,7 @@ export default definePlugin<Conf>({
   role: 'meta',
   about: 'CNI plugin flannel: gives another plugin, bridge unless told otherwise, the subnet that the node agent wrote down',
   conf,
-  dataDir: ({ dataDir }) => dataDir || '/var/lib/cni/flannel',
+  dataDir: ({ dataDir }) => dataDir || DATA_DIR,
   render: async (conf, command) => rendered(conf, command === 'ADD' ? await awaited(conf) : ready(conf)),
   outline: (some) => rendered(some, attempt(some)),
 })
@@ -98,5 +99,5 @@ function read(some: Partial<Conf>): SubnetEnv | undefined {
 }
 
 function fileOf({ subnetFile }: Partial<Conf>): string {
-  return subnetFile || '/run/flannel/subnet.env'
+  return subnetFile || SUBNET_FILE
 }

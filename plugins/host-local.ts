@@ -10,6 +10,7 @@ import { readResolv } from '../lib/resolv.ts'
 import type { Dns, IpConfig, Result } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
 
+const DATA_DIR = '/var/lib/cni/networks'
 const ips = v.optional(v.array(field.by(wantedIp)), [])
 const range = { rangeStart: ipOrNone, rangeEnd: ipOrNone, gateway: ipOrNone }
 const ranges = v.optional(v.array(v.array(v.object({ subnet: field.cidr, ...range }))), [])
@@ -23,7 +24,7 @@ const conf = v.looseObject({
     ...range,
     ranges,
     routes: routesShape,
-    dataDir: v.exactOptional(field.path),
+    dataDir: v.optional(field.path, DATA_DIR),
     resolvConf: v.exactOptional(field.path),
     // plumb's own: seconds for which a freed address is not given out again.
     cooldown: v.optional(field.int(0, 31_536_000), 0),
@@ -41,7 +42,7 @@ export default definePlugin<Conf>({
   args: ['IP'],
   pool(some, at) {
     const { ipam } = some
-    const store = addressStore(ipam?.dataDir || '/var/lib/cni/networks', at.network, ipam?.cooldown ?? 0)
+    const store = addressStore(ipam?.dataDir || DATA_DIR, at.network, ipam?.cooldown ?? 0)
     let read: Asked | undefined
     const asked = () => (read ??= readAsked(some, at))
     return {

@@ -43,7 +43,7 @@ async function build(): Promise<void> {
 
 function sources(): Bun.CryptoHasher {
   const hash = new Bun.CryptoHasher('sha256')
-  const files = ['lib', 'plugins', 'agent', 'cli', 'conf']
+  const files = ['lib', 'plugins', 'agent', 'cli', 'conf', 'docs/plugins']
     .filter((room) => existsSync(join(ROOT, room)))
     .flatMap((room) => readdirSync(join(ROOT, room), { recursive: true, withFileTypes: true }).flatMap((one) => (one.isFile() ? join(one.parentPath, one.name) : [])))
   for (const file of [...files.sort(), join(ROOT, 'package.json'), join(ROOT, 'package-lock.json'), import.meta.path]) hash.update(`${file}\0`).update(readFileSync(file)).update('\0')

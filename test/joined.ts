@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import type { Cluster as Etcd } from './etcd.ts'
 import { type Namespace, until } from './harness.ts'
-import { type Cluster, type Node, subnetEnv, UNDERLAY } from './nodes.ts'
+import { type Cluster, inCluster, type Node, subnetEnv, UNDERLAY } from './nodes.ts'
 
 // Leaves room for who attaches a namespace of its own.
 let serial = 20
@@ -18,6 +18,46 @@ export async function joinEtcd(cluster: Cluster, etcd: Etcd): Promise<void> {
   await routeByHub(cluster)
   const { status, stderr } = await cluster.hub.exec(['nft', 'table ip speaks { chain out { type nat hook postrouting priority srcnat; oif "eth0" masquerade; }; }'])
   assert.equal(status, 0, stderr)
+}
+
+/** Networks of tests in one etcd, each under a prefix of its own. */
+export interface Networks {
+  /** The current one's. */
+  prefix(): string
+  /** Writes the current one's configuration. */
+  configure(conf: object): Promise<void>
+  /** Its leases. */
+  leases(): ReturnType<Etcd['list']>
+  /** Wraps a test: so many nodes that reach the etcd, and a network with that configuration, or with none yet. */
+  on<N extends keyof Several>(count: N, conf: object | undefined, work: (nodes: Several[N], cluster: Cluster) => Promise<void>): (this: Mocha.Context) => Promise<void>
+}
+interface Several {
+  readonly 1: readonly [Node]
+  readonly 2: readonly [Node, Node]
+  readonly 3: readonly [Node, Node, Node]
+  readonly 4: readonly [Node, Node, Node, Node]
+}
+
+/** Such networks, in the etcd that there is by the time of a test. */
+export function networksIn(etcd: () => Etcd): Networks {
+  let serial = 0
+  const prefix = () => `/net${serial}`
+  const configure = (conf: object) => etcd().put(`${prefix()}/config`, JSON.stringify(conf))
+  const options = () => ['--etcd-endpoints', etcd().endpoints.join(','), '--etcd-prefix', prefix()]
+  return {
+    prefix,
+    configure,
+    leases: () => etcd().list(`${prefix()}/subnets/`),
+    on(count, conf, work) {
+      return inCluster(count, options, async (cluster, test) => {
+        test.timeout(60_000)
+        await joinEtcd(cluster, etcd())
+        serial++
+        if (conf) await configure(conf)
+        await work(cluster.nodes as never, cluster)
+      })
+    },
+  }
 }
 
 /** The first address of a node's subnet, per family, as subnet.env has it: a bridge would have it. Throws as long as there is none. */

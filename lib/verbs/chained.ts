@@ -1,6 +1,6 @@
 import { statSync } from 'node:fs'
 import { ahead, apply } from '../apply.ts'
-import { occupy } from '../busy.ts'
+import { takeTurn } from '../busy.ts'
 import { holds, isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
@@ -99,10 +99,9 @@ async function gc<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Prom
 }
 
 function begin<C extends NetConf>(path: string, plugin: ChainedPlugin<C>, { at }: Call): void {
-  const late = (what: string) => new CniError(CODE.tryLater, `Cannot begin: ${what} is still at work`, 'it, or a tool that it started, has not ended for 30 s')
-  if (!occupy(path)) throw late(`an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId}`)
+  takeTurn(path, `an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId}`)
   // What is looked at must not change before what follows from it is made.
-  if (plugin.look && !occupy(`pod ${at.netns && statSync(at.netns).ino}`)) throw late(`another plugin in ${at.netns}`)
+  if (plugin.look) takeTurn(`pod ${at.netns && statSync(at.netns).ino}`, `another plugin in ${at.netns}`)
 }
 
 /** What `wire` of a plugin is given of the node and the pod as they are. */

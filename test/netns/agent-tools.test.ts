@@ -19,99 +19,79 @@ const TOOLS_OF = Object.keys(DRIFT) as (keyof typeof DRIFT)[]
 describe('plumb agent without its tools', () => {
   it(
     'a tool that hangs is killed after 30 s, with the reason in /readyz; what had to be put right is right within 5 s of its return; the status answers all the time',
-    inCluster(
-      4,
-      (cluster) => fileStore(cluster, VXLAN),
-      async ({ nodes }, test) => {
-        test.timeout(90_000)
-        const peer = await started(nodes[3] as Node)
-        await Promise.all(
-          TOOLS_OF.map(async (tool, i) => {
-            const node = nodes[i] as Node
-            // A wish on a file: the tool hangs as long as it is there.
-            const shim = shimmed('plumb', { [tool]: `[ -e "$dir/hang" ] && case "$*" in *monitor*) ;; *) exec sleep 1000;; esac\n${PASS}` })
-            const agent = node.agentAs(shim.file)
-            await complete(agent)
-            const right = await standing(node)
-            writeFileSync(join(shim.dir, 'hang'), '')
-            await DRIFT[tool](node, peer)
-            const began = Date.now()
-            await until(async () => new RegExp(`^503 .*\\b${tool} .*was killed after 30 s`, 's').test(await agent.readyz()), 45_000)
-            assert.ok(Date.now() - began < 40_000, `${tool}: ${Date.now() - began} ms`)
-            rmSync(join(shim.dir, 'hang'))
-            // The one that hangs by now may have just begun.
-            await until(async () => (await standing(node)) === right, 36_000).catch(() => assert.fail(`${tool}: ${agent.log()}`))
-            await agent.ready(5000)
-            // What it was about to do, and what it looked at after that: each is told of once.
-            const killed = agent.log().match(/^.*was killed.*$/gm) ?? []
-            assert.ok(killed.length <= 2 && new Set(killed).size === killed.length, agent.log())
-          }),
-        )
-      },
-    ),
+    withEach(90_000, async (tool, node, peer) => {
+      // A wish on a file: the tool hangs as long as it is there.
+      const shim = shimmed('plumb', { [tool]: `[ -e "$dir/hang" ] && case "$*" in *monitor*) ;; *) exec sleep 1000;; esac\n${PASS}` })
+      const agent = node.agentAs(shim.file)
+      await complete(agent)
+      const right = await standing(node)
+      writeFileSync(join(shim.dir, 'hang'), '')
+      await DRIFT[tool](node, peer)
+      const began = Date.now()
+      await until(async () => new RegExp(`^503 .*\\b${tool} .*was killed after 30 s`, 's').test(await agent.readyz()), 45_000)
+      assert.ok(Date.now() - began < 40_000, `${tool}: ${Date.now() - began} ms`)
+      rmSync(join(shim.dir, 'hang'))
+      // The one that hangs by now may have just begun.
+      await until(async () => (await standing(node)) === right, 36_000).catch(() => assert.fail(`${tool}: ${agent.log()}`))
+      await agent.ready(5000)
+      // What it was about to do, and what it looked at after that: each is told of once.
+      const killed = agent.log().match(/^.*was killed.*$/gm) ?? []
+      assert.ok(killed.length <= 2 && new Set(killed).size === killed.length, agent.log())
+    }),
   )
 
   it(
     'a tool that is removed is named in /readyz at once and once in the log, the rest goes on; what had to be put right is right within 5 s of its return',
-    inCluster(
-      4,
-      (cluster) => fileStore(cluster, VXLAN),
-      async ({ nodes }, test) => {
-        test.timeout(60_000)
-        const peer = await started(nodes[3] as Node)
-        await Promise.all(
-          TOOLS_OF.map(async (tool, i) => {
-            const node = nodes[i] as Node
-            const shim = shimmed('plumb', { [tool]: PASS }, `${without(tool)}\nmkdir -p /usr/sbin\ncp $(dirname "$0")/tools/${tool} /usr/sbin/${tool}`)
-            const agent = node.agentAs(shim.file)
-            await complete(agent)
-            const right = await standing(node)
-            await within(agent, `rm /usr/sbin/${tool}`)
-            await DRIFT[tool](node, peer)
-            await until(async () => new RegExp(`^503 .*Cannot run ${tool}: it is not installed`, 's').test(await agent.readyz()))
-            await loops(agent, 3)
-            assert.equal(told(agent, /is not installed/), 1, agent.log())
-            await back(agent, shim, tool)
-            await until(async () => (await standing(node)) === right)
-            await agent.ready(5000)
-          }),
-        )
-      },
-    ),
+    withEach(60_000, async (tool, node, peer) => {
+      const shim = shimmed('plumb', { [tool]: PASS }, `${without(tool)}\nmkdir -p /usr/sbin\ncp $(dirname "$0")/tools/${tool} /usr/sbin/${tool}`)
+      const agent = node.agentAs(shim.file)
+      await complete(agent)
+      const right = await standing(node)
+      await within(agent, `rm /usr/sbin/${tool}`)
+      await DRIFT[tool](node, peer)
+      await until(async () => new RegExp(`^503 .*Cannot run ${tool}: it is not installed`, 's').test(await agent.readyz()))
+      await loops(agent, 3)
+      assert.equal(told(agent, /is not installed/), 1, agent.log())
+      await back(agent, shim, tool)
+      await until(async () => (await standing(node)) === right)
+      await agent.ready(5000)
+    }),
   )
 
   it(
     'a start without a tool waits for it and says so; without nft peers are reached all the same',
-    inCluster(
-      4,
-      (cluster) => fileStore(cluster, VXLAN),
-      async ({ nodes }, test) => {
-        test.timeout(60_000)
-        const peer = await started(nodes[3] as Node)
-        await Promise.all(
-          TOOLS_OF.map(async (tool, i) => {
-            const node = nodes[i] as Node
-            const shim = shimmed('plumb', { [tool]: PASS }, without(tool))
-            const agent = node.agentAs(shim.file)
-            await until(async () => new RegExp(`^503 .*Cannot run ${tool}: it is not installed`, 's').test(await agent.readyz()), 15_000)
-            if (tool === 'nft') await until(() => ping(node.ns, peer), 10_000)
-            // A monitor that cannot be started is told of once, too.
-            assert.equal(told(agent, /^(?!.*starting it again).*is not installed/m), 1, agent.log())
-            assert.ok(told(agent, /starting it again/) <= 3, agent.log())
-            await back(agent, shim, tool)
-            await agent.ready(10_000)
-            await until(() => ping(node.ns, peer))
-            // It hears again, without a resync.
-            await complete(agent)
-            const right = await standing(node)
-            await DRIFT[tool](node, peer)
-            await until(async () => (await standing(node)) === right, 15_000).catch(() => assert.fail(`${tool}: ${agent.log()}`))
-          }),
-        )
-      },
-    ),
+    withEach(60_000, async (tool, node, peer) => {
+      const shim = shimmed('plumb', { [tool]: PASS }, without(tool))
+      const agent = node.agentAs(shim.file)
+      await until(async () => new RegExp(`^503 .*Cannot run ${tool}: it is not installed`, 's').test(await agent.readyz()), 15_000)
+      if (tool === 'nft') await until(() => ping(node.ns, peer), 10_000)
+      // A monitor that cannot be started is told of once, too.
+      assert.equal(told(agent, /^(?!.*starting it again).*is not installed/m), 1, agent.log())
+      assert.ok(told(agent, /starting it again/) <= 3, agent.log())
+      await back(agent, shim, tool)
+      await agent.ready(10_000)
+      await until(() => ping(node.ns, peer))
+      // It hears again, without a resync.
+      await complete(agent)
+      const right = await standing(node)
+      await DRIFT[tool](node, peer)
+      await until(async () => (await standing(node)) === right, 15_000).catch(() => assert.fail(`${tool}: ${agent.log()}`))
+    }),
   )
 })
+
+/** Wraps a test: for each tool a node to do without it, all at once, and the address of a peer. */
+function withEach(ms: number, work: (tool: keyof typeof DRIFT, node: Node, peer: string) => Promise<void>) {
+  return inCluster(
+    4,
+    (cluster) => fileStore(cluster, VXLAN),
+    async ({ nodes }, test) => {
+      test.timeout(ms)
+      const peer = await started(nodes[3] as Node)
+      await Promise.all(TOOLS_OF.map((tool, i) => work(tool, nodes[i] as Node, peer)))
+    },
+  )
+}
 
 /** Starts a node's agent; the address of its tunnel. */
 async function started(node: Node): Promise<string> {

@@ -3,28 +3,21 @@ import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Cluster as Etcd, startEtcd } from '../etcd.ts'
 import { until } from '../harness.ts'
-import { gatewayOf, joinEtcd } from '../joined.ts'
-import { type Cluster, inCluster, type Node, subnetEnv, UNDERLAY } from '../nodes.ts'
+import { gatewayOf, networksIn } from '../joined.ts'
+import { subnetEnv, UNDERLAY } from '../nodes.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
-const WIDE = '{"Network":"10.5.0.0/16","Backend":{"Type":"vxlan"}}'
-const SMALL = '{"Network":"10.5.0.0/22","SubnetLen":24,"Backend":{"Type":"vxlan"}}'
+const WIDE = { Network: '10.5.0.0/16', Backend: { Type: 'vxlan' } }
+const SMALL = { Network: '10.5.0.0/22', SubnetLen: 24, Backend: { Type: 'vxlan' } }
 
 describe('plumb agent and its lease in etcd', () => {
   let etcd: Etcd
-  let serial = 0
   before(async () => {
     etcd = await startEtcd()
   })
   after(() => etcd.stop())
-  const prefix = () => `/net${serial}`
-  const options = () => ['--etcd-endpoints', etcd.endpoints.join(','), '--etcd-prefix', prefix()]
-  const network = async (cluster: Cluster, conf?: string) => {
-    await joinEtcd(cluster, etcd)
-    serial++
-    if (conf) await etcd.put(`${prefix()}/config`, conf)
-  }
-  const leases = () => etcd.list(`${prefix()}/subnets/`)
+  const network = networksIn(() => etcd)
+  const { prefix, leases } = network
   const empty = async () => {
     for (const key of ['subnets/', 'plumb/']) await etcd.del(`${prefix()}/${key}`, true)
   }
@@ -32,35 +25,29 @@ describe('plumb agent and its lease in etcd', () => {
 
   it(
     '[F 1] without a configuration it waits, and starts within seconds of its coming',
-    inCluster(1, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster)
-      const [one] = cluster.nodes as [Node]
+    network.on(1, undefined, async ([one]) => {
       const agent = one.agent()
       // As often as it likes, but it asks.
       await until(async () => (await etcd.calls('Range')) > 3)
       assert.equal(subnetEnv(one), undefined)
-      await etcd.put(`${prefix()}/config`, WIDE)
+      await network.configure(WIDE)
       await agent.ready(10_000)
     }),
   )
 
   it(
     '[F 4] etcd emptied, and the memory of the node too: subnet.env alone gives it the same subnet; one outside the network gives it another',
-    inCluster(1, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster, WIDE)
-      const [one] = cluster.nodes as [Node]
+    network.on(1, WIDE, async ([one]) => {
       let agent = one.agent()
       await agent.ready(20_000)
       const had = subnetEnv(one)
       for (const [conf, same] of [
         [WIDE, true],
-        ['{"Network":"10.6.0.0/16","Backend":{"Type":"vxlan"}}', false],
+        [{ ...WIDE, Network: '10.6.0.0/16' }, false],
       ] as const) {
         await agent.stop()
         await empty()
-        await etcd.put(`${prefix()}/config`, conf)
+        await network.configure(conf)
         rmSync(join(one.dir, 'state'), { recursive: true })
         agent = one.agent()
         await agent.ready(20_000)
@@ -72,10 +59,7 @@ describe('plumb agent and its lease in etcd', () => {
 
   it(
     '[F 5] three agents for three subnets, started at once, six times: each has one of its own; [F 6] a fourth says why it has none, and takes the one that is given back within 5 s',
-    inCluster(4, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster, SMALL)
-      const [one, two, three, four] = cluster.nodes as [Node, Node, Node, Node]
+    network.on(4, SMALL, async ([one, two, three, four]) => {
       for (let round = 1; round <= 6; round++) {
         const agents = [one, two, three].map((node) => node.agent())
         await Promise.all(agents.map((agent) => agent.ready(20_000)))
@@ -102,10 +86,7 @@ describe('plumb agent and its lease in etcd', () => {
 
   it(
     '[F 7] a reservation stays one, and its node has it, through three restarts and a cleanup',
-    inCluster(1, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster, WIDE)
-      const [one] = cluster.nodes as [Node]
+    network.on(1, WIDE, async ([one]) => {
       await etcd.put(`${prefix()}/subnets/10.5.77.0-24`, `{"PublicIP":"${UNDERLAY.v4(1)}","BackendType":"vxlan"}`)
       for (let i = 0; i < 4; i++) {
         const agent = one.agent()
@@ -124,10 +105,7 @@ describe('plumb agent and its lease in etcd', () => {
 
   it(
     '[F 9] its key is deleted, or its value overwritten: it has the same subnet again, and its value; another takes it meanwhile: the agent ends with status 1 and the reason',
-    inCluster(1, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster, WIDE)
-      const [one] = cluster.nodes as [Node]
+    network.on(1, WIDE, async ([one]) => {
       const agent = one.agent()
       await agent.ready(20_000)
       const [{ key = '', value = '' } = {}] = await leases()
@@ -150,10 +128,7 @@ describe('plumb agent and its lease in etcd', () => {
 
   it(
     '[F 14] a key and a value that cannot be read: one line each in the log, however often others change; others are served',
-    inCluster(1, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster, WIDE)
-      const [one] = cluster.nodes as [Node]
+    network.on(1, WIDE, async ([one]) => {
       await etcd.put(`${prefix()}/subnets/nonsense`, foreign(90))
       await etcd.put(`${prefix()}/subnets/10.5.9.0-24`, '{"Public')
       await etcd.put(`${prefix()}/subnets/10.5.8.0-24`, foreign(91))

@@ -1,12 +1,9 @@
 import assert from 'node:assert/strict'
-import { flanneld } from '../../scripts/peers.ts'
-import { type Cluster as Etcd, startEtcd } from '../etcd.ts'
-import { type Flanneld, NO_FLANNELD, startFlanneld } from '../flanneld.ts'
+import { besideFlanneld } from '../flanneld.ts'
 import { until } from '../harness.ts'
-import { assertReach, gatewayOf, joinEtcd } from '../joined.ts'
-import { type Cluster, inCluster, type Node, UNDERLAY } from '../nodes.ts'
+import { assertReach, gatewayOf } from '../joined.ts'
+import { type Node, UNDERLAY } from '../nodes.ts'
 import { sourceSeen } from '../packets.ts'
-import { skip } from '../skip.ts'
 
 const DUAL = { EnableIPv6: true, IPv6Network: 'fd66::/48' }
 const NETWORKS = [
@@ -16,36 +13,14 @@ const NETWORKS = [
 ] as const
 
 describe('a cluster of nodes with flanneld and nodes with plumb', () => {
-  let etcd: Etcd
-  let serial = 0
-  const running: Flanneld[] = []
-  before(async function () {
-    if (!flanneld()) skip(this, NO_FLANNELD)
-    etcd = await startEtcd()
-  })
-  after(() => etcd?.stop())
-  afterEach(async () => {
-    await Promise.all(running.splice(0).map((one) => one.stop()))
-  })
-  const options = () => ['--etcd-endpoints', etcd.endpoints.join(','), '--etcd-prefix', `/net${serial}`]
-  async function flannel(node: Node, ...more: readonly string[]): Promise<Flanneld> {
-    const made = await startFlanneld(node, etcd, `/net${serial}`, ...more)
-    running.push(made)
-    return made
-  }
-  const network = async (cluster: Cluster, conf: object) => {
-    await joinEtcd(cluster, etcd)
-    await etcd.put(`/net${++serial}/config`, JSON.stringify(conf))
-  }
-  const leases = async () => (await etcd.list(`/net${serial}/subnets/`)).map(({ key, value }) => [key.split('/').at(-1), JSON.parse(value)] as const)
+  const network = besideFlanneld()
+  const { flannel } = network
+  const leases = async () => (await network.leases()).map(({ key, value }) => [key.split('/').at(-1), JSON.parse(value)] as const)
 
   for (const { what, conf, mtu } of NETWORKS)
     it(
       `[F 3] ${what}: plumb joins two nodes of flanneld as they are, all reach all with packets of full size, and nobody complains`,
-      inCluster(4, options, async (cluster, test) => {
-        test.timeout(60_000)
-        await network(cluster, conf)
-        const [first, second, third, fourth] = cluster.nodes as [Node, Node, Node, Node]
+      network.on(4, conf, async ([first, second, third, fourth], cluster) => {
         const theirs = [await flannel(first), await flannel(second)]
         const before = await leases()
         const agents = [third.agent(), fourth.agent()]
@@ -69,10 +44,7 @@ describe('a cluster of nodes with flanneld and nodes with plumb', () => {
 
   it(
     "[F 15] [F 18] vxlan: plumb's device, address, routes, neighbours and FDB entries are flanneld's; a flannel.1 that flanneld makes anew has another MAC, plumb follows, and keeps no entry of the old one",
-    inCluster(2, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster, NETWORKS[1].conf)
-      const [first, second] = cluster.nodes as [Node, Node]
+    network.on(2, NETWORKS[1].conf, async ([first, second], cluster) => {
       const theirs = await flannel(first)
       await second.agent().ready(20_000)
       await assertReach(cluster.nodes, NETWORKS[1].mtu)
@@ -93,10 +65,7 @@ describe('a cluster of nodes with flanneld and nodes with plumb', () => {
 
   it(
     "[F 35] what is masqueraded is the same on both: flanneld's iptables and plumb's nftables give a packet of a pod, to a pod, a node and the world, the same source",
-    inCluster(2, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster, NETWORKS[0].conf)
-      const [first, second] = cluster.nodes as [Node, Node]
+    network.on(2, NETWORKS[0].conf, async ([first, second], cluster) => {
       await flannel(first)
       await second.agent().ready(20_000)
       await assertReach(cluster.nodes, NETWORKS[0].mtu)

@@ -1,25 +1,19 @@
 import assert from 'node:assert/strict'
 import { type Cluster as Etcd, startEtcd } from '../etcd.ts'
 import { until } from '../harness.ts'
-import { assertReach, gatewayOf, joinEtcd } from '../joined.ts'
-import { type Agent, type Cluster, inCluster, type Node } from '../nodes.ts'
+import { assertReach, gatewayOf, networksIn } from '../joined.ts'
+import type { Agent } from '../nodes.ts'
 
 const PAGE = 2000
 
 describe('plumb agent and many leases in etcd', () => {
   let etcd: Etcd
-  let serial = 0
   before(async () => {
     etcd = await startEtcd()
   })
   after(() => etcd.stop())
-  const prefix = () => `/net${serial}`
-  const options = () => ['--etcd-endpoints', etcd.endpoints.join(','), '--etcd-prefix', prefix()]
-  const network = async (cluster: Cluster, conf: object) => {
-    await joinEtcd(cluster, etcd)
-    serial++
-    await etcd.put(`${prefix()}/config`, JSON.stringify(conf))
-  }
+  const network = networksIn(() => etcd)
+  const { prefix, leases } = network
   /** Leases of nodes 1 to `count` of 10.200.0.0 and on, which are on a network of their own beside eth0. */
   const many = (count: number, type: string) =>
     etcd.putMany(
@@ -38,10 +32,7 @@ describe('plumb agent and many leases in etcd', () => {
   ] as const)
     it(
       `[F 52] ${type}, ${count} leases: all are programmed within 20 s, by one read of pages and one watch, and without a request of a lease; one more is there within 2 s`,
-      inCluster(1, options, async (cluster, test) => {
-        test.timeout(60_000)
-        await network(cluster, { Network: '10.128.0.0/9', SubnetLen: 24, Backend: { Type: type } })
-        const [one] = cluster.nodes as [Node]
+      network.on(1, { Network: '10.128.0.0/9', SubnetLen: 24, Backend: { Type: type } }, async ([one]) => {
         await one.ns.ip('addr', 'add', '172.16.255.254/16', 'dev', 'eth0')
         await many(count, type)
         const calls = () => Promise.all(['Range', 'Watch', 'LeaseTimeToLive'].map((method) => etcd.calls(method)))
@@ -65,10 +56,7 @@ describe('plumb agent and many leases in etcd', () => {
 
   it(
     '[F 17] 500 leases are removed whose entries are gone already: less than 5 s, and a node that comes with it is reached at once',
-    inCluster(2, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster, { Network: '10.128.0.0/9', SubnetLen: 24, Backend: { Type: 'vxlan' } })
-      const [one, two] = cluster.nodes as [Node, Node]
+    network.on(2, { Network: '10.128.0.0/9', SubnetLen: 24, Backend: { Type: 'vxlan' } }, async ([one, two]) => {
       await many(500, 'vxlan')
       const agent = one.agent()
       await agent.ready(20_000)
@@ -96,9 +84,7 @@ describe('plumb agent and many leases in etcd', () => {
 
   it(
     '[F 11] IPv6 alone: three nodes have three /64, and reach each other with packets of full size',
-    inCluster(3, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster, { EnableIPv4: false, EnableIPv6: true, IPv6Network: 'fd66::/48', Backend: { Type: 'vxlan' } })
+    network.on(3, { EnableIPv4: false, EnableIPv6: true, IPv6Network: 'fd66::/48', Backend: { Type: 'vxlan' } }, async (_, cluster) => {
       for (const agent of cluster.nodes.map((node) => node.agent())) await agent.ready(20_000)
       const all = cluster.nodes.map((node) => gatewayOf(node))
       assert.equal(new Set(all.map(({ v6 }) => v6)).size, 3)
@@ -107,17 +93,14 @@ describe('plumb agent and many leases in etcd', () => {
         [undefined, undefined, undefined],
       )
       await assertReach(cluster.nodes, { v6: 1430 })
-      const keys = (await etcd.list(`${prefix()}/subnets/`)).map(({ key }) => key.split('/').at(-1) ?? '')
+      const keys = (await leases()).map(({ key }) => key.split('/').at(-1) ?? '')
       for (const key of keys) assert.match(key, /^0\.0\.0\.0-0&fd66:.*::-64$/)
     }),
   )
 
   it(
     '[F 12] both families: the key has an &, both are programmed, and a change of the IPv6 data alone is, too',
-    inCluster(1, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster, { Network: '10.5.0.0/16', EnableIPv6: true, IPv6Network: 'fd66::/48', Backend: { Type: 'vxlan' } })
-      const [one] = cluster.nodes as [Node]
+    network.on(1, { Network: '10.5.0.0/16', EnableIPv6: true, IPv6Network: 'fd66::/48', Backend: { Type: 'vxlan' } }, async ([one]) => {
       const put = (last: string) =>
         etcd.put(
           `${prefix()}/subnets/10.5.9.0-24&fd66:0:0:9::-64`,
@@ -125,7 +108,7 @@ describe('plumb agent and many leases in etcd', () => {
         )
       await put('66')
       await one.agent().ready(20_000)
-      assert.match((await etcd.list(`${prefix()}/subnets/`)).map(({ key }) => key).join(' '), /subnets\/10\.5\.\d+\.0-24&fd66:0:0:[\da-f]+::-64/)
+      assert.match((await leases()).map(({ key }) => key).join(' '), /subnets\/10\.5\.\d+\.0-24&fd66:0:0:[\da-f]+::-64/)
       const seen = async () => {
         const [four, six] = await Promise.all(['flannel.1', 'flannel-v6.1'].map((dev) => one.ns.ip('neigh', 'show', 'dev', dev, 'nud', 'permanent')))
         const fdb = (await one.ns.exec(['bridge', 'fdb', 'show', 'dev', 'flannel-v6.1'])).stdout

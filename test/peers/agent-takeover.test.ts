@@ -1,13 +1,10 @@
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { flanneld } from '../../scripts/peers.ts'
-import { type Cluster as Etcd, startEtcd } from '../etcd.ts'
-import { type Flanneld, NO_FLANNELD, startFlanneld } from '../flanneld.ts'
+import { besideFlanneld } from '../flanneld.ts'
 import { until } from '../harness.ts'
-import { assertReach, type Flow, flow, gatewayOf, joinEtcd } from '../joined.ts'
-import { type Cluster, inCluster, type Node } from '../nodes.ts'
-import { skip } from '../skip.ts'
+import { assertReach, type Flow, flow, gatewayOf } from '../joined.ts'
+import type { Node } from '../nodes.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const NETWORKS = [
@@ -22,37 +19,17 @@ const THEIRS = ['-t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE', '-A FORWA
     ['ip6tables', '-A', 'FORWARD', '-s', '2001:db8::/32', '-j', 'ACCEPT'],
   ])
 
+const confOf = (type: string) => ({ Network: '10.5.0.0/16', EnableIPv6: true, IPv6Network: 'fd66::/48', Backend: { Type: type } })
+
 describe('plumb in the place of a flanneld, and back', () => {
-  let etcd: Etcd
-  let serial = 0
-  const running: Flanneld[] = []
-  before(async function () {
-    if (!flanneld()) skip(this, NO_FLANNELD)
-    etcd = await startEtcd()
-  })
-  after(() => etcd?.stop())
-  afterEach(async () => {
-    await Promise.all(running.splice(0).map((one) => one.stop()))
-  })
-  const options = () => ['--etcd-endpoints', etcd.endpoints.join(','), '--etcd-prefix', `/net${serial}`]
-  async function flannel(node: Node): Promise<Flanneld> {
-    const made = await startFlanneld(node, etcd, `/net${serial}`)
-    running.push(made)
-    return made
-  }
-  const network = async (cluster: Cluster, type: string) => {
-    await joinEtcd(cluster, etcd)
-    await etcd.put(`/net${++serial}/config`, JSON.stringify({ Network: '10.5.0.0/16', EnableIPv6: true, IPv6Network: 'fd66::/48', Backend: { Type: type } }))
-  }
-  const keys = async () => (await etcd.list(`/net${serial}/subnets/`)).map(({ key }) => key)
+  const network = besideFlanneld()
+  const { flannel } = network
+  const keys = async () => (await network.leases()).map(({ key }) => key)
 
   for (const { type, mtu } of NETWORKS)
     it(
       `[F 3] ${type}: a node changes from flanneld to plumb and back: the same subnets, the same devices, and pings of both families from a node of either kind pause for less than a second`,
-      inCluster(3, options, async (cluster, test) => {
-        test.timeout(60_000)
-        await network(cluster, type)
-        const [one, two, three] = cluster.nodes as [Node, Node, Node]
+      network.on(3, confOf(type), async ([one, two, three], cluster) => {
         const theirs = await flannel(one)
         await flannel(two)
         await three.agent().ready(20_000)
@@ -84,14 +61,11 @@ describe('plumb in the place of a flanneld, and back', () => {
 
   it(
     "[F 40] --replace-flannel removes the chains and tables of a real flanneld, of both its engines, and nothing of others'; without it they stay",
-    inCluster(2, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster, 'vxlan')
-      const [one, two] = cluster.nodes as [Node, Node]
+    network.on(2, confOf('vxlan'), async ([one, two]) => {
       for (const { ns } of [one, two]) for (const argv of THEIRS) assert.equal((await ns.exec(argv)).status, 0, argv.join(' '))
       const before = await rules(two)
       await (await flannel(one)).stop()
-      await etcd.put(`/net${serial}/config`, JSON.stringify({ Network: '10.5.0.0/16', EnableIPv6: true, IPv6Network: 'fd66::/48', EnableNFTables: true, Backend: { Type: 'vxlan' } }))
+      await network.configure({ ...confOf('vxlan'), EnableNFTables: true })
       await (await flannel(two)).stop()
       for (const [node, marks] of [
         [one, ['FLANNEL-POSTRTG', 'FLANNEL-FWD']],
@@ -113,10 +87,7 @@ describe('plumb in the place of a flanneld, and back', () => {
 
   it(
     'without subnet.env, and with a host name for a node name, it is the lease of its address that it takes over',
-    inCluster(2, options, async (cluster, test) => {
-      test.timeout(60_000)
-      await network(cluster, 'vxlan')
-      const [one, two] = cluster.nodes as [Node, Node]
+    network.on(2, confOf('vxlan'), async ([one, two], cluster) => {
       await flannel(two)
       const theirs = await flannel(one)
       const had = gatewayOf(one).v4

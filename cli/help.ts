@@ -1,0 +1,48 @@
+import type { Io } from '../lib/cni.ts'
+import { ValueError } from '../lib/errors.ts'
+import { suggestion } from '../lib/shape.ts'
+import { pages } from './help/pages.ts'
+import { terminal } from './help/terminal.ts'
+import type { Command } from './index.ts'
+import { print, table } from './output.ts'
+
+/** What there is to tell of. */
+interface Known {
+  readonly version: string
+  readonly commands: Readonly<Record<string, Command>>
+  readonly plugin: Io['plugin']
+}
+
+/** Runs `plumb help WORDS` and gives the exit status: what there is, the page of a plugin, or the help of a command. Throws ValueError for a name that is neither. */
+export async function help(words: readonly string[], known: Known): Promise<number> {
+  const [name, ...more] = words
+  const { commands, plugin } = known
+  if (name !== undefined && Object.hasOwn(commands, name) && !Object.hasOwn(pages, name)) return (await commands[name]?.load())?.run([...more, '--help'], plugin) ?? 0
+  if (more.length > 0) throw new ValueError(`plumb help wants one name, not "${words.join(' ')}"; see plumb help`)
+  print(name === undefined ? await overview(known) : pageOf(name, known))
+  return 0
+}
+
+function pageOf(name: string, { commands }: Known): string {
+  const page = Object.hasOwn(pages, name) ? pages[name] : undefined
+  if (page === undefined) throw new ValueError(`plumb has no plugin and no command "${name}"${suggestion(name, new Map([...Object.keys(pages), ...Object.keys(commands)].map((one) => [one, one])))}; see plumb help`)
+  return terminal(page, { columns: Math.min(process.stdout.columns || 100, 120), isBold: process.stdout.isTTY && !process.env['NO_COLOR'] })
+}
+
+async function overview({ version, commands, plugin }: Known): Promise<string> {
+  const names = Object.keys(pages).filter((name) => name !== 'plugins')
+  const plugins = await Promise.all(names.map(async (name) => [`  ${name}`, ((await plugin(name))?.about ?? '').replace(/^.*?: /, '')]))
+  return `plumb ${version}: network for containers
+
+usage: plumb COMMAND …
+
+${table([], [...Object.entries(commands).map(([name, { about }]) => [`  ${name}`, about]), ['  help', 'this text; with a name, the page of a plugin or the help of a command']])}
+
+plumb COMMAND --help tells more. Linked under the name of a plugin the same executable is that CNI
+plugin. plumb help PLUGIN tells its keys with their defaults, a sample, the codes it answers with
+and how it differs from the reference plugin; plumb help plugins what is the same for all of them:
+
+${table([], plugins)}
+
+exit status: 0 done, 1 something failed, 2 the command line or a configuration is wrong`
+}

@@ -1,0 +1,144 @@
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { basename, extname, join } from 'node:path'
+import { Glob } from 'bun'
+import type { Plugin } from '../lib/plugin.ts'
+import type { Shape } from '../lib/shape.ts'
+import { codesOf, commonCodes } from './docs/codes.ts'
+import { differencesText, readDifferences, type Subject, share } from './docs/differences.ts'
+import { capabilitiesOf, commonKeys, type Key, keysOf } from './docs/keys.ts'
+import { table, tables } from './docs/table.ts'
+
+const ROOT = join(import.meta.dir, '..')
+const PAGES = join(ROOT, 'docs/plugins')
+const REGION = /<!-- (\w+)([^>]*?) -->\n([\s\S]*?)<!-- end -->/g
+
+/** A page of docs/plugins: what is in the file, what should be, and what only a person can add. `is` is undefined where there is no file. */
+export interface Page {
+  readonly file: string
+  readonly is: string | undefined
+  readonly want: string
+  readonly lacks: readonly string[]
+}
+
+/** The page of every plugin and the one of them all. What stands between their markers comes from the code, from conf/ and from docs/differences.md; the rest, and the last column of keys and codes, is written by hand and kept. */
+export async function pages(): Promise<Page[]> {
+  const plugins = await load()
+  const texts = new Map(['README', ...plugins.map(({ type }) => type)].map((type) => [type, read(join(PAGES, `${type}.md`))]))
+  const parts = readDifferences(read(join(ROOT, 'docs/differences.md')) ?? '')
+  const subjects = plugins.map(({ type, plugin }): Subject => ({ type, keys: keysOf(shapeOf(plugin)).map(({ path }) => path), marked: marked(texts.get(type)) }))
+  const shared = share(parts, subjects, marked(texts.get('README')))
+  const rows = (type: string) => differencesText(parts, shared.get(type) ?? []) || 'None of its own.'
+  const all: Regions = { plugins: () => listOf(plugins), keys: (kept) => keyTable(commonKeys(), kept), codes: (kept) => codeTable(commonCodes(), kept), differences: () => rows('') }
+  return [
+    page('README', texts.get('README'), all),
+    ...plugins.map(({ type, plugin }) =>
+      page(type, texts.get(type), {
+        sample: () => sampleOf(type),
+        keys: (kept) => keyTable(keysOf(shapeOf(plugin)), kept),
+        runtime: () => runtimeOf(plugin),
+        codes: (kept) => codeTable(codesOf(type), kept),
+        differences: () => rows(type),
+      }),
+    ),
+  ]
+}
+
+/** What stands in each region, given what people wrote into the last column of its table; undefined when there is nothing to make it of. */
+type Regions = Readonly<Record<string, (kept: ReadonlyMap<string, string>) => string | undefined>>
+interface Loaded {
+  readonly type: string
+  readonly plugin: Plugin
+}
+
+async function load(): Promise<Loaded[]> {
+  const types = readdirSync(join(ROOT, 'plugins')).flatMap((file) => /^(?!index\.)(.+)\.ts$/.exec(file)?.[1] ?? [])
+  return Promise.all(types.sort().map(async (type) => ({ type, plugin: (await import(join(ROOT, `plugins/${type}.ts`))).default })))
+}
+
+function page(type: string, is: string | undefined, regions: Regions): Page {
+  const file = `docs/plugins/${type}.md`
+  const text =
+    is ??
+    `# ${type}\n\n${Object.keys(regions)
+      .map((name) => `<!-- ${name} -->\n<!-- end -->\n`)
+      .join('\n')}`
+  const want = text.replace(REGION, (region, name: string, words: string, old: string) => {
+    const made = regions[name]?.(keptIn(old))
+    return made === undefined ? region : `<!-- ${name}${words} -->\n\n${made}\n\n<!-- end -->`
+  })
+  const found = [...want.matchAll(REGION)]
+  const absent = Object.keys(regions).filter((name) => !found.some(([, one]) => one === name))
+  const strange = found.filter(([, name = '']) => !Object.hasOwn(regions, name)).map(([, name]) => `${file}: no region is called ${name}`)
+  const empty = found.flatMap(([, name, , inner = '']) => (name === 'keys' || name === 'codes' ? tables(inner).flatMap(([, ...rows]) => rows.filter((row) => row.at(-1) === '').map(([key]) => `${file}: ${name} lacks a description of ${key}`)) : []))
+  const unmade = found.filter(([, name = '', , inner = '']) => regions[name] && inner.trim() === '').map(([, name]) => `${file}: there is nothing for the region ${name}`)
+  return { file, is, want, lacks: [...unmade, ...absent.map((name) => `${file}: the region ${name} is not there`), ...strange, ...empty] }
+}
+
+// By the first cell, the last one.
+function keptIn(region: string): ReadonlyMap<string, string> {
+  return new Map(tables(region).flatMap(([, ...rows]) => rows.map((row): [string, string] => [row[0] ?? '', row.at(-1) ?? ''])))
+}
+
+function keyTable(keys: readonly Key[], kept: ReadonlyMap<string, string>): string {
+  if (keys.length === 0) return 'None of its own.'
+  return table(
+    ['key', 'value', 'default', 'what it does'],
+    keys.map(({ path, value, fallback }) => [`\`${path}\``, value, fallback, kept.get(`\`${path}\``) ?? '']),
+  )
+}
+
+function codeTable(codes: readonly number[], kept: ReadonlyMap<string, string>): string {
+  if (codes.length === 0) return 'None of its own.'
+  return table(
+    ['code', 'when'],
+    codes.map((code) => [`${code}`, kept.get(`${code}`) ?? '']),
+  )
+}
+
+function listOf(plugins: readonly Loaded[]): string {
+  return table(
+    ['plugin', 'is'],
+    plugins.map(({ type, plugin }) => [`[\`${type}\`](${type}.md)`, plugin.about.replace(/^.*?: /, '')]),
+  )
+}
+
+function runtimeOf(plugin: Plugin): string {
+  const { args } = plugin
+  const capabilities = capabilitiesOf(shapeOf(plugin))
+  const list = (words: readonly string[]) => words.map((word) => `\`${word}\``).join(', ')
+  // By such a key a configuration says itself what is read (dhcp).
+  const naming = keysOf(shapeOf(plugin)).find(({ path }) => path.endsWith('.fromArg'))
+  const known = args ? `- CNI_ARGS: ${list(args)}. Others are refused, unless there is \`IgnoreUnknown=1\`.` : `- CNI_ARGS: ${naming ? `what \`${naming.path}\` names` : 'not looked at'}.`
+  return `${known}\n- Capabilities: ${capabilities.length > 0 ? list(capabilities) : 'none of its own'}.`
+}
+
+// One of its name, else one that names it. test/netns/samples.test.ts runs all of conf/, so that the block need not be run where it stands.
+function sampleOf(type: string): string | undefined {
+  const files = [...new Glob('**/*.{conflist,conf}').scanSync({ cwd: join(ROOT, 'conf') })].sort()
+  const text = (file: string) => readFileSync(join(ROOT, 'conf', file), 'utf8').trimEnd()
+  const file = files.find((one) => basename(one, extname(one)) === type) ?? files.find((one) => text(one).includes(`"type": "${type}"`))
+  return file && `\`conf/${file}\`:\n\n\`\`\`jsonc\n${text(file)}\n\`\`\``
+}
+
+function marked(text = ''): string[] {
+  return (/<!-- differences(.*?) -->/.exec(text)?.[1] ?? '').split(' ').filter(Boolean)
+}
+
+function shapeOf({ conf }: Plugin): Shape<never> {
+  return conf as unknown as Shape<never>
+}
+
+function read(path: string): string | undefined {
+  return existsSync(path) ? readFileSync(path, 'utf8') : undefined
+}
+
+if (import.meta.main) {
+  const all = await pages()
+  for (const { file, is, want } of all)
+    if (is !== want) {
+      writeFileSync(join(ROOT, file), want)
+      process.stderr.write(`docs: wrote ${file}\n`)
+    }
+  for (const one of all.flatMap(({ lacks }) => lacks)) process.stderr.write(`docs: ${one}\n`)
+  process.exitCode = all.some(({ lacks }) => lacks.length > 0) ? 1 : 0
+}

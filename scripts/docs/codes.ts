@@ -1,0 +1,35 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { join, normalize } from 'node:path'
+import { CODE } from '../../lib/errors.ts'
+
+const ROOT = join(import.meta.dir, '../..')
+/** Serves every plugin: what is reached from there is the same for all. */
+const SERVING = 'lib/process.ts'
+
+/** The CNI error codes that a plugin answers with by itself: those in its file and in what that imports, but for what serves every plugin. Ascending. */
+export function codesOf(type: string): number[] {
+  const shared = reached(SERVING)
+  return named([...reached(`plugins/${type}.ts`)].filter((file) => !shared.has(file)))
+}
+
+/** The codes that any plugin answers with. */
+export function commonCodes(): number[] {
+  return named([...reached(SERVING)])
+}
+
+function named(files: readonly string[]): number[] {
+  const names = new Set(files.flatMap((file) => [...read(file).matchAll(/\bCODE\.(\w+)/g)].map(([, name]) => name as keyof typeof CODE)))
+  return [...names].map((name) => CODE[name]).sort((a, b) => a - b)
+}
+
+function reached(start: string, seen = new Set<string>()): Set<string> {
+  if (seen.has(start)) return seen
+  seen.add(start)
+  for (const [, from = ''] of read(start).matchAll(/^import (?!type\b)[^']* from '(\.[^']+\.ts)'/gm)) reached(normalize(join(start, '..', from)), seen)
+  return seen
+}
+
+function read(file: string): string {
+  const path = join(ROOT, file)
+  return existsSync(path) ? readFileSync(path, 'utf8') : ''
+}

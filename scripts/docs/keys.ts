@@ -1,0 +1,69 @@
+import * as v from 'valibot'
+import { common, type Shape } from '../../lib/shape.ts'
+
+/** A key of a configuration: where it stands, what it takes, and what counts when it is not there, all as the code that reads it has them. */
+export interface Key {
+  /** `runtimeConfig.portMappings[].hostPort`. */
+  readonly path: string
+  readonly value: string
+  /** In backticks, empty for none, or `required`. */
+  readonly fallback: string
+}
+
+// What comes from the runtime, not from whoever writes the configuration.
+const SENT = /^(runtimeConfig|args)\b/
+
+/** The keys of a plugin's shape in the order of its code, those that a runtime sends last, without those that every plugin has. */
+export function keysOf(shape: Shape<never>): Key[] {
+  const shared = new Set<unknown>(Object.values(common))
+  const all = Object.entries((shape as unknown as Node).entries ?? {}).flatMap(([key, node]) => (shared.has(node) ? [] : rows(key, node)))
+  return [...all.filter(({ path }) => !SENT.test(path)), ...all.filter(({ path }) => SENT.test(path))]
+}
+
+/** The keys that every plugin has. */
+export function commonKeys(): Key[] {
+  return Object.entries(common).flatMap(([key, node]) => rows(key, node as unknown as Node))
+}
+
+/** The capabilities of a plugin's shape: what a runtime may send in runtimeConfig (CNI spec "Deriving runtimeConfig"). */
+export function capabilitiesOf(shape: Shape<never>): string[] {
+  const { entries = {} } = shape as unknown as Node
+  return Object.keys(entries['runtimeConfig'] ? (inside(entries['runtimeConfig']).node.entries ?? {}) : {})
+}
+
+/** A schema of valibot, as far as it is walked. */
+interface Node {
+  readonly type: string
+  readonly entries?: Readonly<Record<string, Node>>
+  readonly wrapped?: Node
+  readonly item?: Node
+  readonly default?: unknown
+}
+
+function rows(path: string, given: Node): Key[] {
+  const { node, fallback } = inside(given)
+  const { entries, item } = node
+  if (item) {
+    const one = inside(item).node
+    return one.entries || one.item ? rows(`${path}[]`, item) : [{ path, value: `a list, of each: ${wantOf(one)}`, fallback }]
+  }
+  if (!entries) return [{ path, value: wantOf(node), fallback }]
+  const keys = Object.entries(entries).flatMap(([key, inner]) => rows(`${path}.${key}`, inner))
+  // Of what CNI itself has, only what is looked at; of other objects that are open, that they are.
+  const isOpen = node.type === 'loose_object' && (keys.length === 0 || !SENT.test(path))
+  return [...(isOpen ? [{ path, value: 'an object', fallback }] : []), ...keys]
+}
+
+function inside(given: Node): { node: Node; fallback: string } {
+  if (given.wrapped === undefined) return { node: given, fallback: 'required' }
+  const { default: value } = given
+  return { node: inside(given.wrapped).node, fallback: value === undefined || value === '' || (typeof value === 'object' && Object.keys(value ?? {}).length === 0) ? '' : `\`${typeof value === 'string' ? value : JSON.stringify(value)}\`` }
+}
+
+// A reader names what it wants when it refuses: none takes a symbol.
+function wantOf(node: Node): string {
+  const found = v.safeParse(node as unknown as v.GenericSchema, Symbol('no value'))
+  const said = found.issues?.[0].message ?? 'want anything'
+  if (node.type === 'record') return 'an object'
+  return /.*\bwant (.*)/.exec(said)?.[1] ?? /.*must be (.*?)\)?$/.exec(said)?.[1] ?? said.replace(/^.*?: /, '')
+}
