@@ -4,7 +4,7 @@ import type { Handler, Sysctl } from '../state.ts'
 export const sysctl: Handler<Sysctl> = {
   tool: 'file',
   key: ({ ns, name }) => `sysctl ${ns} ${name}`,
-  put: ({ name, value }) => [{ text: `net/${name} = ${value}` }],
+  put: ({ name, value, through }) => [{ text: `net/${through ?? name} = ${value}` }],
   drop: () => [],
   ask: ({ name }) => `net/${name}`,
   read: (row, want) => ({ ...want, value: String(row) }),

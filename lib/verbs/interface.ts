@@ -11,6 +11,7 @@ import { log } from '../log.ts'
 import { isLink } from '../netns.ts'
 import { aliased, differences, present } from '../observe.ts'
 import { begin, beginRemoval, besides, end } from '../pending.ts'
+import { ownIn, place, placed, placedBeside, unplace } from '../places.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
 import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
@@ -39,20 +40,20 @@ async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
   const { at, io } = call
   requirePod(call)
   // The tool that every ADD needs starts up while the configuration is read.
-  io.run.prepare?.(SHOWING)
+  if (!plugin.inPod) io.run.prepare?.(SHOWING)
   const conf = readConf(plugin, call)
   const pool = await poolOf(conf, call)
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
   if (!pool) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
-  const links = plugin.links?.(conf, at) ?? []
+  const links = plugin.links?.(conf, at, nodeFacts) ?? []
   if (begin(at)) await remove(plugin, call, pool)
   const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
   try {
     const text = await make(plugin, call, attempt)
     return { text, undo: () => undo(plugin, call, attempt), delivered: () => end(at) }
   } catch (cause) {
-    if (isTaken(cause)) attempt.made.links = false
+    if (isTaken(cause) && !plugin.inPod) attempt.made.links = false
     await undo(plugin, call, attempt).catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
     throw explained(cause, at, attempt.wiring)
   }
@@ -63,7 +64,7 @@ interface Attempt<C> {
   readonly conf: C
   readonly pool: Delegate | undefined
   readonly links: readonly Link[]
-  readonly made: { addresses: boolean; links: boolean }
+  readonly made: { addresses: boolean; links: boolean; noted?: true }
   /** Makes `links`; called again, it tells how that went. */
   readonly onNode: () => Promise<Applied>
   wiring?: Wiring
@@ -72,8 +73,9 @@ interface Attempt<C> {
 async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, attempt: Attempt<C>): Promise<string> {
   const { at, io } = call
   const { conf, pool, links, made, onNode } = attempt
+  if (plugin.inPod) note(plugin, call, made)
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
-  made.addresses = pool?.foreign === true && (await present(plugin.unwire(at), io.run)).length === 0
+  made.addresses = pool?.foreign === true && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
   if (pool?.foreign === false && links.length > 0) {
     // The node's side needs no address: it is made while the pool looks for one.
     made.links = true
@@ -96,6 +98,13 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   return encode(settled?.result ?? wiring.result, call.version)
 }
 
+/** Notes what will stand in the pod, and in which, before it is made. Throws CniError 4 when the name is taken there. */
+function note<C extends NetConf>({ unwire }: InterfacePlugin<C>, { at, io }: Call, made: Attempt<C>['made']): void {
+  if (at.netns !== undefined && io.run.seen?.(at.ifname, at.netns)) throw taken(at)
+  place(at, unwire(at))
+  made.noted = true
+}
+
 /** Throws CniError 7 for a pool's answer without an address, as the reference plugins do. */
 export function requireAddress({ ips = [] }: Result, type: string): void {
   if (ips.length === 0) throw new CniError(CODE.config, 'IPAM plugin returned missing IP config', `${type} gave no address; leave "ipam" out for a link without addresses`)
@@ -108,8 +117,10 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io }: C
       () => true,
       (cause) => !isTaken(cause),
     ))
-  if (ours) await apply({ put: [], drop: plugin.unwire(at) }, io.run).catch(unlessGone(plugin.unwire(at)))
+  const own = ours ? ownIn(plugin.unwire(at), io.run) : []
+  if (own.length > 0) await apply({ put: [], drop: own }, io.run).catch(unlessGone(own))
   if (made.addresses) await pool?.del()
+  if (made.noted) await unplace(at)
   end(at)
 }
 
@@ -124,14 +135,18 @@ function isTaken(cause: unknown): boolean {
 }
 
 /** A refused line in words: what stood there before may say better than the kernel why. */
-function explained(cause: unknown, { ifname, netns }: Attachment, wiring: Wiring | undefined): unknown {
-  if (isTaken(cause)) return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', { cause })
+function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): unknown {
+  if (isTaken(cause)) return taken(at, { cause })
   try {
     if (cause instanceof ApplyError && cause.seen.length > 0) wiring?.settle?.(cause.seen)
   } catch (better) {
     return better
   }
   return cause
+}
+
+function taken({ ifname, netns }: Attachment, options?: ErrorOptions): CniError {
+  return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', options)
 }
 
 /** What of a wiring is left to make beside the links that are made while the pool works. Pure. */
@@ -162,7 +177,7 @@ async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call):
 async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
   const known = forDel(call)
   const { run } = call.io
-  if (plugin.unwire(known.at).some(mayBeThere(run))) run.prepare?.(BLIND)
+  for (const ns of new Set(held(plugin, known).map(({ ns }) => ns))) run.prepare?.(BLIND, ns)
   beginRemoval(known.at)
   const conf = readLoose(plugin.conf, call.raw)
   const pool = await poolOf(conf, call).catch((cause: Error) => log(`plumb: Cannot free addresses: ${cause.message}`, { network: call.at.network }))
@@ -171,11 +186,18 @@ async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
 
 /** Links first, the address last: one that still answers is never given to another. */
 async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Delegate | undefined, otherwise?: () => Promise<void> | undefined): Promise<void> {
-  const own = plugin.unwire(call.at).filter(mayBeThere(call.io.run))
+  const own = held(plugin, call)
+  const isNoted = plugin.inPod === true && placed(call.at) !== undefined
   const { already } = await apply({ put: [], drop: own }, call.io.run)
-  if (own.every((resource) => already.includes(resource))) await otherwise?.()
+  if (!isNoted && own.every((resource) => already.includes(resource))) await otherwise?.()
   await pool?.del()
+  if (isNoted) await unplace(call.at)
   end(call.at)
+}
+
+/** What of an attachment may be there: by its owner, and where it was noted to stand. */
+function held<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io }: Call): Resource[] {
+  return ownIn([...plugin.unwire(at), ...((plugin.inPod && placed(at)) || [])], io.run).filter(mayBeThere(io.run))
 }
 
 // No process is started for a link that the kernel does not know.
@@ -191,6 +213,7 @@ async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Pr
   const attempt = (work: Promise<void> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
   if (valid) {
     await attempt(removeBut(valid, call))
+    for (const owner of plugin.inPod ? placedBeside(at.network, valid) : []) await attempt(removePlaced(owner, io.run))
     if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
   }
   await attempt(poolOf(conf, call).then((pool) => pool?.gc()))
@@ -205,6 +228,13 @@ async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<voi
   const stale = (await aliased(aliasPrefix(at.network), io.run)).filter((link) => !keep.has(link.alias as string))
   for (const link of stale) beginRemoval(ownerOf(link.alias as string, at.network))
   await apply({ put: [], drop: stale }, io.run)
+}
+
+/** Removes what an attachment has in a pod that still lives. */
+async function removePlaced(owner: Owner, run: Run): Promise<void> {
+  beginRemoval(owner)
+  await apply({ put: [], drop: ownIn(placed(owner) ?? [], run) }, run)
+  await unplace(owner)
 }
 
 async function poolOf<C extends NetConf>(conf: Partial<C>, call: Call): Promise<Delegate | undefined> {
