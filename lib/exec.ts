@@ -3,7 +3,7 @@ import { busyFile } from './busy.ts'
 import { CniError, CODE, ExecError } from './errors.ts'
 import { type Child, linkState, spawn, wait } from './libc.ts'
 import { ruleCounts } from './netfilter.ts'
-import { inside, isLink, linkFacts } from './netns.ts'
+import { inside, isLink, seenIn } from './netns.ts'
 import type { Output, Run } from './plugin.ts'
 import type { Netns } from './state.ts'
 
@@ -36,7 +36,7 @@ export const run: Run = Object.assign(
     },
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
     link: isLink,
-    seen: linkFacts,
+    seen: seenIn,
     rules: () => ruleCounts('inet', 'plumb'),
   },
 )

@@ -1,7 +1,7 @@
 import { closeSync, openSync, statfsSync, statSync } from 'node:fs'
 import { CniError, CODE } from './errors.ts'
 import { linkState, setns } from './libc.ts'
-import { type LinkFacts, seenLink } from './rtnetlink.ts'
+import { type SeenLink, seenLink } from './seenlink.ts'
 import type { Netns } from './state.ts'
 import type { NetnsPath } from './values.ts'
 
@@ -46,7 +46,7 @@ export function isRunning(name: string, ns: Netns): boolean {
 }
 
 /** What the kernel says of a link of a namespace; undefined when there is none. Throws CniError 3 when the namespace cannot be entered. */
-export function linkFacts(name: string, ns: Netns): LinkFacts | undefined {
+export function seenIn(name: string, ns: Netns): SeenLink | undefined {
   return inside(ns, () => seenLink(name))
 }
 

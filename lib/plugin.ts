@@ -1,6 +1,6 @@
 import type { Ip } from './ip.ts'
 import type { Result } from './result.ts'
-import type { LinkFacts } from './rtnetlink.ts'
+import type { SeenLink } from './seenlink.ts'
 import type { Shape } from './shape.ts'
 import type { Link, Netns, Owner, Plan, Resource } from './state.ts'
 import type { ContainerId, IfName, NetnsPath, NetworkName } from './values.ts'
@@ -41,7 +41,7 @@ export interface Run {
   /** Whether a namespace has a link of this name; true where the kernel would not say. Absent where there is no kernel. */
   link?(name: string, ns: 'host' | NetnsPath): boolean
   /** What the kernel says of a link of a namespace, undefined when there is none. Absent where there is no kernel. */
-  seen?(name: string, ns: 'host' | NetnsPath): LinkFacts | undefined
+  seen?(name: string, ns: 'host' | NetnsPath): SeenLink | undefined
   /** How many rules each chain of our nft table has on the node. Absent where there is no kernel. */
   rules?(): ReadonlyMap<string, number>
 }
@@ -69,7 +69,7 @@ export interface NodeFacts {
   /** The node's link towards an IPv4 address, by the main routing table. */
   readonly deviceTo?: (ip: Ip) => IfName | undefined
   /** What the kernel says of a link of a namespace; undefined when there is none. */
-  readonly link?: (name: string, ns: Netns) => LinkFacts | undefined
+  readonly link?: (name: string, ns: Netns) => SeenLink | undefined
   /** The link of a namespace's default route. */
   readonly defaultDevice?: (ns: Netns) => IfName | undefined
 }

@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs'
 import { defaultDevice, deviceTo } from './hostroutes.ts'
-import { inside, linkFacts } from './netns.ts'
+import { inside, seenIn } from './netns.ts'
 import type { NodeFacts } from './plugin.ts'
 import { readText } from './reading.ts'
 
@@ -26,6 +26,6 @@ export const nodeFacts: NodeFacts = {
     return ['iptables', 'ip6tables'].some((tables) => readSysctl(`bridge/bridge-nf-call-${tables}`) === '1')
   },
   deviceTo,
-  link: linkFacts,
+  link: seenIn,
   defaultDevice: (ns) => inside(ns, defaultDevice),
 }

@@ -9,7 +9,7 @@ const ARPHRD_ETHER = 1
 const [HEADERS, IFI_TYPE, IFI_INDEX] = [32, 18, 20]
 
 /** What the kernel says of one link. */
-export interface LinkFacts {
+export interface SeenLink {
   readonly index: number
   readonly mtu: number
   /** Six lower-case hex pairs, where it has such an address. */
@@ -21,7 +21,7 @@ export interface LinkFacts {
 }
 
 /** What the kernel says of a link of this thread's namespace (rtnetlink(7)), in microseconds and without a process; undefined when there is none. Throws Error with the errno when it cannot be asked. */
-export function seenLink(name: string): LinkFacts | undefined {
+export function seenLink(name: string): SeenLink | undefined {
   for (const answer of netlink(NETLINK_ROUTE, question(name))) {
     if (answer.getUint16(4, true) !== NEWLINK) return undefined
     const found = attributes(answer, HEADERS)
