@@ -72,7 +72,7 @@ export function batches({ put, drop }: Plan): Batch[] {
   const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
   const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'file', 'bridge'] as const) : (['file', 'ip', 'bridge'] as const)).map((tool) => ({ ns, tool })))
   return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), { ns: 'host' as const, tool: 'iptables' as const }]
-    .map((at) => ({ ...at, steps: steps.filter(({ resource }) => resource.ns === at.ns && handler(resource.kind).tool === at.tool) }))
+    .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && handler(resource.kind).tool === at.tool) }))
     .filter((batch) => batch.steps.length > 0)
 }
 
@@ -136,7 +136,7 @@ function files({ ns, steps }: Batch, { put, drop }: Plan): Applied {
       if (resource.kind === 'sysctl' && gone.has(resource)) restoreSysctl(resource)
       // A node's setting is most often as it should be, and may be read-only; a new link's is most often not.
       if (resource.kind !== 'sysctl' || gone.has(resource) || (ns === 'host' && readSysctl(resource.name) === resource.value)) continue
-      const done = writeSysctl(resource.name, resource.value)
+      const done = writeSysctl(resource.through ?? resource.name, resource.value)
       if (!done && !resource.optional) throw new ExecError(['sysctl', '-w'], `net/${resource.name}=${resource.value}`, 'this kernel has no such setting')
     }
   })

@@ -1,5 +1,6 @@
 import type { Ip } from './ip.ts'
 import type { Result } from './result.ts'
+import type { SeenLink } from './seenlink.ts'
 import type { Shape } from './shape.ts'
 import type { Netns, Owner, Plan, Resource } from './state.ts'
 import type { ContainerId, IfName, NetnsPath, NetworkName } from './values.ts'
@@ -39,6 +40,8 @@ export interface Run {
   running?(name: string, limitMs: number): boolean
   /** Whether a namespace has a link of this name; true where the kernel would not say. Absent where there is no kernel. */
   link?(name: string, ns: 'host' | NetnsPath): boolean
+  /** What the kernel says of a link of a namespace, undefined when there is none. Absent where there is no kernel. */
+  seen?(name: string, ns: 'host' | NetnsPath): SeenLink | undefined
   /** How many rules each chain of our nft table has on the node. Absent where there is no kernel. */
   rules?(): ReadonlyMap<string, number>
 }
@@ -73,6 +76,10 @@ export interface NodeFacts {
   readonly sysctlsAllowed?: readonly RegExp[] | undefined
   /** What is there already, of what a chained plugin's `look` asks for; absent where nobody looked: then nothing is known, and nothing has to be put back. */
   readonly before?: readonly Resource[]
+  /** What the kernel says of a link of a namespace; undefined when there is none. */
+  readonly link?: (name: string, ns: Netns) => SeenLink | undefined
+  /** The link of a namespace's default route. */
+  readonly defaultDevice?: (ns: Netns) => IfName | undefined
 }
 /** `given` is what the pool returned (interface plugins) or prevResult (chained plugins). Pure. */
 export type Wire<C> = (conf: C, at: Attachment, given: Result, node: NodeFacts) => Wiring
@@ -125,10 +132,12 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly wire: Wire<C>
   /** The chained plugins that the configuration wants in the same calls. For DEL `conf` holds only what could be read. */
   readonly within?: (conf: Partial<C>) => readonly Within[]
-  /** The links of the wiring that stand on the node and need no address: they are made while the pool works. */
-  readonly links?: (conf: C, at: Attachment) => readonly Resource[]
+  /** The links of the wiring that need no address: they are made while the pool works. */
+  readonly links?: (conf: C, at: Attachment, node: NodeFacts) => readonly Resource[]
+  /** The link stands in the pod, with nothing of it on the node: where is noted before it is made, and only what has the owner's alias is removed there. */
+  readonly inPod?: true
   /** What `own` comes down to when nothing but the owner is known: dropping it drops everything that ADD made for the attachment. */
-  readonly unwire: (owner: Owner) => readonly Resource[]
+  readonly unwire: (owner: Owner & Pick<Attachment, 'netns'>) => readonly Resource[]
   /** Removes what a reference plugin made for the same attachment. Called when nothing of ours was there; must succeed when there is nothing. */
   readonly unwireForeign?: (conf: Partial<C>, at: Attachment, run: Run) => Promise<void>
   /** Throws CniError 50 or 51 when an ADD could not work, or would work less than fully (CNI spec 1.1.0 STATUS). */

@@ -10,7 +10,7 @@ export interface Link {
   readonly ns: Netns
   readonly name: IfName
   /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it, `port` that another plugin did. */
-  readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port'
+  readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind
   readonly mac?: Mac
   /** The address is set on a bridge that is there already, too: then it no longer takes its lowest port's. */
   readonly pinned?: true
@@ -23,6 +23,12 @@ export interface Link {
   readonly port?: { readonly master: IfName; readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean }
   readonly vlanFiltering?: true
   readonly vxlan?: Vxlan
+  /** Of a link that stands in a pod alone: what it is like there. */
+  readonly like?: Likeness
+  /** How it is made, under the name it has then. */
+  readonly born?: Birth
+  /** The name it was made under: it gets its own, and its alias, at once. */
+  readonly was?: IfName
   readonly up: boolean
   /** May be there already and be somebody else's: adding it again is no error, and only `drop` by name removes it. */
   readonly shared?: true
@@ -39,6 +45,29 @@ export interface Vxlan {
   readonly gbp?: true
   /** Checksums of the inner packets are left to the device (ethtool tx-checksum-ip-generic); undefined leaves it to the kernel. */
   readonly offload?: boolean
+}
+
+/** Links that stand in a pod with nothing of them on the node; `tun` is what the kernel calls a tap. */
+export type PodKind = 'macvlan' | 'ipvlan' | 'vlan' | 'dummy' | 'tun'
+
+/** What such a link shows (ip-link(8)). */
+export interface Likeness {
+  /** Of a macvlan or ipvlan. */
+  readonly mode?: string
+  /** Of a macvlan: how many broadcast frames may wait. */
+  readonly bcqueuelen?: number
+  /** Of a VLAN. */
+  readonly id?: number
+  /** Of a tap. */
+  readonly multiQueue?: boolean
+}
+
+/** What makes such a link beside its likeness: the namespace of the tool that is told, the link it stands on, and whose a tap is. */
+export interface Birth {
+  readonly by: Netns
+  readonly master?: IfName
+  readonly owner?: number
+  readonly group?: number
 }
 
 /** An address on a link. */
@@ -88,6 +117,8 @@ export interface Sysctl {
   readonly ns: Netns
   readonly name: string
   readonly value: string
+  /** The file it is written through, while the link that it is of still has the name it was made under. */
+  readonly through?: string
   /** Absence is no error: the kernel lacks the feature (IPv6 switched off). */
   readonly optional?: true
   /** What it was: put back when it is dropped. */
@@ -237,6 +268,8 @@ export interface Line {
   readonly unless?: RegExp
   /** The tool answers this line with JSON: a row of what is there. */
   readonly asks?: true
+  /** The namespace of the tool that gets it, when that is not the resource's: a link of a pod is made by the node. */
+  readonly ns?: Netns
   /** What is to be done instead when `unless` was the answer. */
   readonly otherwise?: readonly Line[]
 }

@@ -1,8 +1,9 @@
 import { existsSync, writeFileSync } from 'node:fs'
 import { readAllowList } from './allowlist.ts'
 import { shown } from './errors.ts'
-import { deviceTo } from './hostroutes.ts'
+import { defaultDevice, deviceTo } from './hostroutes.ts'
 import { log } from './log.ts'
+import { inside, seenIn } from './netns.ts'
 import type { NodeFacts } from './plugin.ts'
 import { readText } from './reading.ts'
 import { recordPath } from './records.ts'
@@ -52,4 +53,6 @@ export const nodeFacts: NodeFacts = {
   get sysctlsAllowed() {
     return readAllowList()
   },
+  link: seenIn,
+  defaultDevice: (ns) => inside(ns, defaultDevice),
 }

@@ -49,8 +49,8 @@ async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: 
   const plugin = await together(alone, conf, call)
   const given = conf.ipam?.type ? await asked(conf.ipam.type, call, answer) : undefined
   if (!given) encode(plugin.wire(conf, at, {}, nodeFacts).result, version)
-  const links = plugin.links?.(conf, at) ?? []
-  const before = [...unfinished(plugin, call), ...(given?.pool.program ? [present(plugin, call)] : [])]
+  const links = plugin.links?.(conf, at, nodeFacts) ?? []
+  const before = [...unfinished(plugin, call), ...(given?.pool.program && !plugin.inPod ? [present(plugin, call)] : [])]
   const first = runsOf({ put: links, drop: [] })
   if (given && !given.result) return { pool: given.pool, runs: [...before, ...first], isWhole: false, notes: [`what follows depends on the addresses that ${given.pool.program ?? given.pool.type} gives: --prev-result FILE with them shows it`] }
   if (given) requireAddress(given.result ?? {}, given.pool.type)

@@ -1,5 +1,6 @@
 import { isSix } from '../../lib/cidr.ts'
 import { type Cidr, split } from '../../lib/ip.ts'
+import { isPodKind } from '../../lib/kinds/podlink.ts'
 import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Resource, Route, Saved, Setting, Sysctl, Vlan } from '../../lib/state.ts'
 
 /** What a line is for, in a few words for people: of the resource that it makes or, with `gone`, removes. */
@@ -22,7 +23,9 @@ type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { ki
 // One place per kind; a kind without one does not compile.
 const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage }
 
-function link({ ns, name, type, peer, port, alias, mtu, vlanFiltering }: Link, { text, asks, isFirst, gone }: At): string {
+function link(want: Link, { text, asks, isFirst, gone }: At): string {
+  const { ns, name, type, peer, port, alias, mtu, vlanFiltering } = want
+  if (isPodKind(type)) return podLink(want, text, gone)
   if (gone) return `${name} and with it its other end, its addresses and its routes`
   if (asks) return `what ${name} is like${isFirst ? '; where there is none, a second process goes on behind this line' : ''}`
   if (type === 'port' && port?.isolated) return `the bridge carries no frames between ${name} and other such ports`
@@ -31,6 +34,14 @@ function link({ ns, name, type, peer, port, alias, mtu, vlanFiltering }: Link, {
   if (text.startsWith('link add')) return `the pair: ${name} here, ${peer?.name} ${peer?.ns === 'host' ? 'too' : 'in the pod'}${port ? `, a port of ${port.master}` : ''}${mtu ? `, for packets of ${mtu} bytes` : ''}`
   if (type === 'veth') return [alias === undefined ? '' : 'whose it is, for GC', ...marks(port)].filter(Boolean).join('; ')
   return `${name} comes up${ns === 'host' ? '' : ' in the pod'}`
+}
+
+function podLink({ name, type, born, was, port, alias }: Link, text: string, gone: boolean): string {
+  if (gone) return `${name} and with it its addresses and its routes`
+  if (born && !/^(link|tuntap) add/.test(text)) return 'its address and its size'
+  if (born) return `the ${type === 'tun' ? 'tap' : type}${born.master ? ` on ${born.master}` : ''}, in the pod at once, under a name that it has until it is marked`
+  if (was) return `its own name, and whose it is (${alias}): both at once`
+  return `${name} comes up in the pod${port ? `, a port of its bridge ${port.master}` : ''}`
 }
 
 function marks(port: Link['port']): string[] {
@@ -61,6 +72,7 @@ const SYSCTLS: readonly (readonly [RegExp, string])[] = [
   [/\/accept_dad = 1$/, 'duplicate address detection, as asked (enabledad)'],
   [/\/enhanced_dad = 1$/, 'its own probes that come back are no duplicates (RFC 7527)'],
   [/\/arp_notify = 1$/, 'neighbours learn of the address at once, by a gratuitous ARP'],
+  [/\/ndisc_notify = 1$/, 'the same for IPv6, by an unsolicited advertisement'],
   [/\/disable_ipv6 = 0$/, 'IPv6 on'],
   [/\/disable_ipv6 = 1$/, 'no IPv6 of its own: a port needs none'],
   [/\/keep_addr_on_down = 1$/, 'IPv6 addresses stay when the link goes down'],

@@ -4,7 +4,7 @@ import { listsOf } from '../../lib/flows.ts'
 import { addingTo, loading, NFT } from '../../lib/nft.ts'
 import { restoring } from '../../lib/passage.ts'
 import type { Script } from '../../lib/plugin.ts'
-import type { Flows, Line, Plan, Resource } from '../../lib/state.ts'
+import type { Flows, Line, Link, Plan, Resource } from '../../lib/state.ts'
 import { title } from '../../lib/title.ts'
 import { purpose } from './purpose.ts'
 import type { ToldLine, ToldRun } from './told.ts'
@@ -27,7 +27,13 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
 
 /** What the removal of an attachment's own would run: nothing for a link that the kernel does not know. */
 export function unwiring(own: readonly Resource[]): ToldRun[] {
-  return runsOf({ put: [], drop: own }, (one) => (one.kind === 'link' ? `only when ${title(one)} is there` : undefined))
+  return runsOf({ put: [], drop: own }, (one) => (one.kind === 'link' ? whenThere(one) : undefined))
+}
+
+// In a pod a name is anybody's.
+function whenThere(one: Link): string {
+  if (one.ns === 'host') return `only when ${title(one)} is there`
+  return one.alias === undefined ? `only now: an ADD was killed before ${title(one)} had its name` : `only when ${title(one)} is there, with the alias ${one.alias}`
 }
 
 /** A script of a custom plugin in the same form. */

@@ -4,7 +4,7 @@ import type { Handler, Sysctl } from '../state.ts'
 export const sysctl: Handler<Sysctl> = {
   tool: 'file',
   key: ({ ns, name }) => `sysctl ${ns} ${name}`,
-  put: ({ name, value }) => [{ text: `net/${name} = ${value}` }],
+  put: ({ name, value, through }) => [{ text: `net/${through ?? name} = ${value}` }],
   drop: ({ name, before, stays }) => (before === undefined || stays ? [] : [{ text: `net/${name} = ${before}` }]),
   ask: ({ name }) => `net/${name}`,
   // The kernel puts tabs between several numbers.

@@ -12,6 +12,7 @@ import { log } from '../log.ts'
 import { isLink } from '../netns.ts'
 import { aliased, differences, present } from '../observe.ts'
 import { begin, beginRemoval, besides, end } from '../pending.ts'
+import { ownIn, place, placed, placedBeside, unplace } from '../places.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
 import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
@@ -21,7 +22,7 @@ import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
 import { following, isClaim, reserve } from './noted.ts'
-import { dropOthers, dropParts, note, together } from './within.ts'
+import { dropOthers, dropParts, noteParts, together } from './within.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
 export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {
@@ -43,14 +44,14 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
   const { at, io } = call
   requirePod(call)
   // The tool that every ADD needs starts up while the configuration is read.
-  io.run.prepare?.(SHOWING)
+  if (!alone.inPod) io.run.prepare?.(SHOWING)
   const conf = readConf(alone, call)
   const plugin = await together(alone, conf, call)
   const pool = await poolOf(conf, call)
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
   if (!pool) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
-  const links = plugin.links?.(conf, at) ?? []
+  const links = plugin.links?.(conf, at, nodeFacts) ?? []
   if (begin(at)) {
     await dropParts(plugin, undefined, call)
     await remove(plugin, call, pool)
@@ -60,7 +61,7 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
     const text = await make(plugin, call, attempt)
     return { text, undo: () => undo(plugin, call, attempt), delivered: () => end(at) }
   } catch (cause) {
-    if (isTaken(cause)) attempt.made.links = false
+    if (isTaken(cause) && !plugin.inPod) attempt.made.links = false
     await undo(plugin, call, attempt).catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
     throw explained(cause, at, attempt.wiring)
   }
@@ -71,7 +72,7 @@ interface Attempt<C> {
   readonly conf: C
   readonly pool: Delegate | undefined
   readonly links: readonly Resource[]
-  readonly made: { addresses: boolean; links: boolean; parts: boolean }
+  readonly made: { addresses: boolean; links: boolean; parts: boolean; noted?: true }
   /** Makes `links`; called again, it tells how that went. */
   readonly onNode: () => Promise<Applied>
   wiring?: Wiring
@@ -80,8 +81,9 @@ interface Attempt<C> {
 async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, attempt: Attempt<C>): Promise<string> {
   const { at, io } = call
   const { conf, pool, links, made, onNode } = attempt
+  if (plugin.inPod) note(plugin, call, made)
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
-  made.addresses = pool?.foreign === true && (await present(plugin.unwire(at), io.run)).length === 0
+  made.addresses = pool?.foreign === true && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
   if (pool?.foreign === false && links.length > 0) {
     // The node's side needs no address: it is made while the pool looks for one.
     made.links = true
@@ -100,7 +102,7 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
     // Where the link is made with the rest, one that is there is the attachment's from an ADD that went well, and so is what was noted.
     if (links.length === 0 && plugin.unwire(at).some((one) => one.kind === 'link' && io.run.link?.(one.name, one.ns) === true)) throw taken(at)
     made.parts = true
-    await note(wiring, at, io.run)
+    await noteParts(wiring, at, io.run)
     for (const { own } of wiring.noted) await reserve(own, io.run)
   }
   const rest = await apply(beside(links, wiring), io.run)
@@ -109,6 +111,13 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   untilRunning(wiring.own, io.run)
   await untilUnique(wiring.own, io.run)
   return encode(settled?.result ?? wiring.result, call.version)
+}
+
+/** Notes what will stand in the pod, and in which, before it is made. Throws CniError 4 when the name is taken there. */
+function note<C extends NetConf>({ unwire }: InterfacePlugin<C>, { at, io }: Call, made: Attempt<C>['made']): void {
+  if (at.netns !== undefined && io.run.seen?.(at.ifname, at.netns)) throw taken(at)
+  place(at, unwire(at))
+  made.noted = true
 }
 
 /** Throws CniError 7 for a pool's answer without an address, as the reference plugins do. */
@@ -125,8 +134,10 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, {
       (cause) => !isTaken(cause),
     ))
   if (made.parts) await dropParts(plugin, undefined, call)
-  if (ours) await apply({ put: [], drop: plugin.unwire(at) }, io.run).catch(unlessGone(plugin.unwire(at)))
+  const own = ours ? ownIn(plugin.unwire(at), io.run) : []
+  if (own.length > 0) await apply({ put: [], drop: own }, io.run).catch(unlessGone(own))
   if (made.addresses) await pool?.del()
+  if (made.noted) await unplace(at)
   end(at)
 }
 
@@ -142,7 +153,7 @@ function isTaken(cause: unknown): boolean {
 
 /** A refused line in words: what stood there before may say better than the kernel why. */
 function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): unknown {
-  if (isTaken(cause)) return taken(at, cause)
+  if (isTaken(cause)) return taken(at, { cause })
   try {
     if (cause instanceof ApplyError && cause.seen.length > 0) wiring?.settle?.(cause.seen)
   } catch (better) {
@@ -151,8 +162,8 @@ function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): 
   return cause
 }
 
-function taken({ ifname, netns }: Attachment, cause?: unknown): CniError {
-  return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', { cause })
+function taken({ ifname, netns }: Attachment, options?: ErrorOptions): CniError {
+  return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', options)
 }
 
 /** What of a wiring is left to make beside the links that are made while the pool works, and the claims that are made before; `stands` says of those which are the attachment's. Pure but for that. */
@@ -186,7 +197,7 @@ async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call):
 async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
   const known = forDel(call)
   const { run } = call.io
-  if (plugin.unwire(known.at).some(mayBeThere(run))) run.prepare?.(BLIND)
+  for (const ns of new Set(held(plugin, known).map(({ ns }) => ns))) run.prepare?.(BLIND, ns)
   beginRemoval(known.at)
   const conf = readLoose(plugin.conf, call.raw)
   const pool = await poolOf(conf, call).catch((cause: Error) => log(`plumb: Cannot free addresses: ${cause.message}`, { network: call.at.network }))
@@ -196,11 +207,18 @@ async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
 
 /** Links first, the address last: one that still answers is never given to another. */
 async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Delegate | undefined, otherwise?: () => Promise<void> | undefined): Promise<void> {
-  const own = plugin.unwire(call.at).filter(mayBeThere(call.io.run))
+  const own = held(plugin, call)
+  const isNoted = plugin.inPod === true && placed(call.at) !== undefined
   const { already } = await apply({ put: [], drop: own }, call.io.run)
-  if (own.every((resource) => already.includes(resource))) await otherwise?.()
+  if (!isNoted && own.every((resource) => already.includes(resource))) await otherwise?.()
   await pool?.del()
+  if (isNoted) await unplace(call.at)
   end(call.at)
+}
+
+/** What of an attachment may be there: by its owner, and where it was noted to stand. */
+function held<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io }: Call): Resource[] {
+  return ownIn([...plugin.unwire(at), ...((plugin.inPod && placed(at)) || [])], io.run).filter(mayBeThere(io.run))
 }
 
 // No process is started for a link that the kernel does not know.
@@ -217,6 +235,7 @@ async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Pr
   if (valid) {
     await attempt(dropOthers(valid, call))
     await attempt(removeBut(valid, call))
+    for (const owner of plugin.inPod ? placedBeside(at.network, valid) : []) await attempt(removePlaced(owner, io.run))
     if (valid.length === 0) await attempt(together(plugin, conf, call).then((whole) => whole.unshare?.(conf, io.run)))
   }
   await attempt(poolOf(conf, call).then((pool) => pool?.gc()))
@@ -231,6 +250,13 @@ async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<voi
   const stale = (await aliased(aliasPrefix(at.network), io.run)).filter((link) => !keep.has(link.alias as string))
   for (const link of stale) beginRemoval(ownerOf(link.alias as string, at.network))
   await apply({ put: [], drop: stale }, io.run)
+}
+
+/** Removes what an attachment has in a pod that still lives. */
+async function removePlaced(owner: Owner, run: Run): Promise<void> {
+  beginRemoval(owner)
+  await apply({ put: [], drop: ownIn(placed(owner) ?? [], run) }, run)
+  await unplace(owner)
 }
 
 async function poolOf<C extends NetConf>(conf: Partial<C>, call: Call): Promise<Delegate | undefined> {

@@ -7,7 +7,6 @@ import { readRecord, record, recordPath, recordsOf } from '../records.ts'
 import type { Result } from '../result.ts'
 import { read, readLoose } from '../shape.ts'
 import type { Owner, Resource } from '../state.ts'
-import { nodeFacts } from '../sysctls.ts'
 import { dropNoted } from './noted.ts'
 
 // The types of chained plugins whose records DEL and GC look for: those of an attachment may also have been made by the plugin itself, when it stood in the list.
@@ -27,7 +26,7 @@ export async function together<C extends NetConf>(plugin: InterfacePlugin<C>, co
   return {
     ...plugin,
     wire: (conf, at, given, node) => joined(plugin.wire(conf, at, given, node), parts, at, node),
-    ...(links && { links: (conf, at) => nodeLinks(links(conf, at), plugin.wire(conf, at, {}, nodeFacts), parts, at) }),
+    ...(links && { links: (conf, at, node) => nodeLinks(links(conf, at, node), plugin.wire(conf, at, {}, node), parts, at, node) }),
     async status(conf, run) {
       await plugin.status?.(conf, run)
       for (const part of parts) await part.plugin.status?.(part.conf, run)
@@ -40,7 +39,7 @@ export async function together<C extends NetConf>(plugin: InterfacePlugin<C>, co
 }
 
 /** Notes what the parts of a wiring make, before it is made. What an earlier call noted that was killed is removed first. */
-export async function note({ noted = [] }: Wiring, at: Attachment, run: Run): Promise<void> {
+export async function noteParts({ noted = [] }: Wiring, at: Attachment, run: Run): Promise<void> {
   for (const { type, own } of noted) {
     const path = recordPath(type, at)
     const before = readRecord(path)
@@ -96,12 +95,12 @@ function joined(base: Wiring, parts: readonly Part[], at: Attachment, node: Node
 }
 
 // What stands on the node and depends on no address is made with the first links, in one process.
-function nodeLinks(links: readonly Resource[], base: Wiring, parts: readonly Part[], at: Attachment): Resource[] {
-  const { shared, noted = [] } = joined(base, parts, at, nodeFacts)
+function nodeLinks(links: readonly Resource[], base: Wiring, parts: readonly Part[], at: Attachment, node: NodeFacts): Resource[] {
+  const { shared, noted = [] } = joined(base, parts, at, node)
   const own = noted.flatMap((one) => one.own)
   const marks = (name: string) => shared.flatMap((one) => (one.kind === 'link' && one.type === 'port' && one.name === name && one.port ? [one.port] : []))
   // Where bridged frames meet the rules a pod reaches its own host ports only so: said now, it is not said in a process of its own.
-  const turns = parts.some(({ plugin }) => plugin.type === 'portmap') && nodeFacts.bridgeNf
+  const turns = parts.some(({ plugin }) => plugin.type === 'portmap') && node.bridgeNf
   const turning = links.map((one): Resource => (one.kind === 'link' && one.type === 'veth' && one.port ? { ...one, port: Object.assign({}, one.port, turns && { hairpin: true }, ...marks(one.name)) } : one))
   return [...turning, ...own.filter((one) => one.ns === 'host' && (one.kind === 'setting' || (one.kind === 'link' && one.type !== 'port')))]
 }
