@@ -6,7 +6,7 @@ import { asking } from '../../lib/iproute.ts'
 import { handler } from '../../lib/kinds/index.ts'
 import type { Json } from '../../lib/netconf.ts'
 import { isUnfinished } from '../../lib/pending.ts'
-import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, MetaPlugin, NetConf, Plugin, Wiring } from '../../lib/plugin.ts'
+import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, LeasePlugin, MetaPlugin, NetConf, Plugin, Wiring } from '../../lib/plugin.ts'
 import { readRecord, recordPath } from '../../lib/records.ts'
 import type { Result } from '../../lib/result.ts'
 import type { Claim, Resource } from '../../lib/state.ts'
@@ -36,6 +36,7 @@ export function adding(plugin: Plugin, call: Call, answer: Json | undefined): Pr
   if (plugin.role === 'interface') return byInterface(plugin, call, answer)
   if (plugin.role === 'chained') return chained(plugin, call)
   if (plugin.role === 'ipam') return lone(plugin, call)
+  if (plugin.role === 'lease') return leased(plugin, call)
   if (plugin.role === 'meta') return byDelegate(plugin, call, answer)
   return plugin.role === 'delegating' ? through(plugin, call, readConf(plugin, call)).then(({ other, inner }) => byInterface(other, inner, answer)) : custom(plugin, call)
 }
@@ -74,7 +75,8 @@ async function byDelegate(plugin: MetaPlugin<NetConf>, call: Call, answer: Json 
 async function asked(type: string, call: Call, answer: Json | undefined): Promise<{ pool: ToldPool; result?: Result }> {
   const found = await findPool(type, call)
   const program = typeof found === 'string' ? { program: found } : {}
-  const told = typeof found === 'string' ? undefined : foreseen(found, call)
+  if (typeof found !== 'string' && found.role === 'lease') found.valid(readConf(found, call), call.io.env['CNI_ARGS'] ?? '')
+  const told = typeof found === 'string' || found.role === 'lease' ? undefined : foreseen(found, call)
   if (told) return { pool: { type, result: shape(told.result, call), about: told.why }, result: inVersion(told.result, call.version) }
   if (answer === undefined) return { pool: { type, ...program, about: 'what it answers is not known' } }
   const { interfaces: _, ...result } = decode(answer, call.version, '--prev-result')
@@ -148,6 +150,13 @@ async function lone(plugin: IpamPlugin<NetConf>, call: Call): Promise<Added> {
   if (!told) return { runs: [], isWhole: true, notes: ['what it answers is not known'] }
   const result = shape(told.result, call)
   return { pool: { type: call.raw['type'] as string, result, about: told.why }, runs: [], isWhole: true, notes: [], result }
+}
+
+// Throws what ADD would refuse.
+async function leased(plugin: LeasePlugin<NetConf>, call: Call): Promise<Added> {
+  plugin.valid(readConf(plugin, call), call.io.env['CNI_ARGS'] ?? '')
+  mayBePod(call)
+  return { runs: [], isWhole: true, notes: ['what it answers is for a server on the link to say'] }
 }
 
 async function custom(plugin: CustomPlugin<NetConf>, call: Call): Promise<Added> {

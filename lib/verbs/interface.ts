@@ -45,7 +45,7 @@ async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
   if (!pool) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
-  const links = plugin.links?.(conf, at) ?? []
+  const links = plugin.links?.(conf, at) ?? (pool?.byLink ? linksOf(plugin.wire(conf, at, {}, nodeFacts)) : [])
   if (begin(at)) await remove(plugin, call, pool)
   const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
   try {
@@ -73,8 +73,13 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   const { at, io } = call
   const { conf, pool, links, made, onNode } = attempt
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
-  made.addresses = pool?.foreign === true && (await present(plugin.unwire(at), io.run)).length === 0
-  if (pool?.foreign === false && links.length > 0) {
+  made.addresses = pool?.foreign === true && !pool.byLink && (await present(plugin.unwire(at), io.run)).length === 0
+  if (pool?.byLink) {
+    made.links = true
+    await onNode()
+    // The link was not there before: nor was a lease that it is to be kept from.
+    made.addresses = true
+  } else if (pool?.foreign === false && links.length > 0) {
     // The node's side needs no address: it is made while the pool looks for one.
     made.links = true
     ahead({ put: links, drop: [] }, io.run)
@@ -108,8 +113,10 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io }: C
       () => true,
       (cause) => !isTaken(cause),
     ))
+  const isFirst = pool?.byLink === true && made.addresses
+  if (isFirst) await pool.del()
   if (ours) await apply({ put: [], drop: plugin.unwire(at) }, io.run).catch(unlessGone(plugin.unwire(at)))
-  if (made.addresses) await pool?.del()
+  if (made.addresses && !isFirst) await pool?.del()
   end(at)
 }
 
@@ -138,6 +145,11 @@ function explained(cause: unknown, { ifname, netns }: Attachment, wiring: Wiring
 export function beside(links: readonly Link[], { shared, own }: Wiring): Plan {
   const made = new Set(links.map((one) => handler(one.kind).key(one)))
   return { put: [...shared, ...own].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
+}
+
+// What stands beside the container's own end, which the daemon switches on; the rest follows with the addresses.
+function linksOf({ own }: Wiring): Link[] {
+  return own.filter((one) => one.kind === 'link').filter(({ type }) => type !== 'peer')
 }
 
 // A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it.
@@ -169,12 +181,15 @@ async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
   await remove(plugin, known, pool ?? undefined, () => plugin.unwireForeign?.(conf, known.at, run))
 }
 
-/** Links first, the address last: one that still answers is never given to another. */
+/** Links first, the address last: one that still answers is never given to another. But what was got through a link is given back through it, and the link goes whatever comes of that. */
 async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Delegate | undefined, otherwise?: () => Promise<void> | undefined): Promise<void> {
+  const failed: unknown[] = []
+  if (pool?.byLink) await pool.del().catch((cause) => failed.push(cause))
   const own = plugin.unwire(call.at).filter(mayBeThere(call.io.run))
   const { already } = await apply({ put: [], drop: own }, call.io.run)
   if (own.every((resource) => already.includes(resource))) await otherwise?.()
-  await pool?.del()
+  if (!pool?.byLink) await pool?.del()
+  if (failed.length > 0) throw failed[0]
   end(call.at)
 }
 
@@ -189,11 +204,13 @@ async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Pr
   const valid = validAttachments(call)
   const failures: Error[] = []
   const attempt = (work: Promise<void> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
+  const pool = await poolOf(conf, call).catch((cause: Error) => void failures.push(cause))
+  if (pool?.byLink) await attempt(pool.gc())
   if (valid) {
     await attempt(removeBut(valid, call))
     if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
   }
-  await attempt(poolOf(conf, call).then((pool) => pool?.gc()))
+  if (pool && !pool.byLink) await attempt(pool.gc())
   if (valid && failures.length === 0) besides(at.network, valid).forget()
   throwAll(failures, call)
 }
