@@ -14,7 +14,7 @@ import { nodeFacts } from '../../lib/sysctls.ts'
 import { readConf, requirePrevious } from '../../lib/verbs/call.ts'
 import { isClaim, making, removing } from '../../lib/verbs/chained.ts'
 import { through } from '../../lib/verbs/delegating.ts'
-import { beside, requireAddress } from '../../lib/verbs/interface.ts'
+import { beside, firstLinks, requireAddress } from '../../lib/verbs/interface.ts'
 import { openPool } from '../../lib/verbs/ipam.ts'
 import { findDelegate } from '../../lib/verbs/meta.ts'
 import { decode, encode } from '../../lib/versions.ts'
@@ -47,8 +47,8 @@ async function byInterface(plugin: InterfacePlugin<NetConf>, call: Call, answer:
   const conf = readConf(plugin, call)
   const given = conf.ipam?.type ? await asked(conf.ipam.type, call, answer) : undefined
   if (!given) encode(plugin.wire(conf, at, {}, nodeFacts).result, version)
-  const links = plugin.links?.(conf, at) ?? []
-  const before = [...unfinished(plugin, call), ...(given?.pool.program ? [present(plugin, call)] : [])]
+  const links = firstLinks(plugin, conf, at, given?.byLink === true)
+  const before = [...unfinished(plugin, call), ...(given?.pool.program && !given.byLink ? [present(plugin, call)] : [])]
   const first = runsOf({ put: links, drop: [] })
   if (given && !given.result) return { pool: given.pool, runs: [...before, ...first], isWhole: false, notes: [`what follows depends on the addresses that ${given.pool.program ?? given.pool.type} gives: --prev-result FILE with them shows it`] }
   if (given) requireAddress(given.result ?? {}, given.pool.type)
@@ -72,15 +72,16 @@ async function byDelegate(plugin: MetaPlugin<NetConf>, call: Call, answer: Json 
 }
 
 /** What a pool would answer, as far as that can be told. */
-async function asked(type: string, call: Call, answer: Json | undefined): Promise<{ pool: ToldPool; result?: Result }> {
+async function asked(type: string, call: Call, answer: Json | undefined): Promise<{ pool: ToldPool; byLink: boolean; result?: Result }> {
   const found = await findPool(type, call)
   const program = typeof found === 'string' ? { program: found } : {}
   if (typeof found !== 'string' && found.role === 'lease') found.valid(readConf(found, call), call.io.env['CNI_ARGS'] ?? '')
   const told = typeof found === 'string' || found.role === 'lease' ? undefined : foreseen(found, call)
-  if (told) return { pool: { type, result: shape(told.result, call), about: told.why }, result: inVersion(told.result, call.version) }
-  if (answer === undefined) return { pool: { type, ...program, about: 'what it answers is not known' } }
+  const byLink = typeof found === 'string' ? type === 'dhcp' : found.role === 'lease'
+  if (told) return { byLink, pool: { type, result: shape(told.result, call), about: told.why }, result: inVersion(told.result, call.version) }
+  if (answer === undefined) return { byLink, pool: { type, ...program, about: 'what it answers is not known' } }
   const { interfaces: _, ...result } = decode(answer, call.version, '--prev-result')
-  return { pool: { type, ...program, result: shape(result, call), about: GIVEN }, result }
+  return { byLink, pool: { type, ...program, result: shape(result, call), about: GIVEN }, result }
 }
 
 function foreseen(plugin: IpamPlugin<NetConf>, call: Call): Foreseen | undefined {

@@ -45,7 +45,7 @@ async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
   if (!pool) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
-  const links = plugin.links?.(conf, at) ?? (pool?.byLink ? linksOf(plugin.wire(conf, at, {}, nodeFacts)) : [])
+  const links = firstLinks(plugin, conf, at, pool?.byLink === true)
   if (begin(at)) await remove(plugin, call, pool)
   const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
   try {
@@ -114,8 +114,9 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io }: C
       (cause) => !isTaken(cause),
     ))
   const isFirst = pool?.byLink === true && made.addresses
-  if (isFirst) await pool.del()
+  const kept = isFirst ? await pool.del().catch((cause: Error) => cause) : undefined
   if (ours) await apply({ put: [], drop: plugin.unwire(at) }, io.run).catch(unlessGone(plugin.unwire(at)))
+  if (kept) throw kept
   if (made.addresses && !isFirst) await pool?.del()
   end(at)
 }
@@ -147,9 +148,14 @@ export function beside(links: readonly Link[], { shared, own }: Wiring): Plan {
   return { put: [...shared, ...own].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
 }
 
-// What stands beside the container's own end, which the daemon switches on; the rest follows with the addresses.
-function linksOf({ own }: Wiring): Link[] {
-  return own.filter((one) => one.kind === 'link').filter(({ type }) => type !== 'peer')
+/** The links that are made before the pool has answered. A pool that asks through the container's link needs that one, of any plugin, but not its other end in the pod, which goes up with its addresses. */
+export function firstLinks<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, at: Attachment, byLink: boolean): readonly Link[] {
+  const early = plugin.links?.(conf, at)
+  if (early || !byLink) return early ?? []
+  return plugin
+    .wire(conf, at, {}, nodeFacts)
+    .own.filter((one) => one.kind === 'link')
+    .filter(({ type }) => type !== 'peer')
 }
 
 // A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it.
