@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { type Namespace, type Row, until } from './harness.ts'
@@ -75,6 +75,19 @@ export async function dnsmasq(node: Namespace, ...options: readonly string[]): P
   const running = await start({ path: `/run/netns/${serverOf(node)}` }, ['dnsmasq', ...fixed, ...ranges, ...options], /DHCP(v6)?, IP range/)
   const rows = () => (existsSync(`${dir}/leases`) ? readFileSync(`${dir}/leases`, 'utf8').split('\n') : [])
   return { ...running, leases: () => rows().flatMap((row) => /^\d+ \S+ (\S+) /.exec(row)?.[1] ?? []) }
+}
+
+/** Starts udhcpd on the node's lan, for leases of some seconds, the rest as dnsmasq. */
+export async function udhcpd(node: Namespace, seconds: number): Promise<Running> {
+  const dir = mkdtempSync('/run/udhcpd-')
+  writeFileSync(`${dir}/leases`, '')
+  writeFileSync(`${dir}/conf`, `start 10.7.0.50\nend 10.7.0.59\ninterface lan0\nlease_file ${dir}/leases\npidfile ${dir}/pid\nmin_lease 1\nopt lease ${seconds}\nopt subnet 255.255.255.0\nopt router ${LAN.node}\n`)
+  return start({ path: `/run/netns/${serverOf(node)}` }, ['udhcpd', '-f', `${dir}/conf`], /started/)
+}
+
+/** `ip ARGS` in the namespace of the lan's servers. */
+export async function onServer(node: Namespace, ...args: readonly string[]): Promise<void> {
+  await node.ip('-n', serverOf(node), ...args)
 }
 
 function serverOf({ path }: Namespace): string {

@@ -38,8 +38,8 @@ export interface Protocol<B extends Times> {
   readonly version: 4 | 6
   /** A first lease; with `again` only that same address counts. Undefined when no server gave one before `untilMs` (performance.now). Rejects when the signal says so. */
   acquire(session: Session, untilMs: number, again?: B): Promise<B | undefined>
-  /** The lease for longer, from its own server or from any; undefined without an answer, `refused` when a server says that it holds no longer. */
-  extend(session: Session, bound: B, from: 'own' | 'any'): Promise<B | 'refused' | undefined>
+  /** The lease for longer, from its own server or from any; undefined without an answer before `untilMs`, `refused` when a server says that it holds no longer. */
+  extend(session: Session, untilMs: number, bound: B, from: 'own' | 'any'): Promise<B | 'refused' | undefined>
   /** The packet that gives it back, and where that goes on the link. */
   release(who: Who, bound: B): { readonly to: Mac; readonly packet: Uint8Array }
   result(bound: B): Result

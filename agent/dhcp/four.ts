@@ -40,10 +40,9 @@ export const four: Protocol<Bound4> = {
     }
     return undefined
   },
-  async extend(session, bound, from) {
-    const limit = performance.now() + session.timing.timeoutMs
+  async extend(session, untilMs, bound, from) {
     const { ip } = split(bound.address)
-    const answer = await exchange(session, limit, TYPE4.request, { ciaddr: ip, ...(from === 'own' && { to: bound.server, via: bound.via }) }, isAnswer)
+    const answer = await exchange(session, untilMs, TYPE4.request, { ciaddr: ip, ...(from === 'own' && { to: bound.server, via: bound.via }) }, isAnswer)
     if (!answer) return undefined
     const next = boundOf(answer)
     return next?.address.startsWith(`${ip}/`) ? next : 'refused'

@@ -140,18 +140,19 @@ export class Lease {
   async #extend(protocol: Protocol<Times>, bound: Times, from: 'own' | 'any', until: number): Promise<Times | undefined> {
     do {
       this.#look()
+      const left = until - Date.now()
       const next = await this.#talk(protocol, async (session) => {
-        const answer = await protocol.extend(session, bound, from)
-        const limit = performance.now() + Math.min(this.#timing.timeoutMs, Math.max(0, until - Date.now()))
-        return answer === 'refused' || (!answer && from === 'any') ? protocol.acquire(session, limit, bound) : answer
+        const [now, most] = [performance.now(), left > 0 ? Math.min(left, this.#timing.timeoutMs) : this.#timing.timeoutMs]
+        const answer = await protocol.extend(session, now + most / 2, bound, from)
+        return answer === 'refused' || (!answer && from === 'any') ? protocol.acquire(session, now + most, bound) : answer
       }).catch((cause) => {
         this.#end.signal.throwIfAborted()
         log(`dhcp: Cannot ask for more time: ${(cause as Error).message}`, this.#names())
         return undefined
       })
       if (next) return next as Times
-      const left = until - Date.now()
-      if (left > 0) await this.#sleep(Date.now() + Math.min(left, Math.max(left / 2, RETRY_MS)))
+      const rest = until - Date.now()
+      if (rest > 0) await this.#sleep(Date.now() + Math.min(rest, Math.max(rest / 2, RETRY_MS)))
     } while (Date.now() < until)
     return undefined
   }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
-import { daemon, dnsmasq, LAN, lan, leased, leaseFiles, place, type Server, socketPath } from '../dhcp.ts'
-import { inNamespaces, ping, plugin, until } from '../harness.ts'
+import { readFileSync } from 'node:fs'
+import { daemon, dnsmasq, LAN, lan, leased, leaseFiles, onServer, place, type Server, socketPath, udhcpd } from '../dhcp.ts'
+import { inNamespaces, ping, plugin, type Row, until } from '../harness.ts'
 import { containerId, network, traces } from '../network.ts'
 import { addresses } from '../pool.ts'
 
@@ -147,6 +148,52 @@ describe('dhcp', () => {
   )
 
   it(
+    '[DH 157] a lease is renewed at T1, at T2 by any server, and when it is over the link is switched off, CHECK says so, and DEL works',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const socket = socketPath()
+      await lan(node)
+      const [first] = [await udhcpd(node, 6), await daemon(node, socket)]
+      const net = network(node, leased(socket))
+      const began = Date.now()
+      const result = await net.add(pod)
+      await until(() => bound(socket)['expiresAt'] > began + 7500)
+      assert.equal(bound(socket)['server'], LAN.server)
+      await net.check(pod, result)
+      // Its own server is no more; another one has its address to find out.
+      await first.stop('SIGKILL')
+      await onServer(node, 'addr', 'replace', '10.7.0.3/24', 'dev', 'lan0')
+      await onServer(node, 'addr', 'delete', `${LAN.server}/24`, 'dev', 'lan0')
+      await onServer(node, 'addr', 'replace', '10.7.0.3/24', 'dev', 'lan0')
+      const second = await udhcpd(node, 6)
+      await until(() => bound(socket)['server'] === '10.7.0.3', 8000)
+      assert.equal(bound(socket)['address'], result['ips'][0].address)
+      await net.check(pod, result)
+      await second.stop('SIGKILL')
+      await until(async () => !(await pod.json('link', 'show', 'eth0'))[0]?.['flags'].includes('UP'), 8000)
+      const error = await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })
+      assert.match(error.msg, /no server extended its IPv4 lease in time$/)
+      await net.del(pod)
+      assert.deepEqual([leaseFiles(socket), traces(pod, net.conf)], [[], []])
+    }),
+  )
+
+  it(
+    '[DH 157] a lease whose link is gone is forgotten, by the daemon itself',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const socket = socketPath()
+      await lan(node)
+      await udhcpd(node, 4)
+      const running = await daemon(node, socket)
+      const net = network(node, leased(socket))
+      await net.add(pod)
+      await pod.ip('link', 'delete', 'eth0')
+      await until(() => leaseFiles(socket).length === 0)
+      assert.match(running.text(), /a lease has no link any more/)
+      await net.del(pod)
+    }),
+  )
+
+  it(
     '[DH 158] DEL with the daemon down succeeds, gives the address back by itself, and again; with the namespace gone the node tells the server',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const { net, server, daemon } = await place(node)
@@ -276,6 +323,11 @@ function asked(server: Server): number[] {
   const last = server.text().split('DHCPDISCOVER').at(-1) as string
   const [first = ''] = last.split('DHCPREQUEST')
   return [...first.matchAll(/requested options: (.*)/g)].flatMap(([, list = '']) => list.split(',').flatMap((one) => (/^\s*(\d+)/.exec(one) ? [Number(/\d+/.exec(one)?.[0])] : [])))
+}
+
+/** What stands in the one file of a daemon's leases. */
+function bound(socket: string): Row {
+  return JSON.parse(readFileSync(`${socket}.leases/${leaseFiles(socket)[0]}`, 'utf8')).bound[4]
 }
 
 function count(server: Server, pattern: RegExp): number {
