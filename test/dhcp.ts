@@ -85,6 +85,14 @@ export async function udhcpd(node: Namespace, seconds: number): Promise<Running>
   return start({ path: `/run/netns/${serverOf(node)}` }, ['udhcpd', '-f', `${dir}/conf`], /started/)
 }
 
+/** Starts ISC dhcpd for IPv6 on the node's lan: leases of some seconds, from fd07::70 on; unlike dnsmasq it takes the long way (advertise, request). */
+export async function dhcpd6(node: Namespace, seconds: number): Promise<Running> {
+  const dir = mkdtempSync('/run/dhcpd-')
+  writeFileSync(`${dir}/leases`, '')
+  writeFileSync(`${dir}/conf`, `authoritative; default-lease-time ${seconds}; preferred-lifetime ${seconds}; option dhcp6.name-servers fd07::53; option dhcp6.domain-search "six.example"; subnet6 fd07::/64 { range6 fd07::70 fd07::79; }\n`)
+  return start({ path: `/run/netns/${serverOf(node)}` }, ['dhcpd', '-6', '-d', '--no-pid', '-cf', `${dir}/conf`, '-lf', `${dir}/leases`, 'lan0'], /Server starting service/)
+}
+
 /** `ip ARGS` in the namespace of the lan's servers. */
 export async function onServer(node: Namespace, ...args: readonly string[]): Promise<void> {
   await node.ip('-n', serverOf(node), ...args)

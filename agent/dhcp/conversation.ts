@@ -1,7 +1,7 @@
 import type { Wants } from '../../lib/dhcp.ts'
 import type { Heard, Wire } from '../../lib/packets.ts'
 import type { Result } from '../../lib/result.ts'
-import type { Mac } from '../../lib/values.ts'
+import type { Mac, NetnsPath } from '../../lib/values.ts'
 
 /** How long a client waits, in milliseconds. */
 export interface Timing {
@@ -24,6 +24,8 @@ export interface Who {
 /** A client on its open link, and when it is to end. */
 export interface Session extends Who {
   readonly wire: Wire
+  readonly netns: NetnsPath
+  readonly ifname: string
   readonly timing: Timing
   readonly signal: AbortSignal
 }

@@ -12,8 +12,10 @@ import { writeSysctl } from '../../lib/sysctls.ts'
 import type { Mac, NetnsPath } from '../../lib/values.ts'
 import type { Protocol, Session, Times, Timing, Who } from './conversation.ts'
 import { four } from './four.ts'
+import { six } from './six.ts'
 
-const PROTOCOLS: readonly Protocol<Times>[] = [four as unknown as Protocol<Times>]
+// Each reads what it has written itself.
+const PROTOCOLS = [four, six] as unknown as readonly Protocol<Times>[]
 /** RFC 2131 section 4.4.5: between two tries to extend a lease, at least. */
 const RETRY_MS = 60_000
 // A timer of more than 2^31 ms would ring at once.
@@ -193,7 +195,8 @@ export class Lease {
   async #talk<T>(protocol: Protocol<Times>, work: (session: Session) => Promise<T>): Promise<T> {
     const wire = openWire(this.held.netns, this.held.owner.ifname, protocol.version)
     try {
-      return await work({ ...this.#who, wire, timing: this.#timing, signal: this.#end.signal })
+      const { netns, owner } = this.held
+      return await work({ ...this.#who, wire, netns, ifname: owner.ifname, timing: this.#timing, signal: this.#end.signal })
     } finally {
       wire.close()
     }
