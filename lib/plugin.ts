@@ -110,7 +110,7 @@ export interface Pool {
 }
 
 /** A plugin: one file, its default export. The standard verbs come from its role (lib/verbs). */
-export type Plugin<C extends NetConf = NetConf> = InterfacePlugin<C> | ChainedPlugin<C> | IpamPlugin<C> | DelegatingPlugin<C> | MetaPlugin<C> | CustomPlugin<C>
+export type Plugin<C extends NetConf = NetConf> = InterfacePlugin<C> | ChainedPlugin<C> | IpamPlugin<C> | LeasePlugin<C> | DelegatingPlugin<C> | MetaPlugin<C> | CustomPlugin<C>
 
 interface Described<C> {
   /** One line for people who start it by hand. */
@@ -169,6 +169,21 @@ export interface IpamPlugin<C extends NetConf> extends Described<C> {
   readonly role: 'ipam'
   /** For DEL `conf` holds only what could be read. */
   readonly pool: (conf: Partial<C>, at: Attachment) => Pool
+}
+
+/** Gives out addresses that it gets through the container's own link: that link is made before it is asked, and goes after it has given them back. `args` is CNI_ARGS as it came. */
+export interface LeasePlugin<C extends NetConf> extends Described<C> {
+  readonly role: 'lease'
+  /** Throws for what no server could satisfy; called before anything is made. */
+  readonly valid: (conf: C, args: string) => void
+  readonly add: (conf: C, at: Attachment, args: string) => Promise<Result>
+  readonly check: (conf: C, at: Attachment) => Promise<void>
+  /** Nothing held is success. `conf` holds only what could be read. */
+  readonly del: (conf: Partial<C>, at: Attachment) => Promise<void>
+  /** Gives back what belongs to none of these owners of the network. */
+  readonly gc: (conf: C, keep: readonly Owner[]) => Promise<void>
+  /** Throws CniError 50 when nothing can be got. */
+  readonly status: (conf: C) => Promise<void>
 }
 
 /** Another interface plugin under keys of its own: every verb is that one's (CNI spec 1.1.0 section 4, in this process). So is the pool that its translation names, whatever CNI_PATH holds: it has no key by which a user could name another. */

@@ -6,7 +6,7 @@ import { asking } from '../../lib/iproute.ts'
 import { handler } from '../../lib/kinds/index.ts'
 import type { Json } from '../../lib/netconf.ts'
 import { isUnfinished } from '../../lib/pending.ts'
-import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, MetaPlugin, NetConf, NodeFacts, Plugin, Wiring } from '../../lib/plugin.ts'
+import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, LeasePlugin, MetaPlugin, NetConf, NodeFacts, Plugin, Wiring } from '../../lib/plugin.ts'
 import { readRecord, recordPath } from '../../lib/records.ts'
 import type { Result } from '../../lib/result.ts'
 import type { Claim, Resource } from '../../lib/state.ts'
@@ -14,7 +14,7 @@ import { nodeFacts } from '../../lib/sysctls.ts'
 import { readConf, requirePrevious } from '../../lib/verbs/call.ts'
 import { facts, making } from '../../lib/verbs/chained.ts'
 import { through } from '../../lib/verbs/delegating.ts'
-import { beside, requireAddress } from '../../lib/verbs/interface.ts'
+import { beside, firstLinks, requireAddress } from '../../lib/verbs/interface.ts'
 import { openPool } from '../../lib/verbs/ipam.ts'
 import { findDelegate } from '../../lib/verbs/meta.ts'
 import { isClaim, removing } from '../../lib/verbs/noted.ts'
@@ -38,6 +38,7 @@ export function adding(plugin: Plugin, call: Call, answer: Json | undefined): Pr
   if (plugin.role === 'interface') return byInterface(plugin, call, answer)
   if (plugin.role === 'chained') return chained(plugin, call)
   if (plugin.role === 'ipam') return lone(plugin, call)
+  if (plugin.role === 'lease') return leased(plugin, call)
   if (plugin.role === 'meta') return byDelegate(plugin, call, answer)
   return plugin.role === 'delegating' ? through(plugin, call, readConf(plugin, call)).then(({ other, inner }) => byInterface(other, inner, answer)) : custom(plugin, call)
 }
@@ -49,8 +50,8 @@ async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: 
   const plugin = await together(alone, conf, call)
   const given = conf.ipam?.type ? await asked(conf.ipam.type, call, answer) : undefined
   if (!given) encode(plugin.wire(conf, at, {}, nodeFacts).result, version)
-  const links = plugin.links?.(conf, at, nodeFacts) ?? []
-  const before = [...unfinished(plugin, call), ...(given?.pool.program && !plugin.inPod ? [present(plugin, call)] : [])]
+  const links = firstLinks(plugin, conf, at, given?.byLink === true)
+  const before = [...unfinished(plugin, call), ...(given?.pool.program && !given.byLink && !plugin.inPod ? [present(plugin, call)] : [])]
   const first = runsOf({ put: links, drop: [] })
   if (given && !given.result) return { pool: given.pool, runs: [...before, ...first], isWhole: false, notes: [`what follows depends on the addresses that ${given.pool.program ?? given.pool.type} gives: --prev-result FILE with them shows it`] }
   if (given) requireAddress(given.result ?? {}, given.pool.type)
@@ -77,14 +78,16 @@ async function byDelegate(plugin: MetaPlugin<NetConf>, call: Call, answer: Json 
 }
 
 /** What a pool would answer, as far as that can be told. */
-async function asked(type: string, call: Call, answer: Json | undefined): Promise<{ pool: ToldPool; result?: Result }> {
+async function asked(type: string, call: Call, answer: Json | undefined): Promise<{ pool: ToldPool; byLink: boolean; result?: Result }> {
   const found = await findPool(type, call)
   const program = typeof found === 'string' ? { program: found } : {}
-  const told = typeof found === 'string' ? undefined : foreseen(found, call)
-  if (told) return { pool: { type, result: shape(told.result, call), about: told.why }, result: inVersion(told.result, call.version) }
-  if (answer === undefined) return { pool: { type, ...program, about: 'what it answers is not known' } }
+  if (typeof found !== 'string' && found.role === 'lease') found.valid(readConf(found, call), call.io.env['CNI_ARGS'] ?? '')
+  const told = typeof found === 'string' || found.role === 'lease' ? undefined : foreseen(found, call)
+  const byLink = typeof found === 'string' ? type === 'dhcp' : found.role === 'lease'
+  if (told) return { byLink, pool: { type, result: shape(told.result, call), about: told.why }, result: inVersion(told.result, call.version) }
+  if (answer === undefined) return { byLink, pool: { type, ...program, about: 'what it answers is not known' } }
   const { interfaces: _, ...result } = decode(answer, call.version, '--prev-result')
-  return { pool: { type, ...program, result: shape(result, call), about: GIVEN }, result }
+  return { byLink, pool: { type, ...program, result: shape(result, call), about: GIVEN }, result }
 }
 
 function foreseen(plugin: IpamPlugin<NetConf>, call: Call): Foreseen | undefined {
@@ -168,6 +171,13 @@ async function lone(plugin: IpamPlugin<NetConf>, call: Call): Promise<Added> {
   if (!told) return { runs: [], isWhole: true, notes: ['what it answers is not known'] }
   const result = shape(told.result, call)
   return { pool: { type: call.raw['type'] as string, result, about: told.why }, runs: [], isWhole: true, notes: [], result }
+}
+
+// Throws what ADD would refuse.
+async function leased(plugin: LeasePlugin<NetConf>, call: Call): Promise<Added> {
+  plugin.valid(readConf(plugin, call), call.io.env['CNI_ARGS'] ?? '')
+  mayBePod(call)
+  return { runs: [], isWhole: true, notes: ['what it answers is for a server on the link to say'] }
 }
 
 async function custom(plugin: CustomPlugin<NetConf>, call: Call): Promise<Added> {

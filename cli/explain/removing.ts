@@ -33,7 +33,7 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
     const { found, inner } = await findDelegate(plugin.outline(readLoose(plugin.conf, call.raw)), call)
     return typeof found === 'string' ? { runs: [], isWhole: false, notes: [`it has ${found}, which is not this plumb's, undo what ADD asked of it`] } : deleting(found, inner, own)
   }
-  if (plugin.role === 'ipam') return { runs: [], isWhole: true, notes: ['it frees the addresses of the attachment'] }
+  if (plugin.role === 'ipam' || plugin.role === 'lease') return { runs: [], isWhole: true, notes: ['it frees the addresses of the attachment'] }
   if (plugin.role === 'chained') {
     const record = noted(plugin.type, call)
     const held = record ?? own

@@ -51,7 +51,7 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
   if (!pool) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
-  const links = plugin.links?.(conf, at, nodeFacts) ?? []
+  const links = firstLinks(plugin, conf, at, pool?.byLink === true)
   if (begin(at)) {
     await dropParts(plugin, undefined, call)
     await remove(plugin, call, pool)
@@ -83,8 +83,13 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   const { conf, pool, links, made, onNode } = attempt
   if (plugin.inPod) note(plugin, call, made)
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
-  made.addresses = pool?.foreign === true && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
-  if (pool?.foreign === false && links.length > 0) {
+  made.addresses = pool?.foreign === true && !pool.byLink && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
+  if (pool?.byLink) {
+    made.links = true
+    await onNode()
+    // The link was not there before: nor was a lease that it is to be kept from.
+    made.addresses = true
+  } else if (pool?.foreign === false && links.length > 0) {
     // The node's side needs no address: it is made while the pool looks for one.
     made.links = true
     ahead({ put: links, drop: [] }, io.run)
@@ -134,9 +139,12 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, {
       (cause) => !isTaken(cause),
     ))
   if (made.parts) await dropParts(plugin, undefined, call)
+  const isFirst = pool?.byLink === true && made.addresses
+  const kept = isFirst ? await pool.del().catch((cause: Error) => cause) : undefined
   const own = ours ? ownIn(plugin.unwire(at), io.run) : []
   if (own.length > 0) await apply({ put: [], drop: own }, io.run).catch(unlessGone(own))
-  if (made.addresses) await pool?.del()
+  if (kept) throw kept
+  if (made.addresses && !isFirst) await pool?.del()
   if (made.noted) await unplace(at)
   end(at)
 }
@@ -173,6 +181,16 @@ export function beside(links: readonly Resource[], { shared, own, noted = [] }: 
   return { put: [...shared, ...own, ...parts].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
 }
 
+/** The links that are made before the pool has answered. A pool that asks through the container's link needs that one, of any plugin, but not its other end in the pod, which goes up with its addresses. */
+export function firstLinks<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, at: Attachment, byLink: boolean): readonly Resource[] {
+  const early = plugin.links?.(conf, at, nodeFacts)
+  if (early || !byLink) return early ?? []
+  return plugin
+    .wire(conf, at, {}, nodeFacts)
+    .own.filter((one) => one.kind === 'link')
+    .filter(({ type }) => type !== 'peer')
+}
+
 // A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it.
 function unlessGone(own: readonly Resource[]): (cause: Error) => void {
   return (cause) => {
@@ -205,13 +223,16 @@ async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
   await remove(plugin, known, pool ?? undefined, () => plugin.unwireForeign?.(conf, known.at, run))
 }
 
-/** Links first, the address last: one that still answers is never given to another. */
+/** Links first, the address last: one that still answers is never given to another. But what was got through a link is given back through it, and the link goes whatever comes of that. */
 async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Delegate | undefined, otherwise?: () => Promise<void> | undefined): Promise<void> {
+  const failed: unknown[] = []
+  if (pool?.byLink) await pool.del().catch((cause) => failed.push(cause))
   const own = held(plugin, call)
   const isNoted = plugin.inPod === true && placed(call.at) !== undefined
   const { already } = await apply({ put: [], drop: own }, call.io.run)
   if (!isNoted && own.every((resource) => already.includes(resource))) await otherwise?.()
-  await pool?.del()
+  if (!pool?.byLink) await pool?.del()
+  if (failed.length > 0) throw failed[0]
   if (isNoted) await unplace(call.at)
   end(call.at)
 }
@@ -232,13 +253,15 @@ async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Pr
   const valid = validAttachments(call)
   const failures: Error[] = []
   const attempt = (work: Promise<void> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
+  const pool = await poolOf(conf, call).catch((cause: Error) => void failures.push(cause))
+  if (pool?.byLink) await attempt(pool.gc())
   if (valid) {
     await attempt(dropOthers(valid, call))
     await attempt(removeBut(valid, call))
     for (const owner of plugin.inPod ? placedBeside(at.network, valid) : []) await attempt(removePlaced(owner, io.run))
     if (valid.length === 0) await attempt(together(plugin, conf, call).then((whole) => whole.unshare?.(conf, io.run)))
   }
-  await attempt(poolOf(conf, call).then((pool) => pool?.gc()))
+  if (pool && !pool.byLink) await attempt(pool.gc())
   if (valid && failures.length === 0) besides(at.network, valid).forget()
   throwAll(failures, call)
 }

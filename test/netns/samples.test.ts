@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
+import { provide } from '../dhcp.ts'
 import { type Namespace, ping, type Row, until } from '../harness.ts'
 import { mappings } from '../hostports.ts'
 import { lackingKinds, needsKind, wireMaster } from '../kinds.ts'
@@ -36,6 +37,7 @@ describe('the samples of conf/', () => {
         await wireMaster(all.node, sample.plugins)
         if (sample.type === 'loopback') return loops(sample, all)
         await wireWorld(all.node, all.world)
+        await provide(sample, all.node)
         const [one, two] = [await attach(sample, all, all.pod, 1), await attach(sample, all, all.other, 2)]
         assert.equal(new Set([...one.addresses, ...two.addresses]).size, one.addresses.length + two.addresses.length)
         await meet(all, one, two)
