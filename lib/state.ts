@@ -1,4 +1,5 @@
 import type { Cidr, Ip } from './ip.ts'
+import type { Saved, Setting } from './settings.ts'
 import type { IfName, Mac, NetnsPath, NetworkName } from './values.ts'
 
 /** Which namespace a resource lives in: the one plumb was started in, or the pod's. */
@@ -94,32 +95,6 @@ export interface Sysctl {
   readonly before?: string
   /** Others in the pod may rely on it by then: it is put back only when the ADD that set it fails. */
   readonly stays?: true
-}
-
-/** What a link can be told, whoever made it. What is undefined is left as it is and not compared. */
-export interface Settings {
-  readonly mac?: Mac
-  readonly mtu?: number
-  readonly txQLen?: number
-  readonly promisc?: boolean
-  readonly allmulti?: boolean
-}
-
-/** Settings of a link that another made. */
-export interface Setting extends Settings {
-  readonly kind: 'setting'
-  readonly ns: Netns
-  readonly dev: IfName
-  /** What of it was otherwise: put back when it is dropped. */
-  readonly before?: Settings
-}
-
-/** A file in which a reference plugin notes what its DEL puts back. */
-export interface Saved {
-  readonly kind: 'saved'
-  readonly ns: 'host'
-  readonly path: string
-  readonly text: string
 }
 
 /** A static entry of a bridge's forwarding table that no other port can take over. */

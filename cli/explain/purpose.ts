@@ -1,6 +1,7 @@
 import { isSix } from '../../lib/cidr.ts'
 import { type Cidr, split } from '../../lib/ip.ts'
-import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Resource, Route, Saved, Setting, Sysctl, Vlan } from '../../lib/state.ts'
+import type { Saved, Setting } from '../../lib/settings.ts'
+import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Resource, Route, Sysctl, Vlan } from '../../lib/state.ts'
 
 /** What a line is for, in a few words for people: of the resource that it makes or, with `gone`, removes. */
 export function purpose(resource: Resource, { text, asks, otherwise }: Line, gone = false): string {

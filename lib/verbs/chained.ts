@@ -1,4 +1,3 @@
-import { statSync } from 'node:fs'
 import { ahead, apply } from '../apply.ts'
 import { occupy } from '../busy.ts'
 import { holds, isElsewhere, lapsed } from '../claimed.ts'
@@ -6,10 +5,11 @@ import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
 import { BLIND } from '../iproute.ts'
 import { log } from '../log.ts'
+import { inodeOf } from '../netns.ts'
 import { NFT } from '../nft.ts'
 import { differences } from '../observe.ts'
 import type { ChainedPlugin, NetConf, NodeFacts, Run, Wiring } from '../plugin.ts'
-import { isThere, type Note, readRecord, record, recordPath, recordsOf, unrecord } from '../records.ts'
+import { type Note, readRecord, record, recordPath, recordsOf, unrecord } from '../records.ts'
 import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
 import type { Claim, Plan, Resource } from '../state.ts'
@@ -135,11 +135,16 @@ function reachable(note: Note, run: Run, isFailed: boolean): Resource[] {
     })
 }
 
+// The path may be another pod's by now.
+function isThere({ netns, inode }: Note): boolean {
+  return netns !== undefined && inode !== undefined && inodeOf(netns) === inode
+}
+
 function begin<C extends NetConf>(path: string, plugin: ChainedPlugin<C>, { at }: Call): void {
   const late = (what: string) => new CniError(CODE.tryLater, `Cannot begin: ${what} is still at work`, 'it, or a tool that it started, has not ended for 30 s')
   if (!occupy(path)) throw late(`an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId}`)
   // What is looked at must not change before what follows from it is made.
-  if (plugin.look && !occupy(`pod ${at.netns && statSync(at.netns).ino}`)) throw late(`another plugin in ${at.netns}`)
+  if (plugin.look && !occupy(`pod ${at.netns && inodeOf(at.netns)}`)) throw late(`another plugin in ${at.netns}`)
 }
 
 /** What `wire` of a plugin is given of the node and the pod as they are. */
