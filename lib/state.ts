@@ -1,4 +1,5 @@
 import type { Cidr, Ip } from './ip.ts'
+import type { Rule, Unrouted } from './policy.ts'
 import type { Saved, Setting } from './settings.ts'
 import type { IfName, Mac, NetnsPath, NetworkName } from './values.ts'
 
@@ -185,7 +186,7 @@ export interface Chain {
 }
 
 /** A kernel object that plumb makes, as plain data. */
-export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved
+export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved | Rule | Unrouted
 /** The kinds of resources; one handler each in lib/kinds. */
 export type Kind = Resource['kind']
 
@@ -203,7 +204,9 @@ export interface Line {
 /** Everything the core knows about one kind of kernel object. */
 export interface Handler<R extends Resource> {
   /** The program that takes the lines; `file` for what is written below /proc/sys. */
-  readonly tool: 'ip' | 'bridge' | 'nft' | 'file' | 'conntrack'
+  readonly tool: 'ip' | 'ip6' | 'bridge' | 'nft' | 'file' | 'conntrack'
+  /** Where it is not the same for all: `ip6` is a process of its own, for IPv6. */
+  toolOf?(resource: R): Handler<R>['tool']
   /** What makes it this one: two resources with one key are the same object. */
   key(resource: R): string
   put(resource: R): readonly Line[]

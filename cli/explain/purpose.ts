@@ -1,5 +1,6 @@
 import { isSix } from '../../lib/cidr.ts'
 import { type Cidr, split } from '../../lib/ip.ts'
+import type { Rule, Unrouted } from '../../lib/policy.ts'
 import type { Saved, Setting } from '../../lib/settings.ts'
 import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Resource, Route, Sysctl, Vlan } from '../../lib/state.ts'
 
@@ -21,7 +22,7 @@ type Explained = Exclude<Kind, 'neigh' | 'tunnel' | 'nexthop'>
 type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { kind: K }>, at: At) => string }
 
 // One place per kind; a kind without one does not compile.
-const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved }
+const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, rule, unrouted }
 
 function link({ ns, name, type, peer, port, alias, mtu, vlanFiltering }: Link, { text, asks, isFirst, gone }: At): string {
   if (gone) return `${name} and with it its other end, its addresses and its routes`
@@ -123,4 +124,12 @@ function setting({ ns, dev, mac, mtu, txQLen, promisc, allmulti }: Setting, { go
 
 function saved({ path }: Saved, { gone }: At): string {
   return gone ? `${path} goes` : "what the reference plugin's DEL would put back"
+}
+
+function rule({ from, table }: Rule, { gone }: At): string {
+  return gone ? `what ${from} sends goes by the usual tables` : `what ${from} sends goes by table ${table}`
+}
+
+function unrouted({ route: { dst } }: Unrouted, { gone }: At): string {
+  return gone ? `${dst} is in the main table again` : `${dst} is no longer in the main table`
 }

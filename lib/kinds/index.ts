@@ -8,12 +8,14 @@ import { neigh } from './neigh.ts'
 import { nexthop } from './nexthop.ts'
 import { fdb, vlan } from './port.ts'
 import { route } from './route.ts'
+import { rule } from './rule.ts'
 import { saved } from './saved.ts'
 import { setting } from './setting.ts'
 import { sysctl } from './sysctl.ts'
 import { tunnel } from './tunnel.ts'
+import { unrouted } from './unrouted.ts'
 
-const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved }
+const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, rule, unrouted }
 
 /** The handler of a resource's kind. */
 export function handler(kind: Kind): Handler<Resource> {

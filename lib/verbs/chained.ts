@@ -11,8 +11,9 @@ import { differences } from '../observe.ts'
 import type { ChainedPlugin, NetConf, NodeFacts, Run, Wiring } from '../plugin.ts'
 import { type Note, readRecord, record, recordPath, recordsOf, unrecord } from '../records.ts'
 import type { Result } from '../result.ts'
+import type { Setting } from '../settings.ts'
 import { readLoose } from '../shape.ts'
-import type { Claim, Plan, Resource } from '../state.ts'
+import type { Claim, Kind, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { title } from '../title.ts'
 import { encode } from '../versions.ts'
@@ -58,7 +59,7 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   if (own.length === 0 && shared.length === 0) return { text }
   // It starts up while the record is written.
   if (own.some(({ kind }) => kind === 'element')) io.run.prepare?.(NFT)
-  if (own.some(({ kind, ns }) => kind === 'setting' && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)
+  if (own.some(({ kind, ns }) => (kind === 'setting' || kind === 'route') && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)
   record(path, at, own)
   const undo = async () => void (isAgain || (await drop(path, io.run, true)))
   try {
@@ -127,13 +128,16 @@ function drop(path: string, run: Run, isFailed = false): Promise<boolean> {
 function reachable(note: Note, run: Run, isFailed: boolean): Resource[] {
   const inPod = isThere(note)
   return note.own
-    .filter((one) => (one.ns === 'host' || inPod) && (one.kind !== 'setting' || run.link?.(one.dev, one.ns) !== false))
+    .filter((one) => (one.ns === 'host' || inPod) && (!ON_LINK.includes(one.kind) || run.link?.((one as Setting).dev, one.ns) !== false))
     .map((one) => {
       if (one.kind !== 'sysctl' || !isFailed) return one
       const { stays: _, ...rest } = one
       return rest
     })
 }
+
+// These go with their link; rules, say, do not.
+const ON_LINK: readonly Kind[] = ['setting', 'route', 'unrouted']
 
 // The path may be another pod's by now.
 function isThere({ netns, inode }: Note): boolean {
