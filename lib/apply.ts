@@ -70,10 +70,15 @@ export function batches({ put, drop }: Plan): Batch[] {
     lines.map((line) => ({ resource, line })),
   )
   const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
-  const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'file', 'bridge'] as const) : (['file', 'ip', 'bridge'] as const)).map((tool) => ({ ns, tool })))
+  const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'ip6', 'file', 'bridge'] as const) : (['file', 'ip', 'ip6', 'bridge'] as const)).map((tool) => ({ ns, tool })))
   return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), { ns: 'host' as const, tool: 'iptables' as const }]
-    .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && handler(resource.kind).tool === at.tool) }))
+    .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && toolOf(resource) === at.tool) }))
     .filter((batch) => batch.steps.length > 0)
+}
+
+function toolOf(resource: Resource): Batch['tool'] {
+  const { tool, toolOf } = handler(resource.kind)
+  return toolOf?.(resource) ?? tool
 }
 
 async function perform(batch: Batch, plan: Plan, run: Run): Promise<Applied> {
@@ -118,7 +123,7 @@ async function lines(batch: Batch, run: Run): Promise<Applied> {
 
 /** The argv of a batch of ip or bridge lines: one that also shows when a line asks. */
 export function argvOf({ tool, steps }: Pick<Batch, 'tool' | 'steps'>): string[] {
-  return [tool, ...(steps.some(({ line }) => line.asks) ? SHOWING : BLIND).slice(1)]
+  return [...(tool === 'ip6' ? ['ip', '-6'] : [tool]), ...(steps.some(({ line }) => line.asks) ? SHOWING : BLIND).slice(1)]
 }
 
 function inputOf(steps: readonly Step[]): string {

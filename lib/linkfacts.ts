@@ -1,5 +1,5 @@
 import { askRoute, attributesOf, numberOf, textOf } from './rtnetlink.ts'
-import type { Settings } from './state.ts'
+import type { Settings } from './settings.ts'
 import type { Mac } from './values.ts'
 
 // linux/rtnetlink.h and linux/if_link.h

@@ -35,6 +35,11 @@ export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
   return found.ino === own.ino && found.dev === own.dev ? 'own' : 'pod'
 }
 
+/** What tells a namespace from another that comes to the same path later; undefined when there is none. */
+export function inodeOf(path: NetnsPath): number | undefined {
+  return statSync(path, { throwIfNoEntry: false })?.ino
+}
+
 /** Whether a namespace has a link of this name, asked of the kernel itself. True also when it would not say. */
 export function isLink(name: string, ns: Netns): boolean {
   return inside(ns, () => linkState(name)) !== 'absent'

@@ -154,6 +154,8 @@ export interface ChainedPlugin<C extends NetConf> extends Described<C> {
   readonly wire: Wire<C>
   /** What of the pod as it is `wire` has to know, which gets it as `node.before`: ADD and CHECK ask, ADD while no other plugin that looks is at work in the pod. `noted` is what an earlier ADD noted for the same pod. Starts no process, changes nothing. */
   readonly look?: (conf: C, at: Attachment, given: Result, noted: readonly Resource[]) => readonly Resource[]
+  /** Why what it makes cannot be told before the link is there, for explain. */
+  readonly isBlind?: string
   /** Throws ValueError for what only the configuration's text shows: a key that stands twice. */
   readonly judge?: (text: string) => void
   /** What a person should be told of a configuration that works, but otherwise than it says. */

@@ -1,7 +1,8 @@
-import { existsSync, statSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { occupy } from './busy.ts'
 import { remove, writeAtomic } from './files.ts'
 import { log } from './log.ts'
+import { inodeOf } from './netns.ts'
 import type { Attachment } from './plugin.ts'
 import { listFiles, readText } from './reading.ts'
 import type { Owner, Resource } from './state.ts'
@@ -12,7 +13,7 @@ export interface Note {
   readonly owner: Owner
   readonly netns?: NetnsPath
   /** Of the namespace: the path may be another's by now. */
-  readonly inode?: number
+  readonly inode?: number | undefined
   readonly own: readonly Resource[]
 }
 
@@ -21,7 +22,7 @@ const DIR = '/run/cni/plumb'
 
 /** Notes what a chained plugin makes for an attachment, before it is made: DEL then needs neither configuration nor result. */
 export function record(path: string, { network, containerId, ifname, netns }: Attachment, own: readonly Resource[]): void {
-  const note: Note = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns, ...inodeOf(netns) }), own }
+  const note: Note = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns, inode: inodeOf(netns) }), own }
   writeAtomic(path, JSON.stringify(note), { durable: false })
 }
 
@@ -46,11 +47,6 @@ export async function unrecord(path: string, undo: (note: Note | undefined) => P
   return true
 }
 
-/** Whether the namespace that a note tells of is still there, under its path. */
-export function isThere({ netns, inode }: Note): boolean {
-  return netns !== undefined && inode !== undefined && inodeOf(netns).inode === inode
-}
-
 /** The records of a network's attachments. */
 export function recordsOf(type: string, network: NetworkName): string[] {
   const dir = `${DIR}/${type}`
@@ -60,9 +56,4 @@ export function recordsOf(type: string, network: NetworkName): string[] {
 /** Where the record of an attachment lies. */
 export function recordPath(type: string, { network, containerId, ifname }: Owner): string {
   return `${DIR}/${type}/${brief(network)}:${brief(containerId)}:${ifname}`
-}
-
-function inodeOf(netns: NetnsPath): { readonly inode?: number } {
-  const found = statSync(netns, { throwIfNoEntry: false })
-  return found ? { inode: found.ino } : {}
 }

@@ -1,5 +1,6 @@
 import { remove, writeAtomic } from './files.ts'
-import type { Owner, Saved, Settings } from './state.ts'
+import type { Saved, Settings } from './settings.ts'
+import type { Owner } from './state.ts'
 
 // In the order in which the reference plugin writes them.
 const KEYS = ['mac', 'promisc', 'mtu', 'allmulti', 'txQLen'] as const

@@ -1,4 +1,6 @@
 import type { Cidr, Ip } from './ip.ts'
+import type { Rule, Unrouted } from './policy.ts'
+import type { Saved, Setting } from './settings.ts'
 import type { IfName, Mac, NetnsPath, NetworkName } from './values.ts'
 
 /** Which namespace a resource lives in: the one plumb was started in, or the pod's. */
@@ -127,32 +129,6 @@ export interface Sysctl {
   readonly stays?: true
 }
 
-/** What a link can be told, whoever made it. What is undefined is left as it is and not compared. */
-export interface Settings {
-  readonly mac?: Mac
-  readonly mtu?: number
-  readonly txQLen?: number
-  readonly promisc?: boolean
-  readonly allmulti?: boolean
-}
-
-/** Settings of a link that another made. */
-export interface Setting extends Settings {
-  readonly kind: 'setting'
-  readonly ns: Netns
-  readonly dev: IfName
-  /** What of it was otherwise: put back when it is dropped. */
-  readonly before?: Settings
-}
-
-/** A file in which a reference plugin notes what its DEL puts back. */
-export interface Saved {
-  readonly kind: 'saved'
-  readonly ns: 'host'
-  readonly path: string
-  readonly text: string
-}
-
 /** A static entry of a bridge's forwarding table that no other port can take over. */
 export interface Fdb {
   readonly kind: 'fdb'
@@ -257,7 +233,7 @@ export interface Passage {
 }
 
 /** A kernel object that plumb makes, as plain data. */
-export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved | Passage
+export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved | Passage | Rule | Unrouted
 /** The kinds of resources; one handler each in lib/kinds. */
 export type Kind = Resource['kind']
 
@@ -277,7 +253,9 @@ export interface Line {
 /** Everything the core knows about one kind of kernel object. */
 export interface Handler<R extends Resource> {
   /** The program that takes the lines; `file` for what is written below /proc/sys. */
-  readonly tool: 'ip' | 'bridge' | 'nft' | 'file' | 'conntrack' | 'iptables'
+  readonly tool: 'ip' | 'ip6' | 'bridge' | 'nft' | 'file' | 'conntrack' | 'iptables'
+  /** Where it is not the same for all: `ip6` is a process of its own, for IPv6. */
+  toolOf?(resource: R): Handler<R>['tool']
   /** What makes it this one: two resources with one key are the same object. */
   key(resource: R): string
   put(resource: R): readonly Line[]

@@ -7,8 +7,8 @@ import { isLink } from './netns.ts'
 import type { Attachment, Run } from './plugin.ts'
 import { readRegular } from './reading.ts'
 import { keepSaved, savedPath } from './saving.ts'
+import type { Settings } from './settings.ts'
 import { field } from './shape.ts'
-import type { Settings } from './state.ts'
 import type { IfName } from './values.ts'
 
 /** A sysctl as a configuration asks for it: the name as it was written, and the value. */

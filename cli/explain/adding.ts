@@ -5,6 +5,7 @@ import { findPool, inVersion } from '../../lib/ipam.ts'
 import { asking } from '../../lib/iproute.ts'
 import { handler } from '../../lib/kinds/index.ts'
 import type { Json } from '../../lib/netconf.ts'
+import { isLink } from '../../lib/netns.ts'
 import { isUnfinished } from '../../lib/pending.ts'
 import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, LeasePlugin, MetaPlugin, NetConf, NodeFacts, Plugin, Wiring } from '../../lib/plugin.ts'
 import { readRecord, recordPath } from '../../lib/records.ts'
@@ -121,6 +122,7 @@ async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Adde
   const conf = readConf(plugin, call)
   mayBePod(call)
   const given = requirePrevious(call)
+  if (plugin.isBlind && !hasLink(at)) return { runs: [], isWhole: false, notes: [...(plugin.notes?.(conf) ?? []), plugin.isBlind], result: shape(plugin.wire(conf, at, given, nodeFacts).result, call) }
   const { shared, own, result } = plugin.wire(conf, at, given, looked(plugin, conf, call, given))
   const told = { result: shape(result, call), isWhole: true, notes: plugin.notes?.(conf) ?? [], own }
   const before = noted(plugin.type, call)
@@ -145,6 +147,14 @@ function looked(plugin: ChainedPlugin<NetConf>, conf: NetConf, call: Call, given
     return facts(plugin, conf, call, given)
   } catch {
     return Object.create(nodeFacts, { before: { value: [] } })
+  }
+}
+
+function hasLink({ netns, ifname }: Call['at']): boolean {
+  try {
+    return netns !== undefined && isLink(ifname, netns)
+  } catch {
+    return false
   }
 }
 

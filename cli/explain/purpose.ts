@@ -1,7 +1,9 @@
 import { isSix } from '../../lib/cidr.ts'
 import { type Cidr, split } from '../../lib/ip.ts'
 import { isPodKind } from '../../lib/kinds/podlink.ts'
-import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Resource, Route, Saved, Setting, Sysctl, Vlan } from '../../lib/state.ts'
+import type { Rule, Unrouted } from '../../lib/policy.ts'
+import type { Saved, Setting } from '../../lib/settings.ts'
+import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Resource, Route, Sysctl, Vlan } from '../../lib/state.ts'
 
 /** What a line is for, in a few words for people: of the resource that it makes or, with `gone`, removes. */
 export function purpose(resource: Resource, { text, asks, otherwise }: Line, gone = false): string {
@@ -21,7 +23,7 @@ type Explained = Exclude<Kind, 'neigh' | 'tunnel' | 'nexthop'>
 type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { kind: K }>, at: At) => string }
 
 // One place per kind; a kind without one does not compile.
-const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage }
+const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted }
 
 function link(want: Link, { text, asks, isFirst, gone }: At): string {
   const { ns, name, type, peer, port, alias, mtu, vlanFiltering } = want
@@ -150,4 +152,12 @@ function passage({ admin }: Passage, { text }: At): string {
   if (text.startsWith(':')) return text.includes('PLUMB-PODS') ? "the chain of iptables that lets pods' packets pass" : `the admin's chain in iptables, for rules as a reference plugin's node has them`
   if (text.startsWith('-I')) return 'it comes before what Docker, say, drops there'
   return text.endsWith(` -j ${admin}`) ? "the admin's own rules come first" : 'what the chain `forward` of table inet plumb marked passes'
+}
+
+function rule({ from, table }: Rule, { gone }: At): string {
+  return gone ? `what ${from} sends goes by the usual tables` : `what ${from} sends goes by table ${table}`
+}
+
+function unrouted({ route: { dst } }: Unrouted, { gone }: At): string {
+  return gone ? `${dst} is in the main table again` : `${dst} is no longer in the main table`
 }

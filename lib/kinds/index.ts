@@ -9,12 +9,14 @@ import { nexthop } from './nexthop.ts'
 import { passage } from './passage.ts'
 import { fdb, vlan } from './port.ts'
 import { route } from './route.ts'
+import { rule } from './rule.ts'
 import { saved } from './saved.ts'
 import { setting } from './setting.ts'
 import { sysctl } from './sysctl.ts'
 import { tunnel } from './tunnel.ts'
+import { unrouted } from './unrouted.ts'
 
-const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage }
+const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted }
 
 /** The handler of a resource's kind. */
 export function handler(kind: Kind): Handler<Resource> {

@@ -1,4 +1,5 @@
-import type { Handler, Saved } from '../state.ts'
+import type { Saved } from '../settings.ts'
+import type { Handler } from '../state.ts'
 
 /** Files of the reference plugins, so that their DEL finds what our ADD changed. Ours does without them: one that is missing is no fault. */
 export const saved: Handler<Saved> = {

@@ -1,4 +1,5 @@
-import type { Handler, Setting, Settings } from '../state.ts'
+import type { Setting, Settings } from '../settings.ts'
+import type { Handler } from '../state.ts'
 import type { Mac } from '../values.ts'
 import type { LinkRow } from './link.ts'
 

@@ -1,4 +1,3 @@
-import { statSync } from 'node:fs'
 import { ahead, apply } from '../apply.ts'
 import { takeTurn } from '../busy.ts'
 import { holds, isElsewhere } from '../claimed.ts'
@@ -6,10 +5,11 @@ import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
 import { BLIND } from '../iproute.ts'
 import { log } from '../log.ts'
+import { inodeOf } from '../netns.ts'
 import { NFT } from '../nft.ts'
 import { differences } from '../observe.ts'
 import type { ChainedPlugin, NetConf, NodeFacts, Wiring } from '../plugin.ts'
-import { isThere, readRecord, record, recordPath, recordsOf } from '../records.ts'
+import { readRecord, record, recordPath, recordsOf } from '../records.ts'
 import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
 import type { Claim, Plan } from '../state.ts'
@@ -17,7 +17,7 @@ import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
-import { dropNoted, following, isClaim, reserve } from './noted.ts'
+import { dropNoted, following, isClaim, isThere, reserve } from './noted.ts'
 
 /** The verbs of a plugin that adds to what others made. A record of what it makes is written before it is made, so that DEL and GC need nothing else. */
 export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
@@ -59,7 +59,7 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   if (own.length === 0 && shared.length === 0) return { text }
   // It starts up while the record is written.
   if (own.some(({ kind }) => kind === 'element')) io.run.prepare?.(NFT)
-  if (own.some(({ kind, ns }) => kind === 'setting' && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)
+  if (own.some(({ kind, ns }) => (kind === 'setting' || kind === 'route') && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)
   record(path, at, own)
   const undo = async () => void (isAgain || (await dropNoted([path], io.run, true)))
   try {
@@ -101,7 +101,7 @@ async function gc<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Prom
 function begin<C extends NetConf>(path: string, plugin: ChainedPlugin<C>, { at }: Call): void {
   takeTurn(path, `an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId}`)
   // What is looked at must not change before what follows from it is made.
-  if (plugin.look) takeTurn(`pod ${at.netns && statSync(at.netns).ino}`, `another plugin in ${at.netns}`)
+  if (plugin.look) takeTurn(`pod ${at.netns && inodeOf(at.netns)}`, `another plugin in ${at.netns}`)
 }
 
 /** What `wire` of a plugin is given of the node and the pod as they are. */

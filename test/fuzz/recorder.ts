@@ -33,9 +33,14 @@ export class Recorder {
   #given: () => Given = () => new Set()
   #fault: Fault | undefined
 
-  /** `squatter` is a link on the host that is no bridge; `pod` a namespace in which another plugin made eth0. */
+  /** `squatter` is a link on the host that is no bridge; `pod` a namespace in which another plugin made eth0, with its other end on the host. */
   constructor(squatter?: string, pod?: string) {
-    if (pod !== undefined) this.#space(pod).set('eth0', { ifname: 'eth0', kind: 'veth', addr_info: [] })
+    if (pod !== undefined)
+      for (const [ns, ifname] of [
+        [pod, 'eth0'],
+        ['host', 'veth0123abcd'],
+      ] as const)
+        this.#space(ns).set(ifname, { ifname, kind: 'veth', addr_info: [] })
     if (squatter !== undefined) this.#space('host').set(squatter, { ifname: squatter, kind: 'vxlan', addr_info: [] })
   }
 

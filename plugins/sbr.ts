@@ -1,0 +1,70 @@
+import * as v from 'valibot'
+import { isSix } from '../lib/cidr.ts'
+import { definePlugin } from '../lib/cni.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { type Ip, parseIp } from '../lib/ip.ts'
+import { linkFacts } from '../lib/linkfacts.ts'
+import { inside } from '../lib/netns.ts'
+import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
+import { routesNow, rulesNow } from '../lib/podroutes.ts'
+import type { IpConfig, Result } from '../lib/result.ts'
+import { common, field } from '../lib/shape.ts'
+import { bySource, removeForeignRules } from '../lib/sourcing.ts'
+import type { Resource } from '../lib/state.ts'
+import type { NetnsPath } from '../lib/values.ts'
+
+const keys = v.object({
+  ...common,
+  table: v.exactOptional(field.int(1, 2 ** 32 - 1)),
+  gateways: v.optional(field.by(readGateways), []),
+  addSourceHints: v.optional(field.flag, false),
+})
+type Conf = v.InferOutput<typeof keys>
+
+/** The plugin `sbr` (upstream plugins/meta/sbr). */
+export default definePlugin<Conf>({
+  role: 'chained',
+  type: 'sbr',
+  about: 'CNI plugin sbr: what the container sends goes by the link whose address it bears',
+  conf: keys,
+  wire,
+  look,
+  isBlind: 'what it runs depends on the routes that the link has by then',
+  async unwireForeign({ table }, at, run) {
+    await removeForeignRules(table, at, run)
+  },
+})
+
+/** The rules and routes of one attachment's addresses. Pure. */
+function wire({ table, gateways, addSourceHints }: Conf, at: Attachment, given: Result, { before = [] }: NodeFacts): Wiring {
+  const ns = at.netns as NetnsPath
+  const ips = addressesOf(given, at)
+  const own: Resource[] = table === undefined ? bySource(ips, { ns, dev: at.ifname, gateways, hints: addSourceHints }, before) : ips.map(({ address }) => ({ kind: 'rule', ns, from: address.slice(0, address.indexOf('/')) as Ip, table }))
+  return { shared: [], own, result: given }
+}
+
+/** The pod's rules, and its routes of all tables: those that an earlier ADD has moved first. */
+function look({ table }: Conf, { ifname, netns }: Attachment, _given: Result, earlier: readonly Resource[]): Resource[] {
+  if (table !== undefined) return []
+  const ns = netns as NetnsPath
+  return inside(ns, () => {
+    const link = linkFacts(ifname)
+    if (!link) return []
+    const rules = rulesNow().map((one): Resource => ({ kind: 'rule', ns, ...one }))
+    return [...earlier, ...rules, ...routesNow(link.index, ifname).map((one): Resource => ({ ...one, ns }))]
+  })
+}
+
+// As upstream: an address that does not say whose it is counts.
+function addressesOf({ ips = [], interfaces = [] }: Result, { ifname }: Attachment): IpConfig[] {
+  const mine = ips.filter(({ interface: index }) => index === undefined || (interfaces[index]?.name ?? ifname) === ifname)
+  if (mine.length === 0) throw new CniError(CODE.config, `Cannot route by source: prevResult has no address of ${ifname}`, 'want sbr after a plugin that gives the link an address')
+  return mine
+}
+
+function readGateways(value: unknown): Ip[] {
+  if (!Array.isArray(value)) throw new ValueError(`${shown(value)}: want a list of addresses, at most one of each family`)
+  const all = value.map(parseIp)
+  for (const six of [false, true]) if (all.filter((one) => isSix(one) === six).length > 1) throw new ValueError(`${shown(value)}: want at most one IPv${six ? 6 : 4} address`)
+  return all
+}
