@@ -12,6 +12,12 @@ export function podMac(owner: Owner): Mac {
   return local(digest(`pod ${owner.network} ${owner.containerId} ${owner.ifname}`))
 }
 
+/** The link that what an attachment sends is shaped on: of its interface alone, as its host end is. */
+export function ifbOf(owner: Owner): { name: IfName; mac: Mac } {
+  const hash = digest(`ifb ${owner.network} ${owner.containerId} ${owner.ifname}`)
+  return { name: `bwp${hash.slice(0, 12)}` as IfName, mac: local(hash.slice(12)) }
+}
+
 /** The address of a bridge that its first attachment makes, fixed from the start: one that takes its lowest port's would change it as pods come and go. */
 export function bridgeMac(name: IfName, first: Owner): Mac {
   return local(digest(`bridge ${name} ${first.containerId}`))

@@ -1,4 +1,5 @@
 import { writeFileSync } from 'node:fs'
+import { hostEnd } from './hostend.ts'
 import { deviceTo } from './hostroutes.ts'
 import type { NodeFacts } from './plugin.ts'
 import { readText } from './reading.ts'
@@ -25,4 +26,5 @@ export const nodeFacts: NodeFacts = {
     return ['iptables', 'ip6tables'].some((tables) => readSysctl(`bridge/bridge-nf-call-${tables}`) === '1')
   },
   deviceTo,
+  hostEnd,
 }

@@ -12,7 +12,7 @@ import type { Result } from '../../lib/result.ts'
 import type { Claim, Resource } from '../../lib/state.ts'
 import { nodeFacts } from '../../lib/sysctls.ts'
 import { readConf, requirePrevious } from '../../lib/verbs/call.ts'
-import { isClaim, making, removing } from '../../lib/verbs/chained.ts'
+import { isClaim, making, outdated, removing } from '../../lib/verbs/chained.ts'
 import { through } from '../../lib/verbs/delegating.ts'
 import { beside, requireAddress } from '../../lib/verbs/interface.ts'
 import { openPool } from '../../lib/verbs/ipam.ts'
@@ -116,7 +116,7 @@ async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Adde
   const told = { result: shape(result, call), isWhole: true, notes: plugin.notes?.(conf) ?? [], own }
   const before = noted(plugin.type, call)
   const again = JSON.stringify(before) === JSON.stringify(own)
-  const first = before && !again ? removing(before, holds).flatMap((plan) => runsOf(plan)) : []
+  const first = !before ? [] : !again && before.some(isClaim) ? removing(before, holds).flatMap((plan) => runsOf(plan)) : runsOf({ put: [], drop: outdated(before, own) })
   if (own.length === 0 && shared.length === 0) return { ...told, runs: first }
   const claims = own.filter(isClaim)
   const freed = visible(() => freeing(claims))

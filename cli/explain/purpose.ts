@@ -1,6 +1,6 @@
 import { isSix } from '../../lib/cidr.ts'
 import { type Cidr, split } from '../../lib/ip.ts'
-import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Resource, Route, Sysctl, Vlan } from '../../lib/state.ts'
+import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Qdisc, Redirect, Resource, Route, Sysctl, Vlan } from '../../lib/state.ts'
 
 /** What a line is for, in a few words for people: of the resource that it makes or, with `gone`, removes. */
 export function purpose(resource: Resource, { text, asks, otherwise }: Line, gone = false): string {
@@ -20,11 +20,12 @@ type Explained = Exclude<Kind, 'neigh' | 'tunnel' | 'nexthop'>
 type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { kind: K }>, at: At) => string }
 
 // One place per kind; a kind without one does not compile.
-const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, passage }
+const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, passage, qdisc, redirect }
 
 function link({ ns, name, type, peer, port, alias, mtu, vlanFiltering }: Link, { text, asks, isFirst, gone }: At): string {
   if (gone) return `${name} and with it its other end, its addresses and its routes`
   if (asks) return `what ${name} is like${isFirst ? '; where there is none, a second process goes on behind this line' : ''}`
+  if (type === 'ifb') return `what the pod sends passes through it, to be shaped`
   if (type === 'port' && port?.isolated) return `the bridge carries no frames between ${name} and other such ports`
   if (type === 'port') return `what comes from ${name} may go back through it: a pod reaches its own host ports`
   if (text.startsWith('link add') && type === 'bridge') return `the bridge${vlanFiltering ? ', which tells VLANs apart' : ''}`
@@ -126,4 +127,13 @@ function passage({ admin }: Passage, { text }: At): string {
   if (text.startsWith(':')) return text.includes('PLUMB-PODS') ? "the chain of iptables that lets pods' packets pass" : `the admin's chain in iptables, for rules as a reference plugin's node has them`
   if (text.startsWith('-I')) return 'it comes before what Docker, say, drops there'
   return text.endsWith(` -j ${admin}`) ? "the admin's own rules come first" : 'what the chain `forward` of table inet plumb marked passes'
+}
+
+function qdisc({ dev, rate, limit }: Qdisc, { gone }: At): string {
+  return gone ? `${dev} is shaped no longer` : `at most ${rate} bit/s leave by ${dev}, and at most ${Math.round((limit * 8000) / rate)} ms of it wait`
+}
+
+function redirect({ dev, to }: Redirect, { text, gone }: At): string {
+  if (text.startsWith('qdisc')) return `where filters of what comes in by ${dev} stand; another's serves as well`
+  return gone ? `what comes in by ${dev} goes on as usual` : `what comes in by ${dev}, which the pod sends, goes through ${to} first`
 }

@@ -8,11 +8,12 @@ import { neigh } from './neigh.ts'
 import { nexthop } from './nexthop.ts'
 import { passage } from './passage.ts'
 import { fdb, vlan } from './port.ts'
+import { qdisc, redirect } from './qdisc.ts'
 import { route } from './route.ts'
 import { sysctl } from './sysctl.ts'
 import { tunnel } from './tunnel.ts'
 
-const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, passage }
+const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, passage, qdisc, redirect }
 
 /** The handler of a resource's kind. */
 export function handler(kind: Kind): Handler<Resource> {

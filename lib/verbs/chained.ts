@@ -3,6 +3,7 @@ import { occupy } from '../busy.ts'
 import { holds, isElsewhere, lapsed } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
+import { handler } from '../kinds/index.ts'
 import { log } from '../log.ts'
 import { NFT } from '../nft.ts'
 import { differences } from '../observe.ts'
@@ -44,7 +45,8 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   const before = readRecord(path)?.own
   // A second ADD that wants the same, or one after a kill -9: what the first made is completed, and never missing for a moment.
   const isAgain = JSON.stringify(before) === JSON.stringify(own)
-  if (before && !isAgain) await drop(path, io.run)
+  if (before && !isAgain && before.some(isClaim)) await drop(path, io.run)
+  else if (before) await apply({ put: [], drop: outdated(before, own) }, io.run)
   if (own.length === 0 && shared.length === 0) return { text }
   // It starts up while the record is written.
   if (own.some(({ kind }) => kind === 'element')) io.run.prepare?.(NFT)
@@ -117,6 +119,14 @@ export function making({ shared, own }: Pick<Wiring, 'shared' | 'own'>, stands: 
 export function removing(own: readonly Resource[], stands: (claim: Claim) => boolean): Plan[] {
   const held = following(own, stands)
   return [held.filter((one) => !isClaim(one)), held.filter(isClaim)].map((drop) => ({ put: [], drop }))
+}
+
+/** What of an earlier ADD is in the way of a later one, or no longer wanted; the rest is changed in place. Pure. */
+export function outdated(before: readonly Resource[], own: readonly Resource[]): Resource[] {
+  const key = (one: Resource) => handler(one.kind).key(one)
+  const kept = new Set(own.map(key))
+  // A filter that is added again stands there twice.
+  return before.flatMap((one) => (one.kind !== 'redirect' && kept.has(key(one)) ? [] : one.kind === 'redirect' || one.kind === 'qdisc' ? { ...one, replaced: true as const } : one))
 }
 
 // What follows a claim belongs to it: where that is another's, refused, or not made yet when the call was killed, the rest is none of ours. Each once: two ports may lead to one place.
