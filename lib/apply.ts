@@ -1,7 +1,7 @@
 import { release, take } from './claims.ts'
 import { ExecError } from './errors.ts'
 import { forgetFlows } from './flows.ts'
-import { BLIND, failures, rows, SHOWING } from './iproute.ts'
+import { BLIND, failures, rows, SHAPING, SHOWING } from './iproute.ts'
 import { handler } from './kinds/index.ts'
 import { inside } from './netns.ts'
 import { applyElements, NFT } from './nft.ts'
@@ -49,7 +49,7 @@ export async function apply(plan: Plan, run: Run): Promise<Applied> {
   const seen: Seen[] = []
   const already: Resource[] = []
   const all = batches(plan)
-  for (const { tool, ns } of all.slice(1)) if (tool === 'nft') run.prepare?.(NFT, ns)
+  for (const { tool, ns } of all.slice(1)) if (tool === 'nft' || tool === 'tc') run.prepare?.(tool === 'nft' ? NFT : SHAPING, ns)
   for (const batch of all) {
     const done = await perform(batch, plan, run)
     seen.push(...done.seen)
@@ -70,7 +70,7 @@ export function batches({ put, drop }: Plan): Batch[] {
     lines.map((line) => ({ resource, line })),
   )
   const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
-  const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'ip6', 'file', 'bridge'] as const) : (['file', 'ip', 'ip6', 'bridge'] as const)).map((tool) => ({ ns, tool })))
+  const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'ip6', 'file', 'bridge', 'tc'] as const) : (['file', 'ip', 'ip6', 'bridge'] as const)).map((tool) => ({ ns, tool })))
   return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), { ns: 'host' as const, tool: 'iptables' as const }]
     .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && toolOf(resource) === at.tool) }))
     .filter((batch) => batch.steps.length > 0)

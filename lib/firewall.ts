@@ -5,7 +5,7 @@ import { type Cidr, split } from './ip.ts'
 import { recordPath } from './records.ts'
 import { isOwnChain } from './rules.ts'
 import type { Chain, Element, Owner, Passage } from './state.ts'
-import type { IfName } from './values.ts'
+import { brief, type IfName } from './values.ts'
 
 /** Who may open connections to a network's pods: anybody whom the node's other rules let, or nobody on another bridge with such a policy; with `isolated` nor anybody on the same bridge. */
 export type Policy = 'open' | 'same-bridge' | 'isolated'
@@ -16,14 +16,16 @@ export const ADMIN = 'CNI-ADMIN'
 /** The elements of an attachment: its addresses, what a chain of an admin of another name than usual looks at, and the policy of its bridge. Each may be another attachment's, too. */
 export function guarded(owner: Owner, addresses: readonly Cidr[], admin: string, policy: Policy, bridge: IfName | undefined): Element[] {
   const record = recordPath('firewall', owner)
-  const element = (set: string, key: string, value?: string): Element => ({ kind: 'element', ns: 'host', set, key, ...(value === undefined ? {} : { value }), owner: commentOf(owner), record })
+  const element = (set: string, key: string, value?: string, of = commentOf(owner)): Element => ({ kind: 'element', ns: 'host', set, key, ...(value === undefined ? {} : { value }), owner: of, record })
   const own = addresses.flatMap((address) => {
     const { ip } = split(address)
     const family = isSix(address) ? 6 : 4
     return [element(`pods${family}`, ip), ...(admin === ADMIN ? [] : [element(`admin${family}`, ip, `jump ${admin}`)])]
   })
   if (policy === 'open' || bridge === undefined) return own
-  return [...own, element('isolating', `"${bridge}"`), element(policy === 'isolated' ? 'apart' : 'together', `"${bridge}" . "${bridge}"`)]
+  // It outlives the pod that brought it.
+  const shared = (set: string, key: string) => element(set, key, undefined, brief(owner.network))
+  return [...own, shared('isolating', `"${bridge}"`), shared(policy === 'isolated' ? 'apart' : 'together', `"${bridge}" . "${bridge}"`)]
 }
 
 /** What all pods share: an admin's chain, and the way through iptables' FORWARD chain for each family of the addresses. */

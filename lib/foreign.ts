@@ -32,6 +32,12 @@ export async function removeForeignMasquerade(owner: Owner, run: Run): Promise<v
   }
 }
 
+/** Removes the link on which a reference plugin shaped what this attachment sends (plugins/meta/bandwidth: `bwp` and 12 hex digits of sha512 of network and container). */
+export async function removeForeignIfb({ network, containerId }: Owner, run: Run): Promise<void> {
+  const name = `bwp${sha512(network + containerId).slice(0, 12)}`
+  if (run.link?.(name, 'host') !== false) await run(['ip', 'link', 'delete', 'dev', name], '')
+}
+
 async function removeNft({ network, containerId, ifname }: Owner, run: Run): Promise<void> {
   const prefix = `${sha512(network).slice(0, 16)}-${sha512(`${ifname}:${containerId}`).slice(0, 16)}`
   const { stdout } = await run(['nft', '-a', 'list', 'chain', 'inet', 'cni_plugins_masquerade', 'masq_checks'], '')

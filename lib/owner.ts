@@ -17,6 +17,12 @@ export function birthName(owner: Owner): IfName {
   return `plumb${digest(`birth ${owner.network} ${owner.containerId} ${owner.ifname}`).slice(0, 10)}` as IfName
 }
 
+/** The link that what an attachment sends is shaped on: of its interface alone, as its host end is. */
+export function ifbOf(owner: Owner): { name: IfName; mac: Mac } {
+  const hash = digest(`ifb ${owner.network} ${owner.containerId} ${owner.ifname}`)
+  return { name: `bwp${hash.slice(0, 12)}` as IfName, mac: local(hash.slice(12)) }
+}
+
 /** The address of a bridge that its first attachment makes, fixed from the start: one that takes its lowest port's would change it as pods come and go. */
 export function bridgeMac(name: IfName, first: Owner): Mac {
   return local(digest(`bridge ${name} ${first.containerId}`))

@@ -80,6 +80,8 @@ export interface NodeFacts {
   readonly link?: (name: string, ns: Netns) => SeenLink | undefined
   /** The link of a namespace's default route. */
   readonly defaultDevice?: (ns: Netns) => IfName | undefined
+  /** The node's end of the veth that a pod's link is the other end of; null when it is none, or its other end is elsewhere; undefined when that cannot be seen. */
+  readonly hostEnd?: (pod: Pick<Attachment, 'netns' | 'ifname'>) => { readonly name: IfName; readonly mtu: number } | null | undefined
 }
 /** `given` is what the pool returned (interface plugins) or prevResult (chained plugins). Pure. */
 export type Wire<C> = (conf: C, at: Attachment, given: Result, node: NodeFacts) => Wiring

@@ -12,7 +12,7 @@ export interface Link {
   readonly ns: Netns
   readonly name: IfName
   /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it, `port` that another plugin did. */
-  readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind
+  readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind | 'ifb'
   readonly mac?: Mac
   /** The address is set on a bridge that is there already, too: then it no longer takes its lowest port's. */
   readonly pinned?: true
@@ -222,6 +222,31 @@ export interface Chain {
   readonly kept?: true
 }
 
+/** A token bucket (tc-tbf(8)) as the root of what leaves a link: it goes with the link. */
+export interface Qdisc {
+  readonly kind: 'qdisc'
+  readonly ns: 'host'
+  readonly dev: IfName
+  readonly discipline: 'tbf'
+  /** Bits per second. */
+  readonly rate: number
+  /** Bytes that pass at once after a pause. */
+  readonly burst: number
+  /** Bytes that may wait. */
+  readonly limit: number
+  /** The link stays: `drop` is to remove it. */
+  readonly replaced?: true
+}
+
+/** All that comes in by a link is led to another (an ifb), behind the filters that others have there: it goes with the link. */
+export interface Redirect {
+  readonly kind: 'redirect'
+  readonly ns: 'host'
+  readonly dev: IfName
+  readonly to: IfName
+  readonly replaced?: true
+}
+
 /** Lets what lib/ruleset.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
 export interface Passage {
   readonly kind: 'passage'
@@ -233,7 +258,7 @@ export interface Passage {
 }
 
 /** A kernel object that plumb makes, as plain data. */
-export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved | Passage | Rule | Unrouted
+export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved | Passage | Rule | Unrouted | Qdisc | Redirect
 /** The kinds of resources; one handler each in lib/kinds. */
 export type Kind = Resource['kind']
 
@@ -253,7 +278,7 @@ export interface Line {
 /** Everything the core knows about one kind of kernel object. */
 export interface Handler<R extends Resource> {
   /** The program that takes the lines; `file` for what is written below /proc/sys. */
-  readonly tool: 'ip' | 'ip6' | 'bridge' | 'nft' | 'file' | 'conntrack' | 'iptables'
+  readonly tool: 'ip' | 'ip6' | 'bridge' | 'nft' | 'file' | 'conntrack' | 'iptables' | 'tc'
   /** Where it is not the same for all: `ip6` is a process of its own, for IPv6. */
   toolOf?(resource: R): Handler<R>['tool']
   /** What makes it this one: two resources with one key are the same object. */

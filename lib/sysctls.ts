@@ -1,6 +1,7 @@
 import { existsSync, writeFileSync } from 'node:fs'
 import { readAllowList } from './allowlist.ts'
 import { shown } from './errors.ts'
+import { hostEnd } from './hostend.ts'
 import { defaultDevice, deviceTo } from './hostroutes.ts'
 import { log } from './log.ts'
 import { inside, seenIn } from './netns.ts'
@@ -55,4 +56,5 @@ export const nodeFacts: NodeFacts = {
   },
   link: seenIn,
   defaultDevice: (ns) => inside(ns, defaultDevice),
+  hostEnd,
 }

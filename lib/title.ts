@@ -17,6 +17,8 @@ export function title(resource: Resource): string {
   if (resource.kind === 'element') return `nft element ${resource.key} of ${resource.set}`
   if (resource.kind === 'chain') return `nft chain ${resource.name}`
   if (resource.kind === 'claim') return `claim to host port ${resource.port}/${resource.protocol}`
+  if (resource.kind === 'qdisc') return `shaping of ${resource.dev}`
+  if (resource.kind === 'redirect') return `redirection of what comes in by ${resource.dev} to ${resource.to}`
   if (resource.kind === 'passage') return `iptables chain PLUMB-PODS, IPv${resource.family}, with ${resource.admin} in it and the jump to it,`
   if (resource.kind === 'flows') return `connections of host port ${resource.port}`
   return `${resource.kind} of ${resource.dev}${where}`

@@ -1,17 +1,19 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Shimmed, shimmed, type Tool } from './shim.ts'
+import { type Any, type Shimmed, shimmed } from './shim.ts'
 
 const DIST = join(import.meta.dir, '../dist')
 /** What shows the settings that plumb writes. */
 export const STRACE = '/usr/bin/strace'
-const TOOLS = (['ip', 'bridge', 'nft', 'conntrack'] as const).filter((tool) => ['/usr/sbin', '/usr/bin', '/sbin', '/bin'].some((dir) => existsSync(`${dir}/${tool}`)))
+const TOOLS = (['ip', 'bridge', 'nft', 'conntrack', 'tc', 'xtables-nft-multi'] as const).filter((tool) => ['/usr/sbin', '/usr/bin', '/sbin', '/bin'].some((dir) => existsSync(`${dir}/${tool}`)))
 // One that was started ahead and not needed gets no input; one whose argv says all needs none.
-const SCRIPT = (tool: Tool) => `
+// The one program of iptables has many names: it is told by which it was called.
+const SCRIPT = (tool: Any) => `
+${tool === 'xtables-nft-multi' ? 'name=$(basename "$0"); real="$real $name"' : `name=${tool}`}
 if [ -s "$input" ] || ! echo " $*" | grep -q ' -$'; then
-  { readlink /proc/self/ns/net; echo "${tool} $*"; cat "$input"; } > "$dir/call.$(date +%s%N).$$"
+  { readlink /proc/self/ns/net; echo "$name $*"; cat "$input"; } > "$dir/call.$(date +%s%N).$$"
 fi
-exec "$real" "$@" < "$input"`
+exec $real "$@" < "$input"`
 
 /** One process that a plugin started, in the order in which they began to work. */
 export interface Recorded {

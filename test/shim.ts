@@ -6,6 +6,8 @@ const DIST = join(import.meta.dir, '../dist')
 const DIRS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin']
 export const TOOLS = ['ip', 'bridge', 'nft'] as const
 export type Tool = (typeof TOOLS)[number] | 'conntrack'
+/** All that can be one of the scripts. */
+export type Any = Tool | 'tc' | 'xtables-nft-multi'
 
 // A tool that was started ahead counts when it gets its input.
 const COUNT = `
@@ -27,11 +29,11 @@ export interface Shimmed {
 }
 
 /** Wraps dist/`type`: in a mount namespace of its own each of these tools is a shell script, in which `$real` is the tool, `$input` a file with its standard input, `$n` which call it is, from 1 over all tools, and `$dir` a folder of the test. `before` are further shell commands, run as root in that mount namespace. */
-export function shimmed(type: string, scripts: Partial<Record<Tool, string>>, before = ''): Shimmed {
+export function shimmed(type: string, scripts: Partial<Record<Any, string>>, before = ''): Shimmed {
   const dir = mkdtempSync('/run/shim-')
   for (const one of ['real', 'tools']) mkdirSync(join(dir, one))
   const mounts = Object.entries(scripts).map(([tool, script]) => {
-    const path = pathOf(tool as Tool)
+    const path = pathOf(tool as Any)
     copyFileSync(path, join(dir, 'real', tool))
     write(join(dir, 'tools', tool), `#!/bin/sh\ndir=${dir} real=${dir}/real/${tool}\n${COUNT}${script}\n`)
     return `mount --bind ${dir}/tools/${tool} ${path}`
@@ -71,7 +73,7 @@ export function calls({ dir }: Shimmed): number {
   return Number(readFileSync(join(dir, 'count'), 'utf8'))
 }
 
-function pathOf(tool: Tool): string {
+function pathOf(tool: Any): string {
   for (const dir of DIRS) {
     try {
       return realpathSync(join(dir, tool))

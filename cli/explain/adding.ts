@@ -13,7 +13,7 @@ import type { Result } from '../../lib/result.ts'
 import type { Claim, Resource } from '../../lib/state.ts'
 import { nodeFacts } from '../../lib/sysctls.ts'
 import { readConf, requirePrevious } from '../../lib/verbs/call.ts'
-import { facts, making } from '../../lib/verbs/chained.ts'
+import { facts, making, outdated } from '../../lib/verbs/chained.ts'
 import { through } from '../../lib/verbs/delegating.ts'
 import { beside, firstLinks, requireAddress } from '../../lib/verbs/interface.ts'
 import { openPool } from '../../lib/verbs/ipam.ts'
@@ -127,7 +127,7 @@ async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Adde
   const told = { result: shape(result, call), isWhole: true, notes: plugin.notes?.(conf) ?? [], own }
   const before = noted(plugin.type, call)
   const again = JSON.stringify(before) === JSON.stringify(own)
-  const first = before && !again ? removing(before, holds).flatMap((plan) => runsOf(plan)) : []
+  const first = !before ? [] : !again && before.some(isClaim) ? removing(before, holds).flatMap((plan) => runsOf(plan)) : runsOf({ put: [], drop: outdated(before, own) })
   if (own.length === 0 && shared.length === 0) return { ...told, runs: first }
   const { runs: claiming, notes: hidden } = claimed(own)
   const { links, rest } = making({ shared, own }, (claim) => !isElsewhere(claim))

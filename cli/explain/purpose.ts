@@ -3,7 +3,7 @@ import { type Cidr, split } from '../../lib/ip.ts'
 import { isPodKind } from '../../lib/kinds/podlink.ts'
 import type { Rule, Unrouted } from '../../lib/policy.ts'
 import type { Saved, Setting } from '../../lib/settings.ts'
-import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Resource, Route, Sysctl, Vlan } from '../../lib/state.ts'
+import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Qdisc, Redirect, Resource, Route, Sysctl, Vlan } from '../../lib/state.ts'
 
 /** What a line is for, in a few words for people: of the resource that it makes or, with `gone`, removes. */
 export function purpose(resource: Resource, { text, asks, otherwise }: Line, gone = false): string {
@@ -23,13 +23,14 @@ type Explained = Exclude<Kind, 'neigh' | 'tunnel' | 'nexthop'>
 type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { kind: K }>, at: At) => string }
 
 // One place per kind; a kind without one does not compile.
-const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted }
+const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect }
 
 function link(want: Link, { text, asks, isFirst, gone }: At): string {
   const { ns, name, type, peer, port, alias, mtu, vlanFiltering } = want
   if (isPodKind(type)) return podLink(want, text, gone)
   if (gone) return `${name} and with it its other end, its addresses and its routes`
   if (asks) return `what ${name} is like${isFirst ? '; where there is none, a second process goes on behind this line' : ''}`
+  if (type === 'ifb') return `what the pod sends passes through it, to be shaped`
   if (type === 'port' && port?.isolated) return `the bridge carries no frames between ${name} and other such ports`
   if (type === 'port') return `what comes from ${name} may go back through it: a pod reaches its own host ports`
   if (text.startsWith('link add') && type === 'bridge') return `the bridge${vlanFiltering ? ', which tells VLANs apart' : ''}`
@@ -160,4 +161,13 @@ function rule({ from, table }: Rule, { gone }: At): string {
 
 function unrouted({ route: { dst } }: Unrouted, { gone }: At): string {
   return gone ? `${dst} is in the main table again` : `${dst} is no longer in the main table`
+}
+
+function qdisc({ dev, rate, limit }: Qdisc, { gone }: At): string {
+  return gone ? `${dev} is shaped no longer` : `at most ${rate} bit/s leave by ${dev}, and at most ${Math.round((limit * 8000) / rate)} ms of it wait`
+}
+
+function redirect({ dev, to }: Redirect, { text, gone }: At): string {
+  if (text.startsWith('qdisc')) return `where filters of what comes in by ${dev} stand; another's serves as well`
+  return gone ? `what comes in by ${dev} goes on as usual` : `what comes in by ${dev}, which the pod sends, goes through ${to} first`
 }

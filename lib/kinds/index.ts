@@ -8,6 +8,7 @@ import { neigh } from './neigh.ts'
 import { nexthop } from './nexthop.ts'
 import { passage } from './passage.ts'
 import { fdb, vlan } from './port.ts'
+import { qdisc, redirect } from './qdisc.ts'
 import { route } from './route.ts'
 import { rule } from './rule.ts'
 import { saved } from './saved.ts'
@@ -16,7 +17,7 @@ import { sysctl } from './sysctl.ts'
 import { tunnel } from './tunnel.ts'
 import { unrouted } from './unrouted.ts'
 
-const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted }
+const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect }
 
 /** The handler of a resource's kind. */
 export function handler(kind: Kind): Handler<Resource> {

@@ -16,6 +16,7 @@ export const link: Handler<Link> = {
     if (want.type === 'veth') return veth(want)
     if (want.type === 'vxlan') return createVxlan(want)
     if (isPodKind(want.type)) return inPod(want)
+    if (want.type === 'ifb') return ifb(want)
     return want.shared ? bridge(want) : [{ text: `link set dev ${want.name}${flags(want)}` }]
   },
   drop: ({ name, type }) => (type === 'port' ? [] : type === 'loopback' ? [{ text: `link set dev ${name} down` }] : [{ text: `link delete dev ${name}`, unless: /Cannot find device|No such device/ }]),
@@ -79,6 +80,12 @@ function bridge({ name, mac, mtu, up, promisc, vlanFiltering }: Link): Line[] {
   const show: Line = { text: `addr show dev ${name}`, asks: true }
   const create: Line = { text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${flags({ up, ...(promisc && { promisc }) })} type bridge${vlanFiltering ? ' vlan_filtering 1' : ''}`, unless: /File exists/ }
   return [{ ...show, unless: /does not exist/, otherwise: [create, show] }]
+}
+
+// Its name is its owner's alone: one that is there is left from an earlier call.
+function ifb({ name, mac, mtu }: Link): Line[] {
+  const size = `${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} up`
+  return [{ text: `link add name ${name}${size} type ifb`, unless: /File exists/, otherwise: [{ text: `link set dev ${name}${size}` }] }]
 }
 
 function flags({ up, promisc }: Pick<Link, 'up' | 'promisc'>): string {

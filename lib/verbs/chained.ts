@@ -4,6 +4,7 @@ import { holds, isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
 import { BLIND } from '../iproute.ts'
+import { handler } from '../kinds/index.ts'
 import { log } from '../log.ts'
 import { inodeOf } from '../netns.ts'
 import { NFT } from '../nft.ts'
@@ -12,7 +13,7 @@ import type { ChainedPlugin, NetConf, NodeFacts, Wiring } from '../plugin.ts'
 import { readRecord, record, recordPath, recordsOf } from '../records.ts'
 import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
-import type { Claim, Plan } from '../state.ts'
+import type { Claim, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
@@ -55,7 +56,8 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   const before = readRecord(path)?.own
   // A second ADD that wants the same, or one after a kill -9: what the first made is completed, and never missing for a moment.
   const isAgain = JSON.stringify(before) === JSON.stringify(own)
-  if (before && !isAgain) await dropNoted([path], io.run)
+  if (before && !isAgain && before.some(isClaim)) await dropNoted([path], io.run)
+  else if (before) await apply({ put: [], drop: outdated(before, own) }, io.run)
   if (own.length === 0 && shared.length === 0) return { text }
   // It starts up while the record is written.
   if (own.some(({ kind }) => kind === 'element')) io.run.prepare?.(NFT)
@@ -117,4 +119,12 @@ export function facts<C extends NetConf>(plugin: ChainedPlugin<C>, conf: C, { at
 export function making({ shared, own }: Pick<Wiring, 'shared' | 'own'>, stands: (claim: Claim) => boolean): { readonly links: Plan; readonly rest: Plan } {
   const links = shared.filter(({ kind }) => kind === 'link')
   return { links: { put: links, drop: [] }, rest: { put: [...shared.filter((one) => !links.includes(one)), ...following(own, stands).filter((one) => !isClaim(one))], drop: [] } }
+}
+
+/** What of an earlier ADD is in the way of a later one, or no longer wanted; the rest is changed in place. Pure. */
+export function outdated(before: readonly Resource[], own: readonly Resource[]): Resource[] {
+  const key = (one: Resource) => handler(one.kind).key(one)
+  const kept = new Set(own.map(key))
+  // A filter that is added again stands there twice.
+  return before.flatMap((one) => (one.kind !== 'redirect' && kept.has(key(one)) ? [] : one.kind === 'redirect' || one.kind === 'qdisc' ? { ...one, replaced: true as const } : one))
 }

@@ -8,7 +8,7 @@ export type Given = ReadonlySet<string>
 /** lib/ruleset.nft, which is how nft prints the rules, too. */
 export const RULES = readFileSync(join(import.meta.dir, '../../lib/ruleset.nft'), 'utf8')
 // `[…]` may be missing, `{…}` comes once or more, `<…>` is a value: checked below, apart from lib/'s own parsers.
-const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack', readonly string[]>> = {
+const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables', readonly string[]>> = {
   ip: [
     'addr show dev <name>',
     'addr replace <cidr>[ nodad][ brd +] dev <name>[ noprefixroute]',
@@ -50,9 +50,18 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack', readonly str
     'flush chain inet plumb <chain>',
     'delete chain inet plumb <chain>',
     'list chain inet plumb <chain>',
+    'add element inet plumb <pods> { <ip> comment "<pair>"[ : jump <admin>] }',
+    'delete element inet plumb <pods> { <ip> }',
+    'get element inet plumb <pods> { <ip> }',
+    'add element inet plumb <bridges> { "<bridge>"[ . "<bridge>"] comment "<owner>" }',
+    'delete element inet plumb <bridges> { "<bridge>"[ . "<bridge>"] }',
+    'get element inet plumb <bridges> { "<bridge>"[ . "<bridge>"] }',
+    'add chain inet plumb <admin>',
+    'list chain inet plumb <admin>',
     'add rule inet plumb <chain> <match> dnat <family> to <family> daddr . meta l4proto . th dport map @<ports>',
     'add rule inet plumb <chain> <match> dnat <family> to meta l4proto . th dport map @<ports>',
   ],
+  iptables: ['*filter', ':<table> - <counts>', '-A PLUMB-PODS -j <admin>', '-I PLUMB-PODS 1 -j <admin>', '-A PLUMB-PODS -m mark --mark 0x1000/0x1000 -j ACCEPT', '-I FORWARD 1 -j PLUMB-PODS', 'COMMIT'],
   conntrack: ['-D -f <version> -p udp[ --orig-dst <ip>] --orig-port-dst <port> --reply-src <ip>', '-D -f <version> -p udp --orig-src <ip> --orig-dst <ip> --orig-port-src <port> --orig-port-dst <port>'],
 }
 // Programs and their arguments; `-` says that lines follow on standard input.
@@ -68,6 +77,7 @@ const ARGV = [
   'ip link delete dev <name>',
   'nft list tables',
   'nft list set inet plumb <set>',
+  'ip[6]tables-nft-restore --noflush --wait',
   'conntrack -L -f <version> -p udp[ --orig-port-dst <port>]',
   'conntrack -L -f <version> -p udp[ --orig-port-src <port>]',
   'conntrack -R -',
@@ -95,6 +105,13 @@ const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> 
   target: (text) => /^(snat|masqall)[46]$/.test(text),
   left: (text) => /^left[46]$/.test(text),
   self: (text) => /^self[46]$/.test(text),
+  // A record may name one that the call does not.
+  bridge: (text) => wellNamed(text),
+  counts: (text) => text === '[0:0]',
+  pods: (text) => /^(pods|admin)[46]$/.test(text),
+  bridges: (text) => /^(isolating|together|apart)$/.test(text),
+  admin: (text) => /^[A-Za-z_][\w.-]{0,27}$/.test(text) && !/^[a-z]+$/.test(text),
+  table: (text) => /^[A-Za-z_][\w.-]{0,27}$/.test(text) && !/^(INPUT|OUTPUT|FORWARD|ACCEPT|DROP|RETURN)$/.test(text),
   pair: (text) => /^[\w.+-]{1,50}\/[\w.+-]{1,70}$/.test(text),
   chain: (text) => /^cond[46]_[0-9a-f]{1,16}$/.test(text),
   family: (text) => /^ip6?$/.test(text),
@@ -102,15 +119,15 @@ const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> 
   // The user's own words, which must not end the rule, or hide its end.
   match: (text) => /^[^;#\\$\p{Cc}]+$/u.test(text) && text.split('"').length % 2 === 1,
 }
-const forms = { ip: LINES.ip.map(compile), bridge: LINES.bridge.map(compile), nft: LINES.nft.map(compile), conntrack: LINES.conntrack.map(compile), argv: ARGV.map(compile) }
+const forms = { ip: LINES.ip.map(compile), bridge: LINES.bridge.map(compile), nft: LINES.nft.map(compile), iptables: LINES.iptables.map(compile), conntrack: LINES.conntrack.map(compile), argv: ARGV.map(compile) }
 
 /** What in a call of a tool is not in the grammar of what plumb says to tools: one sentence each, none when all is. */
 export function strangeIn(argv: readonly string[], stdin: string, ns: string, given: Given): string[] {
   const strange: string[] = []
   if (ns !== 'host' && !given.has(ns)) strange.push(`namespace ${JSON.stringify(ns)} was given by nobody`)
   if (argv.some((word) => /\s/.test(word)) || !forms.argv.some((form) => fits(form, argv.join(' '), given))) strange.push(`argv ${JSON.stringify(argv)}`)
-  const tool = argv[0] as keyof typeof LINES
-  if (argv.at(-1) !== '-') return stdin === '' ? strange : [...strange, `${argv.join(' ')} reads no standard input, but got ${JSON.stringify(stdin)}`]
+  const tool = (argv[0]?.replace(/^ip6?tables-nft-restore$/, 'iptables') ?? '') as keyof typeof LINES
+  if (argv.at(-1) !== '-' && tool !== 'iptables') return stdin === '' ? strange : [...strange, `${argv.join(' ')} reads no standard input, but got ${JSON.stringify(stdin)}`]
   if (stdin !== '' && !stdin.endsWith('\n')) strange.push(`the last line has no end: ${JSON.stringify(stdin.slice(-80))}`)
   // The rules are loaded as they stand in the file, before anything else.
   const text = tool === 'nft' && stdin.startsWith(RULES) ? stdin.slice(RULES.length) : stdin

@@ -62,7 +62,7 @@ export class Recorder {
 
   /** The elements that lead a host port to its owner. */
   ports(): string[] {
-    return [...this.#elements.keys()].filter((key) => /^(ports|conditional|snat|masqall)/.test(key)).sort()
+    return [...this.#elements.keys()].filter((key) => /^(ports|conditional|snat|masqall|pods|admin|isolating|together|apart)/.test(key)).sort()
   }
 
   readonly run: Run = async (argv, stdin, ns = 'host') => {
@@ -84,6 +84,7 @@ export class Recorder {
 
   #answer(argv: readonly string[], stdin: string, ns: string, failing?: number): Output {
     const [tool] = argv
+    if (tool?.includes('tables')) return failing === undefined ? success('') : failure('iptables-restore v1.8.9 (nf_tables): line 2 failed\n')
     if (tool === 'conntrack') return failing === undefined ? success(argv.includes('-L') ? flow(argv) : '') : failure('conntrack v1.4.7 (conntrack-tools): Operation failed\n')
     if (argv.at(-1) === '-') return tool === 'nft' ? this.#nft(stdin, failing !== undefined) : this.#batch(stdin, ns, argv.includes('-force'), failing)
     if (tool === 'nft') return success('')
@@ -150,7 +151,7 @@ export class Recorder {
     let stdout = ''
     for (const [i, text] of stdin.split('\n').entries()) {
       const [, verb, set, key, rest = ''] = /^(add|delete|get) element inet plumb (\S+) \{ (.*?)( comment .*)? \}$/.exec(text) ?? []
-      const [, verbOf, chain = '', rule] = /^(flush|delete|list|add)(?: rule)?(?: chain)? inet plumb (cond\S+)(?: (.*))?$/.exec(text) ?? []
+      const [, verbOf, chain = '', rule] = /^(flush|delete|list|add)(?: rule)?(?: chain)? inet plumb ((?:cond\S+|[A-Za-z_.-]*[A-Z_.-][\w.-]*))(?: (.*))?$/.exec(text) ?? []
       const isThere = verb === undefined || verb === 'add' || now.has(`${set} ${key}`)
       if (!isThere || (verbOf && verbOf !== 'add' && !this.#chains.has(chain))) return failure(`/dev/stdin:${i + 1}:1-9: Error: Could not process rule: No such file or directory\n`)
       if (verb === 'add') now.set(`${set} ${key}`, rest)

@@ -1,0 +1,63 @@
+import type { Handler, Qdisc, Redirect } from '../state.ts'
+
+// By its handle the bucket is told from what others put there: theirs is neither changed nor removed. So is the filter by its place, which is behind others'.
+const HANDLE = '504c:'
+const PLACE = 'protocol all pref 20556'
+
+/** Token buckets: made exclusively, changed in place when they are ours already. They die with their link, so that DEL starts no process for them. */
+export const qdisc: Handler<Qdisc> = {
+  tool: 'tc',
+  key: ({ ns, dev }) => `qdisc ${ns} ${dev}`,
+  put: ({ dev, rate, burst, limit }) => {
+    const bucket = `dev ${dev} root handle ${HANDLE} tbf rate ${rate}bit burst ${burst} limit ${limit}`
+    return [{ text: `qdisc add ${bucket}`, unless: /Exclusivity flag on/, otherwise: [{ text: `qdisc change ${bucket}` }] }]
+  },
+  drop: ({ dev, replaced }) => (replaced ? [{ text: `qdisc delete dev ${dev} root handle ${HANDLE}`, unless: GONE }] : []),
+  ask: ({ dev }) => `qdisc show dev ${dev}`,
+  read(row, want) {
+    const { kind, handle, root, options } = row as QdiscRow
+    if (!root) return undefined
+    if (kind !== want.discipline || handle !== HANDLE) return { ...want, discipline: `${kind} ${handle}` as typeof want.discipline }
+    const { rate = 0, burst, lat } = options ?? {}
+    // With -d `3027b/1`: both are rounded to the ticks of the kernel's clock.
+    const bytes = Number.parseInt(String(burst), 10)
+    const limit = lat === undefined ? want.limit : Math.round((rate * lat) / 1e6) + bytes
+    return { ...want, rate: near(rate * 8, want.rate), burst: near(bytes, want.burst), limit: near(limit, want.limit) }
+  },
+}
+
+/** Redirections of what comes in by a link, in whatever clsact or ingress qdisc stands there. */
+export const redirect: Handler<Redirect> = {
+  tool: 'tc',
+  key: ({ ns, dev }) => `redirect ${ns} ${dev}`,
+  put: ({ dev, to }) => [
+    // One that is there is as good, also another's.
+    { text: `qdisc add dev ${dev} clsact`, unless: /Exclusivity flag on/ },
+    { text: `filter add dev ${dev} ingress ${PLACE} u32 match u32 0 0 action mirred egress redirect dev ${to}` },
+  ],
+  drop: ({ dev, replaced }) => (replaced ? [{ text: `filter delete dev ${dev} ingress ${PLACE}`, unless: GONE }] : []),
+  ask: ({ dev }) => `filter show dev ${dev} ingress`,
+  read(row, want) {
+    const { pref, options } = row as FilterRow
+    const [action] = options?.actions ?? []
+    return pref === 20556 && action?.kind === 'mirred' ? { ...want, to: (action.to_dev ?? '') as typeof want.to } : undefined
+  },
+}
+
+const GONE = /Cannot find|No such|Invalid handle|does not exist/
+
+interface QdiscRow {
+  readonly kind: string
+  readonly handle: string
+  readonly root?: boolean
+  readonly options?: { readonly rate?: number; readonly burst?: number | string; readonly lat?: number }
+}
+interface FilterRow {
+  readonly pref?: number
+  readonly options?: { readonly actions?: readonly { readonly kind?: string; readonly to_dev?: string }[] }
+}
+
+// A hundredth, or the few bytes of a tick.
+function near(is: number, want: number): number {
+  return Math.abs(is - want) <= Math.max(want / 100, 8) ? want : is
+}

@@ -1,0 +1,108 @@
+import * as v from 'valibot'
+import { definePlugin } from '../lib/cni.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { has } from '../lib/exec.ts'
+import { removeForeignIfb } from '../lib/foreign.ts'
+import { hostVeth, ifbOf } from '../lib/owner.ts'
+import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
+import type { Result } from '../lib/result.ts'
+import { common, field } from '../lib/shape.ts'
+import { bucketOf, usualBurst } from '../lib/shaping.ts'
+import type { Link, Qdisc, Redirect, Resource } from '../lib/state.ts'
+import { type IfName, parse } from '../lib/values.ts'
+import { compare } from '../lib/versions.ts'
+
+const MTU = 1500
+// Runtimes send numbers of 64 bits; the kernel counts bytes in 32 of a burst.
+const bits = v.exactOptional(field.int(0, Number.MAX_SAFE_INTEGER))
+const limits = { ingressRate: bits, ingressBurst: bits, egressRate: bits, egressBurst: bits }
+type Limits = { readonly [key in keyof typeof limits]?: number }
+
+const keys = v.object({ ...common, ...limits, runtimeConfig: v.optional(v.looseObject({ bandwidth: v.exactOptional(v.looseObject(limits)) }), {}) })
+type Conf = v.InferOutput<typeof keys>
+
+const conf = field.whole(keys, (conf) => {
+  for (const way of ['ingress', 'egress'] as const) {
+    const { rate, burst, path } = limitsOf(conf)[way]
+    if (rate > 0 && burst === 0) throw new ValueError(`Cannot read ${path}Burst: if rate is set, burst must also be set, and ${path}Rate is ${rate}; want bits, such as ${usualBurst(rate, MTU)}`)
+    if (burst > 0 && rate === 0) throw new ValueError(`Cannot read ${path}Rate: if burst is set, rate must also be set, and ${path}Burst is ${burst}; want bits per second`)
+    if (burst / 8 >= 2 ** 32 - 1) throw new ValueError(`Cannot read ${path}Burst ${burst}: burst cannot be more than 4GB; want bits, such as ${usualBurst(rate, MTU)}`)
+  }
+})
+
+/** The plugin `bandwidth` (upstream plugins/meta/bandwidth). */
+export default definePlugin<Conf>({
+  role: 'chained',
+  type: 'bandwidth',
+  about: 'CNI plugin bandwidth: limits what a container gets and sends per second',
+  conf,
+  wire,
+  async unwireForeign(_conf, at, run) {
+    await removeForeignIfb(at, run)
+  },
+  async status() {
+    if (!has('tc')) throw new CniError(CODE.notReady, 'Cannot shape traffic: tc is not installed', 'install the package iproute2')
+  },
+})
+
+/** What one attachment needs: what it gets waits at the node's end of its link, what it sends on an ifb, to which the node's end leads it. Pure. */
+function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
+  const { ingress, egress } = limitsOf(conf)
+  if (ingress.rate === 0 && egress.rate === 0) return { shared: [], own: [], result: given }
+  const { name: dev, mtu } = hostEndOf(conf, at, given, node)
+  const bucket = (dev: IfName, { rate, burst }: Limit): Qdisc => ({ kind: 'qdisc', ns: 'host', dev, discipline: 'tbf', ...bucketOf(rate, burst, mtu) })
+  const { name, mac } = ifbOf(at)
+  const ifb: Link = { kind: 'link', ns: 'host', name, type: 'ifb', mac, mtu, up: true }
+  const redirect: Redirect = { kind: 'redirect', ns: 'host', dev, to: name }
+  const own: Resource[] = [...(ingress.rate > 0 ? [bucket(dev, ingress)] : []), ...(egress.rate > 0 ? [ifb, bucket(name, egress), redirect] : [])]
+  return { shared: [], own, result: egress.rate > 0 ? { ...given, interfaces: [...(given.interfaces ?? []), { name, mac }] } : given }
+}
+
+interface Limit {
+  readonly rate: number
+  readonly burst: number
+  /** How its keys begin. */
+  readonly path: string
+}
+
+// As upstream: any key of the configuration itself, and none of the runtime's counts.
+function limitsOf(conf: Conf): { readonly ingress: Limit; readonly egress: Limit } {
+  const isStatic = Object.keys(limits).some((key) => conf[key as keyof Limits] !== undefined)
+  const given: Limits = isStatic ? conf : (conf.runtimeConfig.bandwidth ?? {})
+  const path = isStatic ? '' : 'runtimeConfig.bandwidth.'
+  return {
+    ingress: { rate: given.ingressRate ?? 0, burst: given.ingressBurst ?? 0, path: `${path}ingress` },
+    egress: { rate: given.egressRate ?? 0, burst: given.egressBurst ?? 0, path: `${path}egress` },
+  }
+}
+
+/** The node's end of the pod's link, of those that the result names. Plumb's own is known by its name; of others' the kernel tells which it is. */
+function hostEndOf({ cniVersion }: Conf, at: Attachment, { interfaces = [] }: Result, node: NodeFacts): { readonly name: IfName; readonly mtu: number } {
+  const outer = interfaces.filter(({ sandbox }) => !sandbox)
+  const own = outer.find(({ name }) => name === hostVeth(at).name)
+  if (own) return { name: hostVeth(at).name, mtu: own.mtu ?? node.hostEnd?.(at)?.mtu ?? MTU }
+  // Before CNI 0.3.0 no result has any.
+  const isOld = compare(cniVersion, '0.3.0') < 0
+  if (interfaces.length === 0 && !isOld) throw refused('prevResult names no interfaces', 'want the plugin "bandwidth" after one that makes a veth, such as bridge or ptp')
+  const seen = node.hostEnd?.(at)
+  if (seen === null) throw refused(`${at.ifname} has no veth peer on the node`, 'only veth links can be shaped')
+  const named = outer.map(({ name }) => name)
+  if (seen && (isOld || named.includes(seen.name))) return seen
+  if (seen) throw refused(`its other end, ${seen.name}, is not among the interfaces of prevResult`, `those of the node are ${named.join(', ') || 'none'}`)
+  // Where nothing can be asked, for an explanation: the last that the node has is the pod's, since a bridge comes before its port.
+  const last = outer.at(-1)
+  if (!last) throw refused('prevResult names no interface of the node', `its interfaces are ${interfaces.map(({ name }) => shown(name)).join(', ') || 'none'}`)
+  return { name: linkName(last.name), mtu: last.mtu ?? MTU }
+
+  function refused(why: string, want: string): CniError {
+    return new CniError(CODE.config, `Cannot shape ${at.ifname} of container ${at.containerId}: ${why}`, want)
+  }
+}
+
+function linkName(name: string): IfName {
+  try {
+    return parse.ifname(name)
+  } catch (cause) {
+    throw new ValueError(`Cannot read the interface of prevResult ${(cause as Error).message}`, { cause })
+  }
+}
