@@ -33,7 +33,8 @@ export const link: Handler<Link> = {
       // Told from the other half only by which one was asked for.
       type: (want.type === 'peer' || want.type === 'port') && seen.linkinfo?.info_kind === 'veth' ? want.type : ((seen.linkinfo?.info_kind ?? seen.link_type) as Link['type']),
       mac: seen.address as Mac,
-      mtu: seen.mtu,
+      // An ifb carries whatever its pair does, which may have been told another size since.
+      ...(want.type === 'ifb' && want.mtu !== undefined ? { mtu: want.mtu } : { mtu: seen.mtu }),
       up: seen.flags.includes('UP'),
       ...(seen.ifalias === undefined ? {} : { alias: seen.ifalias }),
       ...(seen.promiscuity > 0 && seen.flags.includes('PROMISC') ? { promisc: true as const } : {}),

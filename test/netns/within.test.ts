@@ -33,19 +33,22 @@ const LISTS: Record<string, readonly object[]> = {
     { type: 'bridge', bridge: 'br0', isDefaultGateway: true, ipMasq: true },
     { type: 'portmap', snat: true, capabilities: { portMappings: true } },
   ],
-  'bridge, portmap, firewall, tuning': [
+  'bridge, portmap, firewall, bandwidth, tuning': [
     { type: 'bridge', bridge: 'br0', isDefaultGateway: true, ipMasq: true },
     { type: 'portmap', capabilities: { portMappings: true } },
     { type: 'firewall', ingressPolicy: 'same-bridge' },
+    { type: 'bandwidth', ingressRate: 1e8, ingressBurst: 8e6, egressRate: 1e8, egressBurst: 8e6 },
     { type: 'tuning', sysctl: { 'net.core.somaxconn': '500', 'net.ipv4.conf.IFNAME.arp_filter': '1' }, mtu: 1400, mac: '02:00:00:00:00:77' },
   ],
   'bridge, firewall, isolated': [
     { type: 'bridge', bridge: 'br0', isGateway: true },
     { type: 'firewall', ingressPolicy: 'isolated' },
   ],
-  'ptp, portmap': [
+  'ptp, portmap, firewall, bandwidth': [
     { type: 'ptp', ipMasq: true },
     { type: 'portmap', capabilities: { portMappings: true }, conditionsV4: ['ip', 'saddr', '!=', '192.0.2.7'] },
+    { type: 'firewall' },
+    { type: 'bandwidth', egressRate: 1e7, egressBurst: 1e6 },
   ],
 }
 
