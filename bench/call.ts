@@ -15,8 +15,8 @@ export interface Call {
   readonly node: Place
   readonly pod: Place
   readonly conf: object
-  /** A plugin after it, which gets its result. */
-  readonly chained?: { readonly type: string; readonly conf: object }
+  /** Plugins after it, each of which gets the result of the one before. */
+  readonly chained?: readonly { readonly type: string; readonly conf: object }[]
   /** What stands for `/run/cni/plumb` on this node, where several stand beside each other; the same for all unless given. */
   readonly run?: string
 }
@@ -27,30 +27,29 @@ export function started({ side, type, pod, conf }: Omit<Call, 'node'>, command: 
   return { argv: [`${side.dir}/${type}`], env, stdin: Buffer.from(JSON.stringify(conf)) }
 }
 
-/** Calls and waits: the plugin, and the one chained to it, as a runtime calls a list; the time of both. Throws Error with what the plugin said when it failed: a call that fails is never measured. */
+/** Calls and waits: the plugin, and those chained to it, as a runtime calls a list; the time of all. Throws Error with what the plugin said when it failed: a call that fails is never measured. */
 export function call(one: Call, command: string, containerId: string): Sample {
   if (one.run) lead(one.run)
   const step = (part: Pick<Call, 'type' | 'conf'>): Timed => {
     const { argv, env, stdin } = started({ ...one, ...part }, command, containerId)
     return inside(one.node, () => timed(argv, env, stdin))
   }
-  if (!one.chained) return step(one)
   const key = JSON.stringify([one.node, containerId])
-  const chained = (result: string | undefined) => ({ type: one.chained?.type as string, conf: { ...one.chained?.conf, ...(result ? { prevResult: JSON.parse(result) } : {}) } })
-  if (command !== 'ADD') {
-    const last = step(chained(results.get(key)))
-    results.delete(key)
-    return sum(last, step(one))
+  const parts = [one, ...(one.chained ?? [])]
+  const given = (part: Pick<Call, 'type' | 'conf'>, result: string | undefined) => (part === one || !result ? part : { type: part.type, conf: { ...part.conf, prevResult: JSON.parse(result) } })
+  let total: Sample = { ms: 0, cpuMs: 0 }
+  let last = command === 'ADD' ? undefined : results.get(key)
+  for (const part of command === 'ADD' ? parts : parts.toReversed()) {
+    const done = step(given(part, last))
+    total = { ms: total.ms + done.ms, cpuMs: total.cpuMs + done.cpuMs }
+    if (command === 'ADD') last = done.stdout
   }
-  const first = step(one)
-  results.set(key, first.stdout)
-  return sum(first, step(chained(first.stdout)))
+  if (command === 'ADD' && last !== undefined && one.chained) results.set(key, last)
+  else results.delete(key)
+  return total
 }
+// What the last plugin of a list answered, by attachment.
 const results = new Map<string, string>()
-
-function sum(one: Sample, other: Sample): Sample {
-  return { ms: one.ms + other.ms, cpuMs: one.cpuMs + other.cpuMs }
-}
 
 function lead(run: string): void {
   mkdirSync(run, { recursive: true })

@@ -1,12 +1,13 @@
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { type Cached, listCached } from '../lib/cache.ts'
 import type { Io } from '../lib/cni.ts'
 import { shown, ValueError } from '../lib/errors.ts'
 import { type Host, warn } from '../lib/invoke.ts'
-import type { NetworkList } from '../lib/netconf.ts'
+import { type NetworkList, parseJson } from '../lib/netconf.ts'
 import { addNetwork, checkNetwork, delNetwork, gcNetwork, type RuntimeConf, statusNetwork } from '../lib/runtime.ts'
 import { suggestion } from '../lib/shape.ts'
 import { compare } from '../lib/versions.ts'
+import { fuse } from './fuse.ts'
 import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
 import { addressesOf } from './result.ts'
@@ -32,6 +33,7 @@ const verbs: Readonly<Record<string, Verb>> = {
   gc: { words: 'NETWORK', about: 'remove what is left of attachments that are not in use any more', options: ['valid', 'valid-file', 'all', 'dry-run', ...where], run: gc },
   status: { words: 'NETWORK', about: 'see whether the network can take attachments', options: where, run: status },
   explain: { words: 'NETWORK [NETNS]', about: 'print what add, or with --del del, would run; runs nothing, needs no root', options: [...who, 'del', 'prev-result', 'rules', ...where.filter((one) => one !== 'timeout')], run: explain },
+  fuse: { words: 'CONFLIST', about: 'print a configuration list (a file, - for standard input) with portmap, firewall, bandwidth and tuning put into bridge or ptp: one process in place of five', options: ['json', 'help'], run: fused },
   list: { words: '[NETWORK]', about: 'show the attachments that are remembered', options: ['cache-dir', 'json', 'help'], run: list },
 }
 
@@ -55,6 +57,20 @@ export async function run(argv: readonly string[], load: Io['plugin']): Promise<
   const { text, json } = await verb.run(given, network ?? '', netns, load)
   print(given.values.json ? JSON.stringify(json, null, 4) : text)
   return 0
+}
+
+async function fused({ values }: Given, file: string): Promise<Said> {
+  const { list, changes } = fuse(parseJson(read(file), file))
+  if (!values.json) for (const change of changes) warn({ path: [] }, change)
+  return { text: JSON.stringify(list, null, 2), json: { list, changes } }
+}
+
+function read(file: string): string {
+  try {
+    return readFileSync(file === '-' ? 0 : file, 'utf8')
+  } catch (cause) {
+    throw new ValueError(`Cannot read ${shown(file)}: want a file with a configuration list (${(cause as NodeJS.ErrnoException).code})`, { cause })
+  }
 }
 
 async function add(given: Given, network: string, netns: string | undefined): Promise<Said> {

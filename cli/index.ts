@@ -15,6 +15,7 @@ const commands: Readonly<Record<string, Command>> = {
   agent: { about: "give this node its part of the network, and make other nodes' pods reachable", load: () => import('./agent.ts') },
   status: { about: 'tell whether this node’s agent has connected its pods, and why not', load: () => import('./status.ts') },
   leases: { about: 'show which node has which subnet, and which cannot be reached', load: () => import('./leases.ts') },
+  dhcp: { about: 'get leases of DHCP servers for the plugin dhcp, and keep them', load: () => import('./dhcp.ts') },
   demo: { about: 'make pods and nodes of its own, try them out and remove them', load: () => import('./demo.ts') },
 }
 

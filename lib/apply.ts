@@ -5,9 +5,11 @@ import { BLIND, failures, rows, SHOWING } from './iproute.ts'
 import { handler } from './kinds/index.ts'
 import { inside } from './netns.ts'
 import { applyElements, NFT } from './nft.ts'
+import { pass } from './passage.ts'
 import type { Run, Seen } from './plugin.ts'
+import { keepSaved } from './saving.ts'
 import type { Flows, Handler, Line, Netns, Plan, Resource } from './state.ts'
-import { readSysctl, writeSysctl } from './sysctls.ts'
+import { readSysctl, restoreSysctl, writeSysctl } from './sysctls.ts'
 
 /** What came of a plan: the rows that asking lines printed, and what was already as the plan wanted it. */
 export interface Applied {
@@ -69,14 +71,18 @@ export function batches({ put, drop }: Plan): Batch[] {
   )
   const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
   const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'file', 'bridge'] as const) : (['file', 'ip', 'bridge'] as const)).map((tool) => ({ ns, tool })))
-  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const }))]
-    .map((at) => ({ ...at, steps: steps.filter(({ resource }) => resource.ns === at.ns && handler(resource.kind).tool === at.tool) }))
+  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), { ns: 'host' as const, tool: 'iptables' as const }]
+    .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && handler(resource.kind).tool === at.tool) }))
     .filter((batch) => batch.steps.length > 0)
 }
 
 async function perform(batch: Batch, plan: Plan, run: Run): Promise<Applied> {
   const { ns, tool } = batch
   if (tool === 'file') return files(batch, plan)
+  if (tool === 'iptables') {
+    for (const { resource } of batch.steps) if (resource.kind === 'passage') await pass(resource, run)
+    return NOTHING
+  }
   if (tool !== 'nft' && tool !== 'conntrack') return lines(batch, run)
   if (tool === 'nft') await applyElements(batch, run)
   else await forgetFlows(ns, { given: plan.put.filter(isFlows), taken: plan.drop.filter(isFlows) }, run)
@@ -123,11 +129,14 @@ function files({ ns, steps }: Batch, { put, drop }: Plan): Applied {
   const claims = (resources: readonly Resource[]) => resources.filter((one) => one.kind === 'claim')
   if (ns === 'host' && claims(drop).length > 0) release(claims(drop))
   if (ns === 'host' && claims(put).length > 0) take(claims(put))
+  const gone = new Set(drop)
   inside(ns, () => {
     for (const { resource } of steps) {
+      if (resource.kind === 'saved') keepSaved(resource, !gone.has(resource))
+      if (resource.kind === 'sysctl' && gone.has(resource)) restoreSysctl(resource)
       // A node's setting is most often as it should be, and may be read-only; a new link's is most often not.
-      if (resource.kind !== 'sysctl' || (ns === 'host' && readSysctl(resource.name) === resource.value)) continue
-      const done = writeSysctl(resource.name, resource.value)
+      if (resource.kind !== 'sysctl' || gone.has(resource) || (ns === 'host' && readSysctl(resource.name) === resource.value)) continue
+      const done = writeSysctl(resource.through ?? resource.name, resource.value)
       if (!done && !resource.optional) throw new ExecError(['sysctl', '-w'], `net/${resource.name}=${resource.value}`, 'this kernel has no such setting')
     }
   })

@@ -3,7 +3,6 @@ import { dirname } from 'node:path'
 import { CniError, CODE } from './errors.ts'
 import { lockByte } from './libc.ts'
 import { log } from './log.ts'
-import type { Owner } from './state.ts'
 
 // On a file system that a reboot empties. What somebody is at work on is one byte of it that is locked.
 const FILE = '/run/cni/plumb/busy'
@@ -29,9 +28,9 @@ export function occupy(what: string, limitMs = LIMIT_MS): boolean {
   return true
 }
 
-/** As `occupy`, for an ADD: throws CniError 11 when an earlier call for the attachment does not end within 30 s. `who` is what it was: `call`, or a plugin's type. */
-export function takeTurn(what: string, who: string, { ifname, containerId }: Pick<Owner, 'ifname' | 'containerId'>): void {
-  if (!occupy(what)) throw new CniError(CODE.tryLater, `Cannot begin: an earlier ${who} for ${ifname} of container ${containerId} is still at work`, 'it, or a tool that it started, has not ended for 30 s')
+/** As `occupy`, for an ADD: throws CniError 11 when an earlier call for the attachment does not end within 30 s. `who` is what is at work, and for whom. */
+export function takeTurn(what: string, who: string): void {
+  if (!occupy(what)) throw new CniError(CODE.tryLater, `Cannot begin: ${who} is still at work`, 'it, or a tool that it started, has not ended for 30 s')
 }
 
 // A kernel that gives out no locks must not keep a DEL from removing.

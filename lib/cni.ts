@@ -9,6 +9,7 @@ import { custom } from './verbs/custom.ts'
 import { delegating } from './verbs/delegating.ts'
 import { interfaces } from './verbs/interface.ts'
 import { ipam } from './verbs/ipam.ts'
+import { leases } from './verbs/lease.ts'
 import { meta } from './verbs/meta.ts'
 import { gate } from './versions.ts'
 
@@ -100,7 +101,19 @@ export function errorOf(cause: unknown): { readonly code: number; readonly msg: 
 async function perform(plugin: Plugin, command: Command, io: Io, seen: { version: string }): Promise<void> {
   const call = readCall(plugin, command, io, seen)
   const verbs =
-    plugin.role === 'interface' ? interfaces(plugin) : plugin.role === 'chained' ? chained(plugin) : plugin.role === 'ipam' ? ipam(plugin) : plugin.role === 'delegating' ? delegating(plugin) : plugin.role === 'meta' ? meta(plugin) : custom(plugin)
+    plugin.role === 'interface'
+      ? interfaces(plugin)
+      : plugin.role === 'chained'
+        ? chained(plugin)
+        : plugin.role === 'ipam'
+          ? ipam(plugin)
+          : plugin.role === 'lease'
+            ? leases(plugin)
+            : plugin.role === 'delegating'
+              ? delegating(plugin)
+              : plugin.role === 'meta'
+                ? meta(plugin)
+                : custom(plugin)
   if (command !== 'ADD') return verbs[command.toLowerCase() as 'check' | 'del' | 'gc' | 'status'](call)
   const done = await verbs.add(call)
   try {

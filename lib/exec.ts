@@ -3,7 +3,7 @@ import { busyFile } from './busy.ts'
 import { CniError, CODE, ExecError } from './errors.ts'
 import { type Child, linkState, spawn, wait } from './libc.ts'
 import { ruleCounts } from './netfilter.ts'
-import { inside, isLink } from './netns.ts'
+import { inside, isLink, seenIn } from './netns.ts'
 import type { Output, Run } from './plugin.ts'
 import type { Netns } from './state.ts'
 
@@ -36,6 +36,7 @@ export const run: Run = Object.assign(
     },
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
     link: isLink,
+    seen: seenIn,
     rules: () => ruleCounts('inet', 'plumb'),
   },
 )

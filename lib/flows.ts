@@ -5,21 +5,11 @@ import { log } from './log.ts'
 import type { Run } from './plugin.ts'
 import type { Flows, Netns } from './state.ts'
 
-/** Makes the kernel forget UDP connections of host ports: of those that were taken away what led to their pod, of those that were given what anyone sent to that port of the node before. Connections through the node to other machines stay. Best effort: without conntrack the kernel forgets by itself, after half a minute of silence. */
+/** Makes the kernel forget UDP connections of host ports: of those that were taken away what led to their pod, of those that were given what anyone sent to that port of the node before, or had from it. What comes too late for that, the rules keep from making new ones (chain `late`). Connections through the node to other machines stay. Best effort: without conntrack the kernel forgets by itself, after half a minute of silence. */
 export async function forgetFlows(ns: Netns, { given, taken }: { readonly given: readonly Flows[]; readonly taken: readonly Flows[] }, run: Run): Promise<void> {
   if (!has('conntrack')) return log('plumb: conntrack is not installed: UDP clients of a host port may go on to its former owner for up to 30 s')
-  const lines = [...taken.map(forgetOf), ...(await stale(ns, given, ['dst'], run))]
-  await forget(ns, lines, run)
-  // A server of the node may just have been about to answer: its answer makes a connection of its own, which the client then goes on with.
-  if (lines.length > taken.length)
-    for (const pause of PAUSES_MS) {
-      Bun.sleepSync(pause)
-      await forget(ns, await stale(ns, given, ['dst', 'src'], run), run)
-    }
+  await forget(ns, [...taken.map(forgetOf), ...(await stale(ns, given, run))], run)
 }
-
-/** As long as a server may take to answer one that nobody will ask again, more or less. */
-const PAUSES_MS = [0, 10, 40]
 
 async function forget(ns: Netns, lines: readonly string[], run: Run): Promise<void> {
   if (lines.length === 0) return
@@ -33,33 +23,34 @@ export function forgetOf({ family, port, ip, pod }: Flows): string {
   return `-D -f ipv${family} -p udp${ip === undefined ? '' : ` --orig-dst ${ip}`} --orig-port-dst ${port} --reply-src ${pod}`
 }
 
-/** The command that lists the connections to ports of one family, or from them: one list for any number of ports, as it looks at every connection of the node. */
-export function listOf([first, ...others]: readonly [Flows, ...Flows[]], end: End = 'dst'): string {
-  return `-L -f ipv${first.family} -p udp${others.some(({ port }) => port !== first.port) ? '' : ` --orig-port-${end} ${first.port}`}`
+/** The commands that list the connections to ports of one family, and those from them: one list for any number of ports, as it looks at every connection of the node. */
+export function listsOf([first, ...others]: readonly [Flows, ...Flows[]]): string[] {
+  const all = `-L -f ipv${first.family} -p udp`
+  return others.some(({ port }) => port !== first.port) ? [all] : [`${all} --orig-port-dst ${first.port}`, `${all} --orig-port-src ${first.port}`]
 }
 
-/** Where the node's port is: where a connection leads to, or where it comes from. */
-type End = 'dst' | 'src'
-
-async function stale(ns: Netns, given: readonly Flows[], ends: readonly End[], run: Run): Promise<string[]> {
+async function stale(ns: Netns, given: readonly Flows[], run: Run): Promise<string[]> {
   const lines: string[] = []
   for (const family of [4, 6] as const) {
     const [first, ...others] = given.filter((one) => one.family === family)
-    for (const end of first ? ends : []) lines.push(...(await staleOf(ns, [first as Flows, ...others], end, run)))
+    if (first) for (const list of listsOf([first, ...others])) lines.push(...staleOf((await run(['conntrack', ...list.split(' ')], '', ns)).stdout, [first, ...others]))
   }
   return lines
 }
 
-async function staleOf(ns: Netns, wanted: readonly [Flows, ...Flows[]], end: End, run: Run): Promise<string[]> {
+// Those to a port or from it, whichever end of them the node's is, but for what leads to its pod already.
+function staleOf(listed: string, wanted: readonly [Flows, ...Flows[]]): string[] {
   const [{ family }] = wanted
-  const { stdout } = await run(['conntrack', ...listOf(wanted, end).split(' ')], '', ns)
   const lines: string[] = []
-  const local = stdout.includes('src=') ? localAddresses(family) : new Set<Ip>()
+  const local = listed.includes('src=') ? localAddresses(family) : new Set<Ip>()
   const isLocal = (ip: Ip) => local.has(ip) || ip.startsWith('127.')
-  for (const [, src = '', dst = '', sport, dport, to = ''] of stdout.matchAll(/ src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+) .*?src=(\S+) /g)) {
-    const [at, number] = end === 'dst' ? [parseIp(dst), Number(dport)] : [parseIp(src), Number(sport)]
+  for (const [, src = '', dst = '', sport, dport, to = ''] of listed.matchAll(/ src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+) .*?src=(\S+) /g)) {
+    const ends = [
+      [parseIp(dst), Number(dport)],
+      [parseIp(src), Number(sport)],
+    ] as const
     const leads = parseIp(to)
-    if (!wanted.some(({ port, ip, pod }) => port === number && leads !== pod && (ip === undefined ? isLocal(at) : ip === at))) continue
+    if (!wanted.some(({ port, ip, pod }) => leads !== pod && ends.some(([at, number]) => port === number && (ip === undefined ? isLocal(at) : ip === at)))) continue
     lines.push(`-D -f ipv${family} -p udp --orig-src ${parseIp(src)} --orig-dst ${parseIp(dst)} --orig-port-src ${sport} --orig-port-dst ${dport}`)
   }
   return lines

@@ -96,22 +96,24 @@ function isAlone(address: Cidr): boolean {
   return address === hostCidr(split(address).ip)
 }
 
-function comment({ network, containerId }: Owner): string {
+/** The comment of an attachment's elements: whose they are. */
+export function commentOf({ network, containerId }: Owner): string {
   return `${brief(network).slice(0, 50)}/${brief(containerId).slice(0, 70)}`
 }
 
 function selfPair(owner: Owner, pod: Ip): Element {
-  return { kind: 'element', ns: 'host', set: `self${isSix(pod) ? 6 : 4}`, key: `${pod} . ${pod}`, owner: comment(owner) }
+  return { kind: 'element', ns: 'host', set: `self${isSix(pod) ? 6 : 4}`, key: `${pod} . ${pod}`, owner: commentOf(owner) }
 }
 
 function elements(of: Owner, { family, protocol, hostPort, containerPort, ip }: Place, pod: Ip, snat: Treatment['snat'], isConditional: boolean): Element[] {
-  const owner = comment(of)
+  const owner = commentOf(of)
   const element = (set: string, key: string, value?: string): Element => ({ kind: 'element', ns: 'host', set, key, ...(value === undefined ? {} : { value }), owner })
   const at = ip === undefined ? '' : 'at'
   const key = `${ip === undefined ? '' : `${ip} . `}${protocol} . ${hostPort}`
   return [
     element(`ports${family}${at}${isConditional ? 'if' : ''}`, key, `${pod} . ${containerPort}`),
     ...(isConditional ? [element(`conditional${family}${at}`, key, `jump ${chainName(of.network, family)}`)] : []),
+    ...(protocol === 'udp' ? [{ ...element('given', `${hostPort}`), moment: 'made' } as const, { ...element(`left${family}`, `${pod} . ${containerPort}`), moment: 'removed' } as const] : []),
     ...(snat === 'never' ? [] : [element(`${snat === 'always' ? 'masqall' : 'snat'}${family}`, `${protocol} . ${pod} . ${containerPort}`)]),
   ]
 }

@@ -16,6 +16,23 @@ export function deviceTo(ip: Ip): IfName | undefined {
   return best && parse.ifname(best.device)
 }
 
+/** The link of the default route of this thread's namespace: of IPv4 the one that counts first, else of IPv6; undefined when there is none. Read from /proc, without starting `ip`. */
+export function defaultDevice(): IfName | undefined {
+  const rows = (family: string) => (readText(`/proc/thread-self/net/${family}`) ?? '').split('\n').map((line) => line.trim().split(/\s+/))
+  const four = rows('route').flatMap(([device = '', destination, , flags = '', , , metric, mask]) => (destination === '00000000' && mask === '00000000' ? [{ device, flags, metric: Number(metric) }] : []))
+  const six = rows('ipv6_route').flatMap(([to = '', length, , , , metric = '', , , flags = '', device = '']) => (length === '00' && /^0{32}$/.test(to) ? [{ device, flags, metric: Number.parseInt(metric, 16) }] : []))
+  const [best] = [four, six].flatMap((found) => found.filter(({ device, flags }) => leads(device, flags)).sort((a, b) => a.metric - b.metric))
+  return best && parse.ifname(best.device)
+}
+
+// linux/route.h: up, and no route that refuses; what is dropped has no link, or lo.
+function leads(device: string, flags: string): boolean {
+  const bits = Number.parseInt(flags, 16)
+  return (bits & RTF_UP) !== 0 && (bits & RTF_REJECT) === 0 && device !== '*' && device !== 'lo'
+}
+
+const [RTF_UP, RTF_REJECT] = [0x1, 0x200]
+
 /** The node's own addresses of a family, as the kernel takes them for local; of IPv4 all of 127.0.0.0/8 are too. */
 export function localAddresses(family: 4 | 6): Set<Ip> {
   if (family === 6) {

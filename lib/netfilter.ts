@@ -41,6 +41,22 @@ export function ruleCounts(family: Family, table: string): Map<string, number> {
   return counts
 }
 
+/** How many rules a chain has, and whether one of them holds a word, such as the name of a chain that it jumps to: asked as `isThere` asks. No rules where there is no such chain. */
+export function rulesOf(family: Family, table: string, chain: string, word: string): { readonly count: number; readonly has: boolean } {
+  const asked = question(GETRULE, NLM_F_REQUEST | NLM_F_DUMP, family, [
+    [RULE_TABLE, table],
+    [RULE_CHAIN, chain],
+  ])
+  let [count, has] = [0, false]
+  for (const answer of netlink(NETLINK_NETFILTER, asked)) {
+    if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWRULE) || text(answer, RULE_TABLE) !== table || text(answer, RULE_CHAIN) !== chain) continue
+    count++
+    // A name ends with NUL, and begins after its attribute's type, whose high byte is 0.
+    has ||= Buffer.from(answer.buffer, answer.byteOffset, answer.byteLength).includes(`\0${word}\0`)
+  }
+  return { count, has }
+}
+
 /** The number of the last transaction of this thread's namespace: each that is committed, whoever's, is one more. Undefined when the kernel would not say. */
 export function generation(): number | undefined {
   // NFTA_GEN_ID comes first, in the network's byte order.

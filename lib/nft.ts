@@ -1,9 +1,10 @@
 import type { Batch } from './apply.ts'
 import { ExecError } from './errors.ts'
+import { hold, isHeld, letGo } from './held.ts'
 import { addition, removal } from './kinds/element.ts'
 import { amongOthers } from './masquerade.ts'
 import type { Output, Run } from './plugin.ts'
-import { lostRules } from './rules.ts'
+import { isOwnChain, lostRules } from './rules.ts'
 import ruleset from './ruleset.nft' with { type: 'text' }
 import type { Element, Resource } from './state.ts'
 
@@ -18,12 +19,13 @@ type Send = (lines: readonly string[]) => Promise<Output>
 /** Removes and adds elements, and chains of networks. The rules are loaded when they are missing, emptied, or another version's. Throws ExecError. */
 export async function applyElements({ ns, steps }: Batch, run: Run): Promise<void> {
   const send: Send = (lines) => run(NFT, `${lines.join('\n')}\n`, ns)
-  await remove(
-    steps.filter(({ line }) => line.unless).map(({ line }) => line.text),
+  await removeElements(
+    steps.filter(({ line }) => line.unless),
     send,
   )
   const making = steps.filter(({ line }) => !line.unless)
   if (making.length === 0) return
+  hold(making.map(({ resource }) => resource).filter(isElement))
   const wanted = making.map(({ line }) => line.text)
   let done = await send(addingTo(wanted))
   if (/No such file or directory/.test(done.stderr)) done = await load(wanted, run, send)
@@ -39,9 +41,9 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   if (done.status !== 0) throw refused(wanted, done)
 }
 
-// The chains of networks with conditions are no part of the rules, which empty the table: they are put back as they were.
+// The chains of networks with conditions, and an admin's, are no part of the rules, which empty the table: they are put back as they were.
 async function load(wanted: readonly string[], run: Run, send: Send): Promise<Output> {
-  const names = [...(run.rules?.().keys() ?? [])].filter((name) => name.startsWith('cond'))
+  const names = [...(run.rules?.().keys() ?? [])].filter((name) => !isOwnChain(name))
   const { stdout } = names.length > 0 ? await send(names.map((name) => `list chain inet plumb ${name}`)) : { stdout: '' }
   return send(loading(wanted, stdout))
 }
@@ -54,6 +56,21 @@ export function addingTo(wanted: readonly string[]): string[] {
 /** The lines of the transaction that loads the rules first: lib/ruleset.nft as one line, and as another one the chains of networks, as nft printed them. */
 export function loading(wanted: readonly string[], chains = ''): string[] {
   return [ruleset, `add set inet plumb ${SET} { type mark; }`, chains, MARK, ...wanted]
+}
+
+// Of elements that several attachments may have those that none has any more; whoever took one meanwhile gets it back.
+async function removeElements(steps: Batch['steps'], send: Send): Promise<void> {
+  const kept: readonly Resource[] = letGo(steps.map(({ resource }) => resource).filter(isElement))
+  const going = steps.filter(({ resource }) => !kept.includes(resource))
+  await remove(
+    going.map(({ line }) => line.text),
+    send,
+  )
+  const taken = going
+    .map(({ resource }) => resource)
+    .filter(isElement)
+    .filter((one) => isHeld(one))
+  if (taken.length > 0) await send(taken.map(addition))
 }
 
 // One transaction; an element that is gone already fails it whole, so it is left out and the rest tried again.

@@ -12,6 +12,11 @@ export function podMac(owner: Owner): Mac {
   return local(digest(`pod ${owner.network} ${owner.containerId} ${owner.ifname}`))
 }
 
+/** The name that a link which stands in the pod alone is made under, before it gets its own together with its alias. */
+export function birthName(owner: Owner): IfName {
+  return `plumb${digest(`birth ${owner.network} ${owner.containerId} ${owner.ifname}`).slice(0, 10)}` as IfName
+}
+
 /** The address of a bridge that its first attachment makes, fixed from the start: one that takes its lowest port's would change it as pods come and go. */
 export function bridgeMac(name: IfName, first: Owner): Mac {
   return local(digest(`bridge ${name} ${first.containerId}`))

@@ -12,7 +12,7 @@ const LIMIT_MS = 30_000
 /** Notes that an ADD is under way, once whatever is still at work on the attachment has ended. True when one for the same attachment was left without an end: killed, so that what it made has to go first. Throws CniError 11 when an earlier call does not end within 30 s. */
 export function begin(owner: Owner): boolean {
   const path = `${DIR}/${mark(owner)}`
-  takeTurn(path, 'call', owner)
+  takeTurn(path, `an earlier call for ${owner.ifname} of container ${owner.containerId}`)
   return !createMark(path)
 }
 

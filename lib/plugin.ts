@@ -1,7 +1,8 @@
 import type { Ip } from './ip.ts'
 import type { Result } from './result.ts'
+import type { SeenLink } from './seenlink.ts'
 import type { Shape } from './shape.ts'
-import type { Link, Netns, Owner, Plan, Resource } from './state.ts'
+import type { Netns, Owner, Plan, Resource } from './state.ts'
 import type { ContainerId, IfName, NetnsPath, NetworkName } from './values.ts'
 
 /** The configuration keys every plugin has. */
@@ -39,6 +40,8 @@ export interface Run {
   running?(name: string, limitMs: number): boolean
   /** Whether a namespace has a link of this name; true where the kernel would not say. Absent where there is no kernel. */
   link?(name: string, ns: 'host' | NetnsPath): boolean
+  /** What the kernel says of a link of a namespace, undefined when there is none. Absent where there is no kernel. */
+  seen?(name: string, ns: 'host' | NetnsPath): SeenLink | undefined
   /** How many rules each chain of our nft table has on the node. Absent where there is no kernel. */
   rules?(): ReadonlyMap<string, number>
 }
@@ -48,6 +51,8 @@ export interface Wiring {
   readonly shared: readonly Resource[]
   readonly own: readonly Resource[]
   readonly result: Result
+  /** What chained plugins that work within this one's calls need, by their types; they are the attachment's own, too, and noted under those. */
+  readonly noted?: readonly { readonly type: string; readonly own: readonly Resource[] }[]
   /** What `settle` makes when it is not there: CHECK wants it too. */
   readonly later?: readonly Resource[]
   /** Judges what the batch showed of resources that may have been there before (a bridge): the final result and what else is to be put right, or throws CniError. */
@@ -65,6 +70,16 @@ export interface NodeFacts {
   readonly bridgeNf: boolean
   /** The node's link towards an IPv4 address, by the main routing table. */
   readonly deviceTo?: (ip: Ip) => IfName | undefined
+  /** Whether a chained plugin of this type has made something for an attachment. Absent where there is no node. */
+  readonly noted?: (type: string, owner: Owner) => boolean
+  /** The sysctls that tuning may set, one expression per line of the node's list; absent: all of them. Throws CniError 7 for a line that is none. */
+  readonly sysctlsAllowed?: readonly RegExp[] | undefined
+  /** What is there already, of what a chained plugin's `look` asks for; absent where nobody looked: then nothing is known, and nothing has to be put back. */
+  readonly before?: readonly Resource[]
+  /** What the kernel says of a link of a namespace; undefined when there is none. */
+  readonly link?: (name: string, ns: Netns) => SeenLink | undefined
+  /** The link of a namespace's default route. */
+  readonly defaultDevice?: (ns: Netns) => IfName | undefined
 }
 /** `given` is what the pool returned (interface plugins) or prevResult (chained plugins). Pure. */
 export type Wire<C> = (conf: C, at: Attachment, given: Result, node: NodeFacts) => Wiring
@@ -95,7 +110,7 @@ export interface Pool {
 }
 
 /** A plugin: one file, its default export. The standard verbs come from its role (lib/verbs). */
-export type Plugin<C extends NetConf = NetConf> = InterfacePlugin<C> | ChainedPlugin<C> | IpamPlugin<C> | DelegatingPlugin<C> | MetaPlugin<C> | CustomPlugin<C>
+export type Plugin<C extends NetConf = NetConf> = InterfacePlugin<C> | ChainedPlugin<C> | IpamPlugin<C> | LeasePlugin<C> | DelegatingPlugin<C> | MetaPlugin<C> | CustomPlugin<C>
 
 interface Described<C> {
   /** One line for people who start it by hand. */
@@ -105,14 +120,24 @@ interface Described<C> {
   readonly args?: readonly string[]
 }
 
+/** A chained plugin that is to work within another's calls, the key that asks for it, and the configuration that it would have in a list. */
+export interface Within {
+  readonly type: string
+  readonly key: string
+  readonly conf: Readonly<Record<string, unknown>>
+}
 /** Makes the container's link. */
 export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly role: 'interface'
   readonly wire: Wire<C>
-  /** The links of the wiring that stand on the node and need no address: they are made while the pool works. */
-  readonly links?: (conf: C, at: Attachment) => readonly Link[]
+  /** The chained plugins that the configuration wants in the same calls. For DEL `conf` holds only what could be read. */
+  readonly within?: (conf: Partial<C>) => readonly Within[]
+  /** The links of the wiring that need no address: they are made while the pool works. */
+  readonly links?: (conf: C, at: Attachment, node: NodeFacts) => readonly Resource[]
+  /** The link stands in the pod, with nothing of it on the node: where is noted before it is made, and only what has the owner's alias is removed there. */
+  readonly inPod?: true
   /** What `own` comes down to when nothing but the owner is known: dropping it drops everything that ADD made for the attachment. */
-  readonly unwire: (owner: Owner) => readonly Resource[]
+  readonly unwire: (owner: Owner & Pick<Attachment, 'netns'>) => readonly Resource[]
   /** Removes what a reference plugin made for the same attachment. Called when nothing of ours was there; must succeed when there is nothing. */
   readonly unwireForeign?: (conf: Partial<C>, at: Attachment, run: Run) => Promise<void>
   /** Throws CniError 50 or 51 when an ADD could not work, or would work less than fully (CNI spec 1.1.0 STATUS). */
@@ -127,6 +152,10 @@ export interface ChainedPlugin<C extends NetConf> extends Described<C> {
   /** Its name, under which records are kept. */
   readonly type: string
   readonly wire: Wire<C>
+  /** What of the pod as it is `wire` has to know, which gets it as `node.before`: ADD and CHECK ask, ADD while no other plugin that looks is at work in the pod. `noted` is what an earlier ADD noted for the same pod. Starts no process, changes nothing. */
+  readonly look?: (conf: C, at: Attachment, given: Result, noted: readonly Resource[]) => readonly Resource[]
+  /** Throws ValueError for what only the configuration's text shows: a key that stands twice. */
+  readonly judge?: (text: string) => void
   /** What a person should be told of a configuration that works, but otherwise than it says. */
   readonly notes?: (conf: C) => readonly string[]
   /** As of an interface plugin; called when there is no record of the attachment. */
@@ -140,6 +169,21 @@ export interface IpamPlugin<C extends NetConf> extends Described<C> {
   readonly role: 'ipam'
   /** For DEL `conf` holds only what could be read. */
   readonly pool: (conf: Partial<C>, at: Attachment) => Pool
+}
+
+/** Gives out addresses that it gets through the container's own link: that link is made before it is asked, and goes after it has given them back. `args` is CNI_ARGS as it came. */
+export interface LeasePlugin<C extends NetConf> extends Described<C> {
+  readonly role: 'lease'
+  /** Throws for what no server could satisfy; called before anything is made. */
+  readonly valid: (conf: C, args: string) => void
+  readonly add: (conf: C, at: Attachment, args: string) => Promise<Result>
+  readonly check: (conf: C, at: Attachment) => Promise<void>
+  /** Nothing held is success. `conf` holds only what could be read. */
+  readonly del: (conf: Partial<C>, at: Attachment) => Promise<void>
+  /** Gives back what belongs to none of these owners of the network. */
+  readonly gc: (conf: C, keep: readonly Owner[]) => Promise<void>
+  /** Throws CniError 50 when nothing can be got. */
+  readonly status: (conf: C) => Promise<void>
 }
 
 /** Another interface plugin under keys of its own: every verb is that one's (CNI spec 1.1.0 section 4, in this process). So is the pool that its translation names, whatever CNI_PATH holds: it has no key by which a user could name another. */

@@ -58,7 +58,8 @@ function routes(ns: Netns, dev: IfName, { ips = [], routes = [] }: Result): Rout
   const gateway = (dst: Cidr) => ips.find((ip) => ip.gateway !== undefined && isSix(ip.address) === isSix(dst))?.gateway
   const made = new Map<string, Route>()
   for (const { dst, gw, ...rest } of routes) {
-    const via = gw ?? gateway(dst)
+    // What is on the link has no gateway, whatever the family's is.
+    const via = gw ?? (rest.scope !== undefined && rest.scope >= LINK ? undefined : gateway(dst))
     const key = JSON.stringify([dst, rest])
     const before = made.get(key)
     if (before && (via === undefined || before.via.includes(via))) continue

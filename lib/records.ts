@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { occupy } from './busy.ts'
 import { remove, writeAtomic } from './files.ts'
 import { log } from './log.ts'
@@ -11,6 +11,8 @@ import { brief, type NetnsPath, type NetworkName } from './values.ts'
 export interface Note {
   readonly owner: Owner
   readonly netns?: NetnsPath
+  /** Of the namespace: the path may be another's by now. */
+  readonly inode?: number
   readonly own: readonly Resource[]
 }
 
@@ -19,7 +21,7 @@ const DIR = '/run/cni/plumb'
 
 /** Notes what a chained plugin makes for an attachment, before it is made: DEL then needs neither configuration nor result. */
 export function record(path: string, { network, containerId, ifname, netns }: Attachment, own: readonly Resource[]): void {
-  const note: Note = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns }), own }
+  const note: Note = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns, ...inodeOf(netns) }), own }
   writeAtomic(path, JSON.stringify(note), { durable: false })
 }
 
@@ -35,13 +37,18 @@ export function readRecord(path: string): Note | undefined {
 }
 
 /** Undoes what was noted and forgets it, one process at a time, and after the tools of one that was killed: a second one, which waited, finds nothing and touches nothing that is somebody else's by then. False when nothing was noted. */
-export async function unrecord(path: string, undo: (own: readonly Resource[]) => Promise<void>): Promise<boolean> {
+export async function unrecord(path: string, undo: (note: Note | undefined) => Promise<void>): Promise<boolean> {
   if (!existsSync(path)) return false
   if (!occupy(path)) log(`plumb: Cannot wait any longer for an earlier call that is at work on ${path}: what it made is removed meanwhile`)
   if (!existsSync(path)) return false
-  await undo(readRecord(path)?.own ?? [])
+  await undo(readRecord(path))
   remove(path)
   return true
+}
+
+/** Whether the namespace that a note tells of is still there, under its path. */
+export function isThere({ netns, inode }: Note): boolean {
+  return netns !== undefined && inode !== undefined && inodeOf(netns).inode === inode
 }
 
 /** The records of a network's attachments. */
@@ -53,4 +60,9 @@ export function recordsOf(type: string, network: NetworkName): string[] {
 /** Where the record of an attachment lies. */
 export function recordPath(type: string, { network, containerId, ifname }: Owner): string {
   return `${DIR}/${type}/${brief(network)}:${brief(containerId)}:${ifname}`
+}
+
+function inodeOf(netns: NetnsPath): { readonly inode?: number } {
+  const found = statSync(netns, { throwIfNoEntry: false })
+  return found ? { inode: found.ino } : {}
 }

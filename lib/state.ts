@@ -10,7 +10,7 @@ export interface Link {
   readonly ns: Netns
   readonly name: IfName
   /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it, `port` that another plugin did. */
-  readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port'
+  readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind
   readonly mac?: Mac
   /** The address is set on a bridge that is there already, too: then it no longer takes its lowest port's. */
   readonly pinned?: true
@@ -23,6 +23,12 @@ export interface Link {
   readonly port?: { readonly master: IfName; readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean }
   readonly vlanFiltering?: true
   readonly vxlan?: Vxlan
+  /** Of a link that stands in a pod alone: what it is like there. */
+  readonly like?: Likeness
+  /** How it is made, under the name it has then. */
+  readonly born?: Birth
+  /** The name it was made under: it gets its own, and its alias, at once. */
+  readonly was?: IfName
   readonly up: boolean
   /** May be there already and be somebody else's: adding it again is no error, and only `drop` by name removes it. */
   readonly shared?: true
@@ -39,6 +45,29 @@ export interface Vxlan {
   readonly gbp?: true
   /** Checksums of the inner packets are left to the device (ethtool tx-checksum-ip-generic); undefined leaves it to the kernel. */
   readonly offload?: boolean
+}
+
+/** Links that stand in a pod with nothing of them on the node; `tun` is what the kernel calls a tap. */
+export type PodKind = 'macvlan' | 'ipvlan' | 'vlan' | 'dummy' | 'tun'
+
+/** What such a link shows (ip-link(8)). */
+export interface Likeness {
+  /** Of a macvlan or ipvlan. */
+  readonly mode?: string
+  /** Of a macvlan: how many broadcast frames may wait. */
+  readonly bcqueuelen?: number
+  /** Of a VLAN. */
+  readonly id?: number
+  /** Of a tap. */
+  readonly multiQueue?: boolean
+}
+
+/** What makes such a link beside its likeness: the namespace of the tool that is told, the link it stands on, and whose a tap is. */
+export interface Birth {
+  readonly by: Netns
+  readonly master?: IfName
+  readonly owner?: number
+  readonly group?: number
 }
 
 /** An address on a link. */
@@ -88,8 +117,40 @@ export interface Sysctl {
   readonly ns: Netns
   readonly name: string
   readonly value: string
+  /** The file it is written through, while the link that it is of still has the name it was made under. */
+  readonly through?: string
   /** Absence is no error: the kernel lacks the feature (IPv6 switched off). */
   readonly optional?: true
+  /** What it was: put back when it is dropped. */
+  readonly before?: string
+  /** Others in the pod may rely on it by then: it is put back only when the ADD that set it fails. */
+  readonly stays?: true
+}
+
+/** What a link can be told, whoever made it. What is undefined is left as it is and not compared. */
+export interface Settings {
+  readonly mac?: Mac
+  readonly mtu?: number
+  readonly txQLen?: number
+  readonly promisc?: boolean
+  readonly allmulti?: boolean
+}
+
+/** Settings of a link that another made. */
+export interface Setting extends Settings {
+  readonly kind: 'setting'
+  readonly ns: Netns
+  readonly dev: IfName
+  /** What of it was otherwise: put back when it is dropped. */
+  readonly before?: Settings
+}
+
+/** A file in which a reference plugin notes what its DEL puts back. */
+export interface Saved {
+  readonly kind: 'saved'
+  readonly ns: 'host'
+  readonly path: string
+  readonly text: string
 }
 
 /** A static entry of a bridge's forwarding table that no other port can take over. */
@@ -149,6 +210,10 @@ export interface Element {
   readonly key: string
   readonly value?: string
   readonly owner: string
+  /** Its set forgets it after a moment: it is added when what it belongs to is made, or when that is removed, and never looked for. */
+  readonly moment?: 'made' | 'removed'
+  /** The path of its owner's record, for one that several attachments may have at once: it goes with the last of them. */
+  readonly record?: string
 }
 
 /** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `record` is the path of its owner's record. */
@@ -177,10 +242,22 @@ export interface Chain {
   readonly ns: Netns
   readonly name: string
   readonly rules: readonly string[]
+  /** Its rules are somebody else's: it is only made. */
+  readonly kept?: true
+}
+
+/** Lets what lib/ruleset.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
+export interface Passage {
+  readonly kind: 'passage'
+  readonly ns: 'host'
+  readonly family: 4 | 6
+  readonly admin: string
+  /** Where there is no FORWARD chain, too: one that is made later, by Docker say, then finds it. */
+  readonly always?: true
 }
 
 /** A kernel object that plumb makes, as plain data. */
-export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows
+export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved | Passage
 /** The kinds of resources; one handler each in lib/kinds. */
 export type Kind = Resource['kind']
 
@@ -191,6 +268,8 @@ export interface Line {
   readonly unless?: RegExp
   /** The tool answers this line with JSON: a row of what is there. */
   readonly asks?: true
+  /** The namespace of the tool that gets it, when that is not the resource's: a link of a pod is made by the node. */
+  readonly ns?: Netns
   /** What is to be done instead when `unless` was the answer. */
   readonly otherwise?: readonly Line[]
 }
@@ -198,7 +277,7 @@ export interface Line {
 /** Everything the core knows about one kind of kernel object. */
 export interface Handler<R extends Resource> {
   /** The program that takes the lines; `file` for what is written below /proc/sys. */
-  readonly tool: 'ip' | 'bridge' | 'nft' | 'file' | 'conntrack'
+  readonly tool: 'ip' | 'bridge' | 'nft' | 'file' | 'conntrack' | 'iptables'
   /** What makes it this one: two resources with one key are the same object. */
   key(resource: R): string
   put(resource: R): readonly Line[]

@@ -1,11 +1,26 @@
-import { writeFileSync } from 'node:fs'
-import { deviceTo } from './hostroutes.ts'
+import { existsSync, writeFileSync } from 'node:fs'
+import { readAllowList } from './allowlist.ts'
+import { shown } from './errors.ts'
+import { defaultDevice, deviceTo } from './hostroutes.ts'
+import { log } from './log.ts'
+import { inside, seenIn } from './netns.ts'
 import type { NodeFacts } from './plugin.ts'
 import { readText } from './reading.ts'
+import { recordPath } from './records.ts'
+import type { Sysctl } from './state.ts'
 
 /** The value of a sysctl below /proc/sys/net of this thread's namespace (`ipv4/ip_forward`), undefined when the kernel has none. */
 export function readSysctl(name: string): string | undefined {
   return readText(`/proc/sys/net/${name}`)?.trim()
+}
+
+/** The same of one that may not be readable: empty then. */
+export function maybeSysctl(name: string): string | undefined {
+  try {
+    return readSysctl(name)
+  } catch {
+    return ''
+  }
 }
 
 /** Sets it; false when the kernel has none. Throws the file system's error when it refuses the value. */
@@ -19,10 +34,25 @@ export function writeSysctl(name: string, value: string): boolean {
   }
 }
 
+/** Puts back what a sysctl was. Cannot fail: it may have gone with its link, and nothing must keep a DEL from going on. */
+export function restoreSysctl({ name, before = '' }: Sysctl): void {
+  try {
+    writeSysctl(name, before)
+  } catch (cause) {
+    log(`plumb: Cannot put net/${name} back to ${shown(before)}: ${(cause as Error).message}`)
+  }
+}
+
 /** The node's settings, read when they are asked for. */
 export const nodeFacts: NodeFacts = {
+  noted: (type, owner) => existsSync(recordPath(type, owner)),
   get bridgeNf() {
     return ['iptables', 'ip6tables'].some((tables) => readSysctl(`bridge/bridge-nf-call-${tables}`) === '1')
   },
   deviceTo,
+  get sysctlsAllowed() {
+    return readAllowList()
+  },
+  link: seenIn,
+  defaultDevice: (ns) => inside(ns, defaultDevice),
 }

@@ -3,6 +3,8 @@ import type { Resource } from './state.ts'
 /** What a resource is called in messages, without the words of any tool. */
 export function title(resource: Resource): string {
   const where = resource.ns === 'host' ? '' : ' in the pod'
+  if (resource.kind === 'setting') return `link ${resource.dev}${where}`
+  if (resource.kind === 'saved') return `file ${resource.path}`
   if (resource.kind === 'link') return `link ${resource.name}${where}`
   if (resource.kind === 'addr') return `address ${resource.cidr} on ${resource.dev}${where}`
   if (resource.kind === 'route') return `route ${resource.dst}${where}`
@@ -13,6 +15,7 @@ export function title(resource: Resource): string {
   if (resource.kind === 'element') return `nft element ${resource.key} of ${resource.set}`
   if (resource.kind === 'chain') return `nft chain ${resource.name}`
   if (resource.kind === 'claim') return `claim to host port ${resource.port}/${resource.protocol}`
+  if (resource.kind === 'passage') return `iptables chain PLUMB-PODS, IPv${resource.family}, with ${resource.admin} in it and the jump to it,`
   if (resource.kind === 'flows') return `connections of host port ${resource.port}`
   return `${resource.kind} of ${resource.dev}${where}`
 }

@@ -1,7 +1,7 @@
 import { alias } from './alias.ts'
-import { ValueError } from './errors.ts'
 import { hostVeth, podMac } from './owner.ts'
 import type { Attachment } from './plugin.ts'
+import { previous } from './previous.ts'
 import type { Interface, Result } from './result.ts'
 import type { Link } from './state.ts'
 import { type NetnsPath, parse } from './values.ts'
@@ -31,14 +31,5 @@ export function vethPair(at: Attachment, mtu: number, { interfaces = [] }: Resul
       { name, mac: outer, mtu: mtu || VETH_MTU },
       { name: at.ifname, mac: inner, mtu: mtu || VETH_MTU, sandbox: ns },
     ],
-  }
-}
-
-// A result's names are anybody's text; what they are compared with goes into batch lines.
-function previous<T>(parser: (value: unknown) => T, value: unknown): T {
-  try {
-    return parser(value)
-  } catch (cause) {
-    throw new ValueError(`Cannot read prevResult.interfaces: ${(cause as Error).message}`, { cause })
   }
 }

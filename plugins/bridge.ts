@@ -10,13 +10,14 @@ import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
 import { type Cidr, split } from '../lib/ip.ts'
 import { masquerade, unmasquerade } from '../lib/masquerade.ts'
 import { bridgeMac, hostVeth, podMac } from '../lib/owner.ts'
-import type { Attachment, Wiring } from '../lib/plugin.ts'
+import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import { gatewayOf, podSide } from '../lib/pod.ts'
 import type { IpConfig, Result, RouteConfig } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
 import type { Addr, Link, Owner, Resource } from '../lib/state.ts'
 import { type IfName, type Mac, type NetnsPath, parse } from '../lib/values.ts'
 import { portVlans, trunkShape, vlanId } from '../lib/vlans.ts'
+import { within, withinKeys } from '../lib/within.ts'
 
 const mac = v.exactOptional(field.by((text) => (text === '' ? undefined : parse.mac(text))))
 const off = v.optional(field.flag, false)
@@ -46,6 +47,7 @@ const keys = v.object({
   portIsolation: off,
   ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
   dns: dnsShape,
+  ...withinKeys,
   runtimeConfig: v.optional(v.looseObject({ mac }), {}),
   args: v.optional(v.looseObject({ cni: v.optional(v.looseObject({ mac }), {}) }), {}),
 })
@@ -64,6 +66,7 @@ export default definePlugin<Conf>({
   // IP and GATEWAY are the pool's, which reads them from the same variable.
   args: ['MAC', 'IP', 'GATEWAY'],
   wire,
+  within,
   links(conf, at) {
     const { bridge, port } = links(conf, at, {})
     return [bridge, port]
@@ -78,9 +81,10 @@ export default definePlugin<Conf>({
 })
 
 /** What one pod needs: on the node a bridge with its gateway addresses and one port, in the pod the other end of it. Pure. */
-function wire(conf: Conf, at: Attachment, given: Result): Wiring {
+function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const gateway = conf.isGateway || conf.isDefaultGateway
-  const link = links(conf, at, given)
+  // The plugin firewall keeps ports apart, too.
+  const link = links(conf, at, given, node.noted?.('firewall', at))
   const { ips = [], routes = [] } = given
   const addressed: IpConfig[] = ips.map((ip) => ({ ...ip, interface: 2, ...(gateway ? { gateway: gatewayOf(ip) } : {}) }))
   const plan = { ips: addressed, routes: conf.isDefaultGateway ? [...routes, ...defaults(addressed, routes)] : routes }
@@ -132,7 +136,7 @@ function wire(conf: Conf, at: Attachment, given: Result): Wiring {
 const VETH_MTU = 1500
 
 /** The bridge, the port, and the pod's address. CHECK names the links as ADD's result did: a reference plugin may have made them. */
-function links(conf: Conf, at: Attachment, { interfaces = [] }: Result): { bridge: Link; port: Link; mac: Mac; podMtu: { mtu?: number } } {
+function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, isMarked = false): { bridge: Link; port: Link; mac: Mac; podMtu: { mtu?: number } } {
   const made = { host: interfaces.find(({ name, sandbox }) => !sandbox && name !== conf.bridge), pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname) }
   const own = hostVeth(at)
   const asked = conf.runtimeConfig.mac ?? conf.args.cni.mac ?? argument(at, 'MAC', parse.mac)
@@ -161,7 +165,7 @@ function links(conf: Conf, at: Attachment, { interfaces = [] }: Result): { bridg
       ...mtu(made.host),
       ...(made.host && made.host.name !== own.name ? {} : { alias: alias(at) }),
       peer: { ns: at.netns as NetnsPath, name: at.ifname, mac },
-      port: { master: conf.bridge, ...(conf.hairpinMode ? { hairpin: true } : {}), isolated: conf.portIsolation, locked: conf.macspoofchk },
+      port: { master: conf.bridge, ...(conf.hairpinMode ? { hairpin: true } : {}), ...(conf.portIsolation || !isMarked ? { isolated: conf.portIsolation } : {}), locked: conf.macspoofchk },
       up: true,
     },
   }

@@ -9,9 +9,12 @@ declare const PLUGINS: readonly string[]
 // One executable under many names: what it was called by says which plugin it is (multi-call, as busybox).
 const called = process.argv0.slice(process.argv0.lastIndexOf('/') + 1)
 
-if (called === 'plumb') {
+// The reference's daemon is its plugin, started as `dhcp daemon`; so units that start it go on working.
+const isDaemon = called === 'dhcp' && process.argv[2] === 'daemon' && !process.env['CNI_COMMAND']
+
+if (called === 'plumb' || isDaemon) {
   const { main } = await import('../cli/index.ts')
-  process.exitCode = await main(process.argv.slice(2), load)
+  process.exitCode = await main(isDaemon ? ['dhcp', ...process.argv.slice(3)] : process.argv.slice(2), load)
 } else if (!PLUGINS.includes(called)) {
   log(`plumb has no plugin ${JSON.stringify(called)}: link the executable under the name of one (${PLUGINS.join(', ')})`)
   process.exitCode = 1

@@ -18,6 +18,7 @@ import { common, field } from '../lib/shape.ts'
 import type { Resource } from '../lib/state.ts'
 import type { IfName } from '../lib/values.ts'
 import { vethPair } from '../lib/veth.ts'
+import { within, withinKeys } from '../lib/within.ts'
 
 const conf = v.object({
   ...common,
@@ -28,6 +29,7 @@ const conf = v.object({
   mtu: v.optional(field.int(0, 65535), 0),
   ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
   dns: dnsShape,
+  ...withinKeys,
   runtimeConfig: v.optional(v.looseObject({}), {}),
 })
 type Conf = v.InferOutput<typeof conf>
@@ -40,6 +42,7 @@ export default definePlugin<Conf>({
   // The pool's, which reads them from the same variable.
   args: ['IP', 'GATEWAY'],
   wire,
+  within,
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
   async unwireForeign({ ipMasq }, at, run) {
     await removeForeignVeth(at, ({ master }) => master === undefined, run)

@@ -11,7 +11,7 @@ const FLANNEL = '0.28.9'
 /** The newest cnitool whose source builds with the Go of Debian 12; it knows neither `status` nor `gc`. */
 const DEBIAN_CNITOOL = '1.1.2'
 const GO = { GOTOOLCHAIN: 'local', CGO_ENABLED: '0', GOFLAGS: '' }
-const MAINS = ['main/loopback', 'main/bridge', 'main/ptp', 'ipam/host-local', 'ipam/static', 'meta/portmap', 'meta/firewall', 'meta/bandwidth']
+const MAINS = ['main/loopback', 'main/bridge', 'main/ptp', 'main/macvlan', 'main/ipvlan', 'main/vlan', 'main/dummy', 'main/tap', 'ipam/host-local', 'ipam/static', 'meta/portmap', 'meta/firewall', 'meta/bandwidth']
 
 /** A program, or a directory of them, to judge plumb by. */
 export interface Peer {
@@ -50,8 +50,12 @@ async function build(wanted: string | undefined): Promise<void> {
   }
   if (go) {
     await attempt(`cnitool ${CNITOOL}`, `cnitool-${CNITOOL}`, (dir) => goInstall(go, dir, [`github.com/containernetworking/cni/cnitool@v${CNITOOL}`]))
-    const mains = MAINS.map((main) => `github.com/containernetworking/plugins/plugins/${main}@v${PLUGINS}`)
-    await attempt(`the reference plugins ${PLUGINS}`, `bin-${PLUGINS}`, (dir) => goInstall(go, dir, mains))
+    const modules = (mains: readonly string[]) => mains.map((main) => `github.com/containernetworking/plugins/plugins/${main}@v${PLUGINS}`)
+    await attempt(`the reference plugins ${PLUGINS}`, `bin-${PLUGINS}`, (dir) => goInstall(go, dir, modules(MAINS)))
+    // A folder that was made when fewer were wanted gets the others.
+    const made = join(CACHE, `bin-${PLUGINS}`)
+    const late = existsSync(made) ? MAINS.filter((main) => !existsSync(join(made, basename(main)))) : []
+    if (late.length > 0) await trying(`the reference plugins ${late.join(', ')}`, () => goInstall(go, made, modules(late)))
   }
   if (!cnitool()) await attempt(`cnitool ${DEBIAN_CNITOOL} from Debian's source`, `cnitool-${DEBIAN_CNITOOL}`, fromDebian)
 }
@@ -59,8 +63,7 @@ async function build(wanted: string | undefined): Promise<void> {
 async function attempt(what: string, name: string, make: (dir: string) => Promise<void>): Promise<void> {
   const made = join(CACHE, name)
   if (existsSync(made)) return
-  const started = performance.now()
-  try {
+  await trying(what, async () => {
     mkdirSync(CACHE, { recursive: true })
     const draft = mkdtempSync(join(CACHE, '.draft-'))
     try {
@@ -69,6 +72,13 @@ async function attempt(what: string, name: string, make: (dir: string) => Promis
     } finally {
       rmSync(draft, { recursive: true, force: true })
     }
+  })
+}
+
+async function trying(what: string, work: () => Promise<void>): Promise<void> {
+  const started = performance.now()
+  try {
+    await work()
     process.stderr.write(`peers: built ${what} in ${Math.round((performance.now() - started) / 1000)} s\n`)
   } catch (cause) {
     const { stderr, message } = cause as Error & { stderr?: string }

@@ -12,12 +12,17 @@ const peers: readonly Need[] = [
   { name: 'iptables', shows: 'iptables', why: 'the reference plugins keep their rules with it' },
 ]
 const etcd: Need = { name: 'etcd-server', shows: 'etcd', why: 'the tests, the bench and the demo keep leases in it, started by themselves' }
+const dhcp: readonly Need[] = [
+  { name: 'dnsmasq-base', shows: 'dnsmasq', why: 'a DHCP server of both families for the tests' },
+  { name: 'udhcpd', shows: 'udhcpd', why: 'a DHCP server whose leases last seconds' },
+  { name: 'isc-dhcp-server', shows: 'dhcpd', why: 'the same for DHCPv6' },
+]
 /** What each task needs on a machine that has nothing but npm. `node` is what a node of a cluster needs. */
 const SETS: Readonly<Record<string, readonly Need[]>> = {
   node,
   demo: [...node, ping],
   bench: [...node, ...peers, etcd],
-  test: [...node, ping, ...peers, { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' }, etcd, { name: 'openssl', shows: 'openssl', why: 'the tests make certificates for etcd with it' }],
+  test: [...node, ping, ...peers, ...dhcp, { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' }, etcd, { name: 'openssl', shows: 'openssl', why: 'the tests make certificates for etcd with it' }],
 }
 /** What a task can do without: tests that want it say why they skip. */
 const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need[]>> = {

@@ -44,6 +44,7 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
       'lib/cache.ts': "makes libcni's folders, 0700",
       'lib/reservations.ts': "host-local's last_reserved_ip, written in place",
       'lib/busy.ts': 'the file that says who is at work, made on first use',
+      'lib/held.ts': 'elements that several attachments have: a folder per element, symbolic links in it',
       'lib/claims.ts': 'host ports reserved: a folder per port, symbolic links in it',
       'agent/executables.ts': 'our own program installed: hard links and copies',
       'lib/holdings.ts': "the index by owner: symbolic links, and the directory's time",

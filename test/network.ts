@@ -79,7 +79,7 @@ export async function settled<T>(look: () => Promise<T>): Promise<T> {
 
 function list(dir: string): string[] {
   try {
-    return readdirSync(dir, { recursive: true, withFileTypes: true }).flatMap((one) => (one.isDirectory() ? [] : [join(one.parentPath, one.name)]))
+    return readdirSync(dir, { recursive: true, withFileTypes: true }).flatMap((one) => (one.isDirectory() || one.isSocket() ? [] : [join(one.parentPath, one.name)]))
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return []
     throw cause

@@ -12,7 +12,7 @@ export interface Played {
 /** A node on which no network was ever used. */
 export const FRESH: Node = (when) => /^only when (link \S+ is not there|table inet plumb is not there|it is not there yet)/.test(when)
 /** One with another attachment to the same network. */
-export const USED: Node = (when) => /^only when link \S+ is there$/.test(when)
+export const USED: Node = (when) => /^only when link \S+( in the pod)? is there(, with the alias \S+)?$/.test(when)
 
 /** The processes that a told plugin comes to on such a node: conditions judged, and a batch that stops at a line goes on behind it in a further process, as the tool file's own rule is. */
 export function played({ runs }: ToldPlugin, node: Node): Played[] {

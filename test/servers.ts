@@ -6,7 +6,7 @@ afterEach(() => {
   for (const one of started.splice(0)) one.kill()
 })
 
-/** Starts servers in a namespace, on all its addresses, until the test ends: each connection or datagram is answered with `NAME ADDRESS`, the server's name and the address it sees its client come from. A place is `tcp 80`. */
+/** Starts servers in a namespace, on all its addresses, until the test ends: each connection or datagram is answered with `NAME ADDRESS`, the server's name and the address it sees its client come from. A place is `tcp 80`, or `udp 53 18` for answers that take 18 ms. */
 export async function serve(ns: Namespace, name: string, ...places: readonly string[]): Promise<void> {
   const seen = lines(ns, SERVER, name, ...places)
   await until(() => seen.includes('ready'))
@@ -60,7 +60,7 @@ const [name, ...places] = process.argv.slice(1)
 const dgram = require('node:dgram'), net = require('node:net')
 const told = (address) => name + ' ' + address.replace('::ffff:', '') + '\\n'
 const ready = places.flatMap((place) => {
-  const [protocol, port] = place.split(' ')
+  const [protocol, port, delay = 0] = place.split(' ')
   return ['0.0.0.0', '::'].map((host) => new Promise((done, failed) => {
     if (protocol === 'tcp') {
       const server = net.createServer((socket) => { socket.on('error', () => {}); socket.end(told(socket.remoteAddress)) })
@@ -69,7 +69,8 @@ const ready = places.flatMap((place) => {
     } else {
       const socket = dgram.createSocket({ type: host === '::' ? 'udp6' : 'udp4', ipv6Only: true })
       socket.on('error', failed)
-      socket.on('message', (_, from) => socket.send(told(from.address), from.port, from.address))
+      const answer = (from) => socket.send(told(from.address), from.port, from.address, () => {})
+      socket.on('message', (_, from) => (delay ? setTimeout(answer, Number(delay), from) : answer(from)))
       socket.bind(Number(port), host, done)
     }
   }))

@@ -42,7 +42,7 @@ export function attach(bench: Bench): Table {
   const rows: string[][] = []
   const bars: Bar[] = []
   for (const one of CASES) {
-    const calls = [ours, ...theirs].map((side): Call => ({ side, type: one.type, ...makeNode(), conf: one.conf(bench.dataDir()), ...(one.ports ? { chained: portsConf(one.ports, 8080) } : {}) }))
+    const calls = [ours, ...theirs].map((side): Call => ({ side, type: one.type, ...makeNode(), conf: one.conf(bench.dataDir()), ...(one.ports ? { chained: [portsConf(one.ports, 8080)] } : {}) }))
     for (const { side } of calls) preread(side)
     const samples = paired(calls, bench.times(one.times), (call, round) => timedVerbs(one, call, `c${round}`))
     for (const [i, verb] of ['ADD', 'DEL'].entries()) {

@@ -34,7 +34,7 @@ async function among(bench: Bench, mapped: boolean, title: string, method: strin
       const { node: pods, pod } = makeNode()
       const made = nodes.get(key) ?? (await populate(bench, side, level, mapped, pods))
       nodes.set(key, made)
-      return { side, type: 'bridge', ...made, pod, ...(mapped ? { chained: portsConf(1, FIRST_PORT - 1) } : {}) }
+      return { side, type: 'bridge', ...made, pod, ...(mapped ? { chained: [portsConf(1, FIRST_PORT - 1)] } : {}) }
     },
   })
 }
@@ -47,7 +47,7 @@ async function populate(bench: Bench, side: Side, level: number, mapped: boolean
   const run = `/run/bench/${side.ours}-${mapped}-${level}`
   if (level === 0) return { node, conf, run }
   reserveOthers(dataDir, level)
-  const first = { side, type: 'bridge', node, pod, conf, run, ...(mapped ? { chained: portsConf(1, FIRST_PORT - 1) } : {}) }
+  const first = { side, type: 'bridge', node, pod, conf, run, ...(mapped ? { chained: [portsConf(1, FIRST_PORT - 1)] } : {}) }
   call(first, 'ADD', 'first')
   await linkOthers(node, pods, level, side.ours)
   if (!side.ours) rulesOfOthers(node, level)

@@ -6,17 +6,19 @@ import { asking } from '../../lib/iproute.ts'
 import { handler } from '../../lib/kinds/index.ts'
 import type { Json } from '../../lib/netconf.ts'
 import { isUnfinished } from '../../lib/pending.ts'
-import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, MetaPlugin, NetConf, Plugin, Wiring } from '../../lib/plugin.ts'
+import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, LeasePlugin, MetaPlugin, NetConf, NodeFacts, Plugin, Wiring } from '../../lib/plugin.ts'
 import { readRecord, recordPath } from '../../lib/records.ts'
 import type { Result } from '../../lib/result.ts'
 import type { Claim, Resource } from '../../lib/state.ts'
 import { nodeFacts } from '../../lib/sysctls.ts'
 import { readConf, requirePrevious } from '../../lib/verbs/call.ts'
-import { isClaim, making, removing } from '../../lib/verbs/chained.ts'
+import { facts, making } from '../../lib/verbs/chained.ts'
 import { through } from '../../lib/verbs/delegating.ts'
-import { beside, requireAddress } from '../../lib/verbs/interface.ts'
+import { beside, firstLinks, requireAddress } from '../../lib/verbs/interface.ts'
 import { openPool } from '../../lib/verbs/ipam.ts'
 import { findDelegate } from '../../lib/verbs/meta.ts'
+import { isClaim, removing } from '../../lib/verbs/noted.ts'
+import { together } from '../../lib/verbs/within.ts'
 import { decode, encode } from '../../lib/versions.ts'
 import { mayBePod, visible } from './calls.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
@@ -36,30 +38,35 @@ export function adding(plugin: Plugin, call: Call, answer: Json | undefined): Pr
   if (plugin.role === 'interface') return byInterface(plugin, call, answer)
   if (plugin.role === 'chained') return chained(plugin, call)
   if (plugin.role === 'ipam') return lone(plugin, call)
+  if (plugin.role === 'lease') return leased(plugin, call)
   if (plugin.role === 'meta') return byDelegate(plugin, call, answer)
   return plugin.role === 'delegating' ? through(plugin, call, readConf(plugin, call)).then(({ other, inner }) => byInterface(other, inner, answer)) : custom(plugin, call)
 }
 
-async function byInterface(plugin: InterfacePlugin<NetConf>, call: Call, answer: Json | undefined): Promise<Added> {
+async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: Json | undefined): Promise<Added> {
   const { at, version } = call
   mayBePod(call)
-  const conf = readConf(plugin, call)
+  const conf = readConf(alone, call)
+  const plugin = await together(alone, conf, call)
   const given = conf.ipam?.type ? await asked(conf.ipam.type, call, answer) : undefined
   if (!given) encode(plugin.wire(conf, at, {}, nodeFacts).result, version)
-  const links = plugin.links?.(conf, at) ?? []
-  const before = [...unfinished(plugin, call), ...(given?.pool.program ? [present(plugin, call)] : [])]
+  const links = firstLinks(plugin, conf, at, given?.byLink === true)
+  const before = [...unfinished(plugin, call), ...(given?.pool.program && !given.byLink && !plugin.inPod ? [present(plugin, call)] : [])]
   const first = runsOf({ put: links, drop: [] })
   if (given && !given.result) return { pool: given.pool, runs: [...before, ...first], isWhole: false, notes: [`what follows depends on the addresses that ${given.pool.program ?? given.pool.type} gives: --prev-result FILE with them shows it`] }
   if (given) requireAddress(given.result ?? {}, given.pool.type)
   const wiring = plugin.wire(conf, at, given?.result ?? {}, nodeFacts)
   encode(wiring.result, version)
   const settled = settling(wiring)
+  const own = wiring.noted?.flatMap((one) => one.own) ?? []
+  const { runs: claiming, notes } = claimed(own)
   return {
     ...(given && { pool: given.pool }),
-    runs: [...before, ...first, ...runsOf(beside(links, wiring)), ...settled.runs, ...waiting(wiring)],
+    runs: [...before, ...first, ...claiming, ...runsOf(beside(links, wiring, (claim) => !isElsewhere(claim))), ...settled.runs, ...waiting(wiring)],
     isWhole: true,
     result: JSON.parse(encode(settled.result, version)),
-    notes: settled.notes,
+    notes: [...notes, ...settled.notes],
+    ...(wiring.noted && { own }),
   }
 }
 
@@ -71,14 +78,16 @@ async function byDelegate(plugin: MetaPlugin<NetConf>, call: Call, answer: Json 
 }
 
 /** What a pool would answer, as far as that can be told. */
-async function asked(type: string, call: Call, answer: Json | undefined): Promise<{ pool: ToldPool; result?: Result }> {
+async function asked(type: string, call: Call, answer: Json | undefined): Promise<{ pool: ToldPool; byLink: boolean; result?: Result }> {
   const found = await findPool(type, call)
   const program = typeof found === 'string' ? { program: found } : {}
-  const told = typeof found === 'string' ? undefined : foreseen(found, call)
-  if (told) return { pool: { type, result: shape(told.result, call), about: told.why }, result: inVersion(told.result, call.version) }
-  if (answer === undefined) return { pool: { type, ...program, about: 'what it answers is not known' } }
+  if (typeof found !== 'string' && found.role === 'lease') found.valid(readConf(found, call), call.io.env['CNI_ARGS'] ?? '')
+  const told = typeof found === 'string' || found.role === 'lease' ? undefined : foreseen(found, call)
+  const byLink = typeof found === 'string' ? type === 'dhcp' : found.role === 'lease'
+  if (told) return { byLink, pool: { type, result: shape(told.result, call), about: told.why }, result: inVersion(told.result, call.version) }
+  if (answer === undefined) return { byLink, pool: { type, ...program, about: 'what it answers is not known' } }
   const { interfaces: _, ...result } = decode(answer, call.version, '--prev-result')
-  return { pool: { type, ...program, result: shape(result, call), about: GIVEN }, result }
+  return { byLink, pool: { type, ...program, result: shape(result, call), about: GIVEN }, result }
 }
 
 function foreseen(plugin: IpamPlugin<NetConf>, call: Call): Foreseen | undefined {
@@ -112,17 +121,31 @@ async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Adde
   const conf = readConf(plugin, call)
   mayBePod(call)
   const given = requirePrevious(call)
-  const { shared, own, result } = plugin.wire(conf, at, given, nodeFacts)
+  const { shared, own, result } = plugin.wire(conf, at, given, looked(plugin, conf, call, given))
   const told = { result: shape(result, call), isWhole: true, notes: plugin.notes?.(conf) ?? [], own }
   const before = noted(plugin.type, call)
   const again = JSON.stringify(before) === JSON.stringify(own)
   const first = before && !again ? removing(before, holds).flatMap((plan) => runsOf(plan)) : []
   if (own.length === 0 && shared.length === 0) return { ...told, runs: first }
+  const { runs: claiming, notes: hidden } = claimed(own)
+  const { links, rest } = making({ shared, own }, (claim) => !isElsewhere(claim))
+  return { ...told, notes: [...told.notes, ...hidden], runs: [...first, ...claiming, ...runsOf(links).map((run) => ({ ...run, beside: true as const })), ...runsOf(rest)] }
+}
+
+// The host ports among what is noted, reserved before anything else is made.
+function claimed(own: readonly Resource[]): { runs: ToldRun[]; notes: string[] } {
   const claims = own.filter(isClaim)
   const freed = visible(() => freeing(claims))
-  const hidden = freed ? [] : ['whether its host ports are free cannot be read']
-  const { links, rest } = making({ shared, own }, (claim) => !isElsewhere(claim))
-  return { ...told, notes: [...told.notes, ...hidden], runs: [...first, ...(freed ?? []), ...runsOf({ put: claims, drop: [] }), ...runsOf(links).map((run) => ({ ...run, beside: true as const })), ...runsOf(rest)] }
+  return { runs: [...(freed ?? []), ...runsOf({ put: claims, drop: [] })], notes: freed ? [] : ['whether its host ports are free cannot be read'] }
+}
+
+// A pod that is not there yet, or that this user may not enter, is taken for an empty one.
+function looked(plugin: ChainedPlugin<NetConf>, conf: NetConf, call: Call, given: Result): NodeFacts {
+  try {
+    return facts(plugin, conf, call, given)
+  } catch {
+    return Object.create(nodeFacts, { before: { value: [] } })
+  }
 }
 
 // Who is in the way and whose pod is gone loses what it has; anyone else's stays. Throws CniError 7.
@@ -148,6 +171,13 @@ async function lone(plugin: IpamPlugin<NetConf>, call: Call): Promise<Added> {
   if (!told) return { runs: [], isWhole: true, notes: ['what it answers is not known'] }
   const result = shape(told.result, call)
   return { pool: { type: call.raw['type'] as string, result, about: told.why }, runs: [], isWhole: true, notes: [], result }
+}
+
+// Throws what ADD would refuse.
+async function leased(plugin: LeasePlugin<NetConf>, call: Call): Promise<Added> {
+  plugin.valid(readConf(plugin, call), call.io.env['CNI_ARGS'] ?? '')
+  mayBePod(call)
+  return { runs: [], isWhole: true, notes: ['what it answers is for a server on the link to say'] }
 }
 
 async function custom(plugin: CustomPlugin<NetConf>, call: Call): Promise<Added> {

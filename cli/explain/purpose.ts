@@ -1,6 +1,7 @@
 import { isSix } from '../../lib/cidr.ts'
 import { type Cidr, split } from '../../lib/ip.ts'
-import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Resource, Route, Sysctl, Vlan } from '../../lib/state.ts'
+import { isPodKind } from '../../lib/kinds/podlink.ts'
+import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Resource, Route, Saved, Setting, Sysctl, Vlan } from '../../lib/state.ts'
 
 /** What a line is for, in a few words for people: of the resource that it makes or, with `gone`, removes. */
 export function purpose(resource: Resource, { text, asks, otherwise }: Line, gone = false): string {
@@ -20,16 +21,27 @@ type Explained = Exclude<Kind, 'neigh' | 'tunnel' | 'nexthop'>
 type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { kind: K }>, at: At) => string }
 
 // One place per kind; a kind without one does not compile.
-const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows }
+const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage }
 
-function link({ ns, name, type, peer, port, alias, mtu, vlanFiltering }: Link, { text, asks, isFirst, gone }: At): string {
+function link(want: Link, { text, asks, isFirst, gone }: At): string {
+  const { ns, name, type, peer, port, alias, mtu, vlanFiltering } = want
+  if (isPodKind(type)) return podLink(want, text, gone)
   if (gone) return `${name} and with it its other end, its addresses and its routes`
   if (asks) return `what ${name} is like${isFirst ? '; where there is none, a second process goes on behind this line' : ''}`
+  if (type === 'port' && port?.isolated) return `the bridge carries no frames between ${name} and other such ports`
   if (type === 'port') return `what comes from ${name} may go back through it: a pod reaches its own host ports`
   if (text.startsWith('link add') && type === 'bridge') return `the bridge${vlanFiltering ? ', which tells VLANs apart' : ''}`
   if (text.startsWith('link add')) return `the pair: ${name} here, ${peer?.name} ${peer?.ns === 'host' ? 'too' : 'in the pod'}${port ? `, a port of ${port.master}` : ''}${mtu ? `, for packets of ${mtu} bytes` : ''}`
   if (type === 'veth') return [alias === undefined ? '' : 'whose it is, for GC', ...marks(port)].filter(Boolean).join('; ')
   return `${name} comes up${ns === 'host' ? '' : ' in the pod'}`
+}
+
+function podLink({ name, type, born, was, port, alias }: Link, text: string, gone: boolean): string {
+  if (gone) return `${name} and with it its addresses and its routes`
+  if (born && !/^(link|tuntap) add/.test(text)) return 'its address and its size'
+  if (born) return `the ${type === 'tun' ? 'tap' : type}${born.master ? ` on ${born.master}` : ''}, in the pod at once, under a name that it has until it is marked`
+  if (was) return `its own name, and whose it is (${alias}): both at once`
+  return `${name} comes up in the pod${port ? `, a port of its bridge ${port.master}` : ''}`
 }
 
 function marks(port: Link['port']): string[] {
@@ -60,6 +72,7 @@ const SYSCTLS: readonly (readonly [RegExp, string])[] = [
   [/\/accept_dad = 1$/, 'duplicate address detection, as asked (enabledad)'],
   [/\/enhanced_dad = 1$/, 'its own probes that come back are no duplicates (RFC 7527)'],
   [/\/arp_notify = 1$/, 'neighbours learn of the address at once, by a gratuitous ARP'],
+  [/\/ndisc_notify = 1$/, 'the same for IPv6, by an unsolicited advertisement'],
   [/\/disable_ipv6 = 0$/, 'IPv6 on'],
   [/\/disable_ipv6 = 1$/, 'no IPv6 of its own: a port needs none'],
   [/\/keep_addr_on_down = 1$/, 'IPv6 addresses stay when the link goes down'],
@@ -80,9 +93,9 @@ function vlan({ dev, first, last, pvid, absent }: Vlan, { gone }: At): string {
   return absent || gone ? `${dev} leaves ${ids}` : `${dev} is in ${ids}${pvid ? ', untagged, its native one' : ', tagged'}`
 }
 
-function element({ set, key, value }: Element, { gone }: At): string {
+function element({ set, key, value, moment }: Element, { gone }: At): string {
   const about = ELEMENTS.find(([prefix]) => set.startsWith(prefix))?.[1](key.split(' . '), value) ?? `an element of ${set}`
-  return gone ? `no longer: ${about}` : about
+  return gone && !moment ? `no longer: ${about}` : about
 }
 
 // By the beginning of the set's name in lib/ruleset.nft.
@@ -92,7 +105,14 @@ const ELEMENTS: readonly (readonly [string, (key: readonly string[], value: stri
   ['local', ([subnet]) => `within ${subnet} packets are left as they are, but to reach a host port`],
   ['self', ([ip]) => `${ip} is its own only neighbour, for the host ports that lead to it`],
   ['snat', ([protocol, ip, port]) => `clients beside ${ip} port ${port}/${protocol}, and the node's own, take the node's address where no answer would come back`],
+  ['given', ([port]) => `for a second: what a process of the node still sends from UDP port ${port} makes no new connection`],
+  ['left', ([ip, port]) => `for a second: what ${ip} still sends from UDP port ${port} makes no new connection`],
   ['ports', (key, value) => `${hostPort(key)} leads to ${value?.replace(' . ', ' port ')}`],
+  ['pods', ([ip]) => `what ${ip} sends passes the node, and so do the answers`],
+  ['admin', ([ip], value) => `an admin's chain, ${value?.replace('jump ', '')}, looks at packets of ${ip} first`],
+  ['isolating', ([bridge]) => `nothing passes between ${bridge} and other bridges with such a policy`],
+  ['together', ([bridge]) => `pods on ${bridge} reach each other`],
+  ['apart', ([bridge]) => `pods on ${bridge} do not reach each other`],
   ['conditional', (key) => `${hostPort(key)} leads there on the network's conditions`],
 ]
 
@@ -100,7 +120,8 @@ function hostPort(key: readonly string[]): string {
   return `host port ${key.at(-1)}/${key.at(-2)}${key.length > 2 ? ` of ${key[0]}` : ''}`
 }
 
-function chain({ name }: Chain, { text }: At): string {
+function chain({ name, kept }: Chain, { text }: At): string {
+  if (kept) return "the admin's chain, whose rules are left alone"
   if (text.startsWith('add chain')) return `the chain of the network's conditions`
   return text.startsWith('flush') ? 'it is written anew each time' : `what meets the conditions is led to its pod, IPv${name.slice('cond'.length)[0]}`
 }
@@ -112,4 +133,21 @@ function claim({ protocol, port, ip }: Claim, { gone }: At): string {
 
 function flows({ port, pod }: Flows): string {
   return `UDP clients of port ${port} do not go on to ${pod}`
+}
+
+function setting({ ns, dev, mac, mtu, txQLen, promisc, allmulti }: Setting, { gone }: At): string {
+  if (gone) return `${dev} is as it was before`
+  const told = [mac && 'its address', mtu && `packets of ${mtu} bytes`, txQLen !== undefined && `a queue of ${txQLen} packets`, promisc !== undefined && 'whose packets it takes', allmulti !== undefined && 'which groups it listens to']
+  return `${dev}${ns === 'host' ? ', the other end of the pair' : ''}: ${told.filter(Boolean).join(', ')}`
+}
+
+function saved({ path }: Saved, { gone }: At): string {
+  return gone ? `${path} goes` : "what the reference plugin's DEL would put back"
+}
+
+function passage({ admin }: Passage, { text }: At): string {
+  if (text === '*filter' || text === 'COMMIT') return 'all or nothing'
+  if (text.startsWith(':')) return text.includes('PLUMB-PODS') ? "the chain of iptables that lets pods' packets pass" : `the admin's chain in iptables, for rules as a reference plugin's node has them`
+  if (text.startsWith('-I')) return 'it comes before what Docker, say, drops there'
+  return text.endsWith(` -j ${admin}`) ? "the admin's own rules come first" : 'what the chain `forward` of table inet plumb marked passes'
 }

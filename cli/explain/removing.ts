@@ -1,13 +1,15 @@
 import { holds } from '../../lib/claimed.ts'
 import type { Call } from '../../lib/cni.ts'
+import { isHeld } from '../../lib/held.ts'
 import type { Plugin } from '../../lib/plugin.ts'
 import { readLoose } from '../../lib/shape.ts'
 import type { Resource } from '../../lib/state.ts'
-import { removing } from '../../lib/verbs/chained.ts'
+
 import { through } from '../../lib/verbs/delegating.ts'
 import { findDelegate } from '../../lib/verbs/meta.ts'
+import { following, removing } from '../../lib/verbs/noted.ts'
 import { noted } from './adding.ts'
-import { mayBeDeleted } from './calls.ts'
+import { mayBeDeleted, visible } from './calls.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
 import type { ToldPlugin } from './told.ts'
 
@@ -21,22 +23,36 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
   }
   mayBeDeleted(call)
   if (plugin.role === 'interface') {
-    const { ipam } = readLoose(plugin.conf, call.raw)
+    const conf = readLoose(plugin.conf, call.raw)
     const foreign = plugin.unwireForeign ? ['when nothing of plumb was there, what a reference plugin made of the same attachment is looked for and removed'] : []
-    return { runs: unwiring(plugin.unwire(call.at)), isWhole: true, notes: [...foreign, ...(ipam?.type ? [`then the pool ${ipam.type} frees its addresses`] : [])] }
+    const parts = (plugin.within?.(conf) ?? []).flatMap(({ type }) => noted(type, call) ?? [])
+    const held = parts.length > 0 || !own ? following(parts, holds) : following(own, () => true)
+    return { runs: [...removing(held, () => true).flatMap((plan) => runsOf(plan)), ...unwiring(plugin.unwire(call.at))], isWhole: true, notes: [...foreign, ...(conf.ipam?.type ? [`then the pool ${conf.ipam.type} frees its addresses`] : [])] }
   }
   if (plugin.role === 'meta') {
     const { found, inner } = await findDelegate(plugin.outline(readLoose(plugin.conf, call.raw)), call)
     return typeof found === 'string' ? { runs: [], isWhole: false, notes: [`it has ${found}, which is not this plumb's, undo what ADD asked of it`] } : deleting(found, inner, own)
   }
-  if (plugin.role === 'ipam') return { runs: [], isWhole: true, notes: ['it frees the addresses of the attachment'] }
+  if (plugin.role === 'ipam' || plugin.role === 'lease') return { runs: [], isWhole: true, notes: ['it frees the addresses of the attachment'] }
   if (plugin.role === 'chained') {
     const record = noted(plugin.type, call)
     const held = record ?? own
     const stands = record ? holds : () => true
     const notes = record ? [] : [held ? 'no record of the attachment can be read: this is what a DEL after the ADD that explain shows would run' : 'no record of the attachment can be read, and what ADD would have noted is not known']
-    return { runs: removing(held ?? [], stands).flatMap((plan) => runsOf(plan)), isWhole: held !== undefined, notes }
+    return {
+      runs: removing(
+        (held ?? []).filter((one) => !isOthersToo(one)),
+        stands,
+      ).flatMap((plan) => runsOf(plan)),
+      isWhole: held !== undefined,
+      notes,
+    }
   }
   const told = plugin.foretell?.('DEL', readLoose(plugin.conf, call.raw), call.at)
   return told ? { runs: told.scripts.map(runOf), isWhole: true, notes: [] } : { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
+}
+
+// What another attachment has, too, stays for it.
+function isOthersToo(one: Resource): boolean {
+  return one.kind === 'element' && one.record !== undefined && visible(() => isHeld(one, one.record)) === true
 }

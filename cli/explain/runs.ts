@@ -1,9 +1,10 @@
 import { argvOf, type Batch, batches } from '../../lib/apply.ts'
 import { has } from '../../lib/exec.ts'
-import { listOf } from '../../lib/flows.ts'
+import { listsOf } from '../../lib/flows.ts'
 import { addingTo, loading, NFT } from '../../lib/nft.ts'
+import { restoring } from '../../lib/passage.ts'
 import type { Script } from '../../lib/plugin.ts'
-import type { Flows, Line, Plan, Resource } from '../../lib/state.ts'
+import type { Flows, Line, Link, Plan, Resource } from '../../lib/state.ts'
 import { title } from '../../lib/title.ts'
 import { purpose } from './purpose.ts'
 import type { ToldLine, ToldRun } from './told.ts'
@@ -16,6 +17,7 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
   return batches(plan).flatMap((batch) => {
     if (batch.tool === 'nft') return transactions(batch, plan)
     if (batch.tool === 'conntrack') return forgetting(batch)
+    if (batch.tool === 'iptables') return passing(batch)
     const told = batch.steps.flatMap(({ resource, line }) => lineOf(resource, line, plan.drop.includes(resource), when(resource)))
     if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: told }]
     const about = batch.steps.some(({ resource }) => resource.kind === 'claim') ? 'links below /run/cni/plumb/ports, no process' : 'files below /proc/sys, no process'
@@ -25,7 +27,13 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
 
 /** What the removal of an attachment's own would run: nothing for a link that the kernel does not know. */
 export function unwiring(own: readonly Resource[]): ToldRun[] {
-  return runsOf({ put: [], drop: own }, (one) => (one.kind === 'link' ? `only when ${title(one)} is there` : undefined))
+  return runsOf({ put: [], drop: own }, (one) => (one.kind === 'link' ? whenThere(one) : undefined))
+}
+
+// In a pod a name is anybody's.
+function whenThere(one: Link): string {
+  if (one.ns === 'host') return `only when ${title(one)} is there`
+  return one.alias === undefined ? `only now: an ADD was killed before ${title(one)} had its name` : `only when ${title(one)} is there, with the alias ${one.alias}`
 }
 
 /** A script of a custom plugin in the same form. */
@@ -60,6 +68,23 @@ function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   return [...(removed.length > 0 ? [run(removed)] : []), ...adding]
 }
 
+// What stands already is not made again, and when all does no process is started.
+function passing({ ns, tool, steps }: Batch): ToldRun[] {
+  const passages = new Map(steps.map(({ resource }) => [resource, steps.filter((one) => one.resource === resource)]))
+  return [...passages].map(([resource, own]) => {
+    const lines = own.map(({ line }) => ({ text: line.text, about: purpose(resource, line) }))
+    const family = resource.kind === 'passage' && resource.family === 6 ? 'ip6' : 'ip'
+    return {
+      namespace: ns,
+      tool,
+      argv: restoring(`${family}tables-nft`),
+      lines,
+      when: 'only when it is not there yet, and then only what is missing',
+      about: "what is to pass also passes iptables' own rules; the older iptables-legacy is asked where it is in use",
+    }
+  })
+}
+
 // One list per family, then one process that forgets what is stale of all of them.
 function forgetting({ ns, tool, steps }: Batch): ToldRun[] {
   const when = has('conntrack') ? {} : { when: 'only when conntrack is installed, which it is not here' }
@@ -67,8 +92,9 @@ function forgetting({ ns, tool, steps }: Batch): ToldRun[] {
   const lists = ([4, 6] as const).flatMap((family): ToldRun[] => {
     const [first, ...others] = given.map(({ resource }) => resource as Flows).filter((one) => one.family === family)
     if (!first) return []
-    const about = `IPv${family} clients of a former owner: those of ${others.length > 0 ? 'these ports' : `port ${first.port}`} that lead elsewhere are forgotten (conntrack -R -)`
-    return [{ namespace: ns, tool, argv: ['conntrack', ...listOf([first, ...others]).split(' ')], lines: [], about, ...when }]
+    const ports = others.length > 0 ? 'these ports' : `port ${first.port}`
+    const about = `IPv${family} connections of a former owner: those to ${ports}, or from there, that lead elsewhere are forgotten (conntrack -R -)`
+    return listsOf([first, ...others]).map((list) => ({ namespace: ns, tool, argv: ['conntrack', ...list.split(' ')], lines: [], about, ...when }))
   })
   const lines = taken.map(({ resource, line }) => ({ text: line.text, about: purpose(resource, line, true) }))
   return [...lists, ...(lines.length > 0 ? [{ namespace: ns, tool, argv: ['conntrack', '-R', '-'], lines, ...when }] : [])]

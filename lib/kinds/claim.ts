@@ -1,5 +1,5 @@
 import { holds } from '../claimed.ts'
-import { forgetOf, listOf } from '../flows.ts'
+import { forgetOf, listsOf } from '../flows.ts'
 import type { Claim, Flows, Handler } from '../state.ts'
 
 /** Host ports reserved for their owner, as files: a second owner is refused before anything else is made. */
@@ -16,7 +16,7 @@ export const claim: Handler<Claim> = {
 export const flows: Handler<Flows> = {
   tool: 'conntrack',
   key: ({ family, port, ip }) => `flows ${family} ${port} ${ip ?? 'any'}`,
-  put: (want) => [{ text: listOf([want]), asks: true }],
+  put: (want) => listsOf([want]).map((text) => ({ text, asks: true })),
   drop: (want) => [{ text: forgetOf(want) }],
   ask: () => '',
   read: (_row, want) => want,

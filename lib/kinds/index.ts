@@ -6,12 +6,15 @@ import { element } from './element.ts'
 import { link } from './link.ts'
 import { neigh } from './neigh.ts'
 import { nexthop } from './nexthop.ts'
+import { passage } from './passage.ts'
 import { fdb, vlan } from './port.ts'
 import { route } from './route.ts'
+import { saved } from './saved.ts'
+import { setting } from './setting.ts'
 import { sysctl } from './sysctl.ts'
 import { tunnel } from './tunnel.ts'
 
-const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows }
+const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage }
 
 /** The handler of a resource's kind. */
 export function handler(kind: Kind): Handler<Resource> {

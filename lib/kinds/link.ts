@@ -1,5 +1,6 @@
 import type { Handler, Line, Link } from '../state.ts'
 import type { IfName, Mac } from '../values.ts'
+import { inPod, isPodKind, type LikenessRow, likenessOf } from './podlink.ts'
 import { changeVxlan, createVxlan, type VxlanRow, vxlanOf } from './vxlan.ts'
 
 /** Links: made by `ip link add`, exclusively unless shared, so that nobody else's link is ever taken over. */
@@ -10,10 +11,11 @@ export const link: Handler<Link> = {
     // The other half of a pair is made with the first; what is left is to bring it up.
     if (want.type === 'peer') return want.up ? [{ text: `link set dev ${want.name} up` }] : []
     // Another's link: what is no port of a Linux bridge is left as it is.
-    if (want.type === 'port') return [{ text: `link set dev ${want.name} type bridge_slave${want.port?.hairpin ? ' hairpin on' : ''}`, unless: /not supported|Cannot find device/ }]
+    if (want.type === 'port') return [{ text: `link set dev ${want.name} type bridge_slave${want.port?.hairpin ? ' hairpin on' : ''}${want.port?.isolated ? ' isolated on' : ''}`, unless: /not supported|Cannot find device/ }]
     if (want.type === 'loopback') return [{ text: `link set dev ${want.name} up` }]
     if (want.type === 'veth') return veth(want)
     if (want.type === 'vxlan') return createVxlan(want)
+    if (isPodKind(want.type)) return inPod(want)
     return want.shared ? bridge(want) : [{ text: `link set dev ${want.name}${flags(want)}` }]
   },
   drop: ({ name, type }) => (type === 'port' ? [] : type === 'loopback' ? [{ text: `link set dev ${name} down` }] : [{ text: `link delete dev ${name}`, unless: /Cannot find device|No such device/ }]),
@@ -37,6 +39,7 @@ export const link: Handler<Link> = {
       ...(seen.master === undefined ? {} : { port: { master: seen.master as IfName, hairpin: slave?.hairpin ?? false, isolated: slave?.isolated ?? false, locked: slave?.locked ?? false } }),
       ...(seen.linkinfo?.info_data?.vlan_filtering === 1 ? { vlanFiltering: true as const } : {}),
       ...(vxlan && { vxlan }),
+      ...(want.like && { like: likenessOf(seen.linkinfo?.info_data) }),
     }
   },
 }
@@ -49,11 +52,16 @@ export interface LinkRow {
   readonly ifalias?: string
   readonly flags: readonly string[]
   readonly mtu: number
+  readonly txqlen?: number
   readonly master?: string
   readonly address: string
   readonly link_type: string
   readonly promiscuity: number
-  readonly linkinfo?: { readonly info_kind?: string; readonly info_data?: { readonly vlan_filtering?: number } & VxlanRow; readonly info_slave_data?: { readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean } }
+  readonly linkinfo?: {
+    readonly info_kind?: string
+    readonly info_data?: { readonly vlan_filtering?: number } & VxlanRow & LikenessRow
+    readonly info_slave_data?: { readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean }
+  }
   readonly addr_info: readonly AddrRow[]
 }
 /** One address of a link, as `ip -j addr show` prints it. */

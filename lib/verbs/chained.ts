@@ -1,19 +1,23 @@
+import { statSync } from 'node:fs'
 import { ahead, apply } from '../apply.ts'
 import { takeTurn } from '../busy.ts'
-import { holds, isElsewhere, lapsed } from '../claimed.ts'
+import { holds, isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
+import { BLIND } from '../iproute.ts'
 import { log } from '../log.ts'
 import { NFT } from '../nft.ts'
 import { differences } from '../observe.ts'
-import type { ChainedPlugin, NetConf, Run, Wiring } from '../plugin.ts'
-import { readRecord, record, recordPath, recordsOf, unrecord } from '../records.ts'
+import type { ChainedPlugin, NetConf, NodeFacts, Wiring } from '../plugin.ts'
+import { isThere, readRecord, record, recordPath, recordsOf } from '../records.ts'
+import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
-import type { Claim, Plan, Resource } from '../state.ts'
+import type { Claim, Plan } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
+import { dropNoted, following, isClaim, reserve } from './noted.ts'
 
 /** The verbs of a plugin that adds to what others made. A record of what it makes is written before it is made, so that DEL and GC need nothing else. */
 export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
@@ -22,7 +26,8 @@ export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
     check: (call) => check(plugin, call),
     async del(call) {
       const { at } = forDel(call)
-      if (!(await drop(recordPath(plugin.type, at), call.io.run))) await plugin.unwireForeign?.(readLoose(plugin.conf, call.raw), at, call.io.run)
+      const found = await dropNoted([recordPath(plugin.type, at)], call.io.run)
+      if (found.length === 0) await plugin.unwireForeign?.(readLoose(plugin.conf, call.raw), at, call.io.run)
     },
     gc: (call) => gc(plugin, call),
     async status(call) {
@@ -34,24 +39,31 @@ export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
 async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Promise<Done> {
   const { at, io } = call
   const conf = readConf(plugin, call)
+  plugin.judge?.(call.text)
   requirePod(call)
   const given = requirePrevious(call)
   for (const note of plugin.notes?.(conf) ?? []) log(`plumb: ${note}`, { network: at.network })
-  const { shared, own, result } = plugin.wire(conf, at, given, nodeFacts)
-  const text = encode(result, call.version)
+  const planned = (node: NodeFacts) => {
+    const wiring = plugin.wire(conf, at, given, node)
+    return { ...wiring, text: encode(wiring.result, call.version) }
+  }
+  // What has to be refused is, before anything else.
+  const early = planned(nodeFacts)
   const path = recordPath(plugin.type, at)
-  takeTurn(path, plugin.type, at)
+  begin(path, plugin, call)
+  const { shared, own, text } = plugin.look ? planned(facts(plugin, conf, call, given)) : early
   const before = readRecord(path)?.own
   // A second ADD that wants the same, or one after a kill -9: what the first made is completed, and never missing for a moment.
   const isAgain = JSON.stringify(before) === JSON.stringify(own)
-  if (before && !isAgain) await drop(path, io.run)
+  if (before && !isAgain) await dropNoted([path], io.run)
   if (own.length === 0 && shared.length === 0) return { text }
   // It starts up while the record is written.
   if (own.some(({ kind }) => kind === 'element')) io.run.prepare?.(NFT)
+  if (own.some(({ kind, ns }) => kind === 'setting' && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)
   record(path, at, own)
-  const undo = async () => void (isAgain || (await drop(path, io.run)))
+  const undo = async () => void (isAgain || (await dropNoted([path], io.run, true)))
   try {
-    await reserve(own.filter(isClaim), io.run)
+    await reserve(own, io.run)
     const { links, rest } = making({ shared, own }, holds)
     // What a link needs goes on beside the rest.
     ahead(links, io.run)
@@ -67,7 +79,8 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
 async function check<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Promise<void> {
   const conf = readConf(plugin, call)
   requirePod(call)
-  const { shared, own } = plugin.wire(conf, call.at, requirePrevious(call), nodeFacts)
+  const given = requirePrevious(call)
+  const { shared, own } = plugin.wire(conf, call.at, given, facts(plugin, conf, call, given))
   const wrong = await differences([...shared, ...following(own, (claim) => !isElsewhere(claim))], call.io.run)
   if (wrong.length > 0) throw new CniError(CODE.internal, `Cannot confirm what ${plugin.type} made for container ${call.at.containerId}: ${wrong[0]}`, wrong.join('; '))
 }
@@ -80,56 +93,28 @@ async function gc<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Prom
   const keep = new Set(valid.map((owner) => recordPath(plugin.type, owner)))
   const failures: Error[] = []
   const attempt = (work: Promise<unknown> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
-  for (const path of recordsOf(plugin.type, at.network)) if (!keep.has(path)) await attempt(drop(path, io.run))
+  for (const path of recordsOf(plugin.type, at.network)) if (!keep.has(path)) await attempt(dropNoted([path], io.run))
   if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
   throwAll(failures, call)
 }
 
-// Whoever is in the way of a claim and whose pod is gone has waited for a DEL in vain: it gets it now.
-async function reserve(claims: readonly Claim[], run: Run): Promise<void> {
-  if (claims.length === 0) return
-  try {
-    await apply({ put: claims, drop: [] }, run)
-  } catch (cause) {
-    const gone = lapsed(claims)
-    if (gone.length === 0) throw cause
-    for (const path of gone) {
-      log('plumb: a host port was still held for a container whose namespace is gone: it is taken from it', { container: readRecord(path)?.owner.containerId ?? '' })
-      await drop(path, run)
-    }
-    await apply({ put: claims, drop: [] }, run)
-  }
+function begin<C extends NetConf>(path: string, plugin: ChainedPlugin<C>, { at }: Call): void {
+  takeTurn(path, `an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId}`)
+  // What is looked at must not change before what follows from it is made.
+  if (plugin.look) takeTurn(`pod ${at.netns && statSync(at.netns).ino}`, `another plugin in ${at.netns}`)
 }
 
-function drop(path: string, run: Run): Promise<boolean> {
-  return unrecord(path, async (own) => {
-    for (const plan of removing(own, holds)) await apply(plan, run)
-  })
+/** What `wire` of a plugin is given of the node and the pod as they are. */
+export function facts<C extends NetConf>(plugin: ChainedPlugin<C>, conf: C, { at }: Call, given: Result): NodeFacts {
+  if (!plugin.look) return nodeFacts
+  const note = readRecord(recordPath(plugin.type, at))
+  const before = plugin.look(conf, at, given, note && note.netns === at.netns && isThere(note) ? note.own : [])
+  // The node's own are asked for only when they are needed.
+  return Object.create(nodeFacts, { before: { value: before } })
 }
 
 /** What ADD makes once its claims are decided, given which of them stand: what links need gets its input first. Pure. */
 export function making({ shared, own }: Pick<Wiring, 'shared' | 'own'>, stands: (claim: Claim) => boolean): { readonly links: Plan; readonly rest: Plan } {
   const links = shared.filter(({ kind }) => kind === 'link')
   return { links: { put: links, drop: [] }, rest: { put: [...shared.filter((one) => !links.includes(one)), ...following(own, stands).filter((one) => !isClaim(one))], drop: [] } }
-}
-
-/** What removes what was noted, in order, given which claims stand. Claims last: another may have the port only when nothing that it adds can meet what is removed here. Pure. */
-export function removing(own: readonly Resource[], stands: (claim: Claim) => boolean): Plan[] {
-  const held = following(own, stands)
-  return [held.filter((one) => !isClaim(one)), held.filter(isClaim)].map((drop) => ({ put: [], drop }))
-}
-
-// What follows a claim belongs to it: where that is another's, refused, or not made yet when the call was killed, the rest is none of ours. Each once: two ports may lead to one place.
-function following(own: readonly Resource[], stands: (claim: Claim) => boolean): Resource[] {
-  let mine = true
-  const held = own.filter((one) => {
-    if (isClaim(one)) mine = stands(one)
-    return mine
-  })
-  return [...new Map(held.map((one) => [JSON.stringify(one), one])).values()]
-}
-
-/** Whether a resource is a host port reserved as a file. */
-export function isClaim(one: Resource): one is Claim {
-  return one.kind === 'claim'
 }

@@ -1,24 +1,25 @@
-import { alias, aliasPrefix, ownerOf } from '../alias.ts'
 import { type Applied, ApplyError, ahead, apply } from '../apply.ts'
 import { untilRunning } from '../carrier.ts'
+import { holds, isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { untilUnique } from '../dad.ts'
 import { CniError, CODE } from '../errors.ts'
-import { type Delegate, delegate } from '../ipam.ts'
+import type { Delegate } from '../ipam.ts'
 import { BLIND, SHOWING } from '../iproute.ts'
 import { handler } from '../kinds/index.ts'
 import { log } from '../log.ts'
-import { isLink } from '../netns.ts'
-import { aliased, differences, present } from '../observe.ts'
-import { begin, beginRemoval, besides, end } from '../pending.ts'
-import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
+import { differences, present } from '../observe.ts'
+import { begin, end } from '../pending.ts'
+import { ownIn, place, unplace } from '../places.ts'
+import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
 import type { Result } from '../result.ts'
-import { readLoose } from '../shape.ts'
-import type { Link, Owner, Plan, Resource } from '../state.ts'
+import type { Claim, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
-import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
-import { throwAll } from './failures.ts'
+import { readConf, requirePod, requirePrevious } from './call.ts'
+import { following, isClaim, reserve } from './noted.ts'
+import { del, gc, poolOf, remove, unlessGone } from './removal.ts'
+import { dropParts, noteParts, together } from './within.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
 export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {
@@ -29,30 +30,35 @@ export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs
     gc: (call) => gc(plugin, call),
     async status(call) {
       const conf = readConf(plugin, call)
+      const whole = await together(plugin, conf, call)
       await (await poolOf(conf, call))?.status()
-      await plugin.status?.(conf, call.io.run)
+      await whole.status?.(conf, call.io.run)
     },
   }
 }
 
-async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<Done> {
+async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Promise<Done> {
   const { at, io } = call
   requirePod(call)
   // The tool that every ADD needs starts up while the configuration is read.
-  io.run.prepare?.(SHOWING)
-  const conf = readConf(plugin, call)
+  if (!alone.inPod) io.run.prepare?.(SHOWING)
+  const conf = readConf(alone, call)
+  const plugin = await together(alone, conf, call)
   const pool = await poolOf(conf, call)
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
   if (!pool) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
-  const links = plugin.links?.(conf, at) ?? []
-  if (begin(at)) await remove(plugin, call, pool)
-  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
+  const links = firstLinks(plugin, conf, at, pool?.byLink === true)
+  if (begin(at)) {
+    await dropParts(plugin, undefined, call)
+    await remove(plugin, call, pool)
+  }
+  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false, parts: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
   try {
     const text = await make(plugin, call, attempt)
     return { text, undo: () => undo(plugin, call, attempt), delivered: () => end(at) }
   } catch (cause) {
-    if (isTaken(cause)) attempt.made.links = false
+    if (isTaken(cause) && !plugin.inPod) attempt.made.links = false
     await undo(plugin, call, attempt).catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
     throw explained(cause, at, attempt.wiring)
   }
@@ -62,8 +68,8 @@ async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
 interface Attempt<C> {
   readonly conf: C
   readonly pool: Delegate | undefined
-  readonly links: readonly Link[]
-  readonly made: { addresses: boolean; links: boolean }
+  readonly links: readonly Resource[]
+  readonly made: { addresses: boolean; links: boolean; parts: boolean; noted?: true }
   /** Makes `links`; called again, it tells how that went. */
   readonly onNode: () => Promise<Applied>
   wiring?: Wiring
@@ -72,9 +78,15 @@ interface Attempt<C> {
 async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, attempt: Attempt<C>): Promise<string> {
   const { at, io } = call
   const { conf, pool, links, made, onNode } = attempt
+  if (plugin.inPod) note(plugin, call, made)
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
-  made.addresses = pool?.foreign === true && (await present(plugin.unwire(at), io.run)).length === 0
-  if (pool?.foreign === false && links.length > 0) {
+  made.addresses = pool?.foreign === true && !pool.byLink && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
+  if (pool?.byLink) {
+    made.links = true
+    await onNode()
+    // The link was not there before: nor was a lease that it is to be kept from.
+    made.addresses = true
+  } else if (pool?.foreign === false && links.length > 0) {
     // The node's side needs no address: it is made while the pool looks for one.
     made.links = true
     ahead({ put: links, drop: [] }, io.run)
@@ -88,6 +100,13 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   encode(wiring.result, call.version)
   made.links = true
   const { seen } = await onNode()
+  if (wiring.noted) {
+    // Where the link is made with the rest, one that is there is the attachment's from an ADD that went well, and so is what was noted.
+    if (links.length === 0 && plugin.unwire(at).some((one) => one.kind === 'link' && io.run.link?.(one.name, one.ns) === true)) throw taken(at)
+    made.parts = true
+    await noteParts(wiring, at, io.run)
+    for (const { own } of wiring.noted) await reserve(own, io.run)
+  }
   const rest = await apply(beside(links, wiring), io.run)
   const settled = wiring.settle?.([...seen, ...rest.seen])
   if (settled?.plan) await apply(settled.plan, io.run)
@@ -96,20 +115,34 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   return encode(settled?.result ?? wiring.result, call.version)
 }
 
+/** Notes what will stand in the pod, and in which, before it is made. Throws CniError 4 when the name is taken there. */
+function note<C extends NetConf>({ unwire }: InterfacePlugin<C>, { at, io }: Call, made: Attempt<C>['made']): void {
+  if (at.netns !== undefined && io.run.seen?.(at.ifname, at.netns)) throw taken(at)
+  place(at, unwire(at))
+  made.noted = true
+}
+
 /** Throws CniError 7 for a pool's answer without an address, as the reference plugins do. */
 export function requireAddress({ ips = [] }: Result, type: string): void {
   if (ips.length === 0) throw new CniError(CODE.config, 'IPAM plugin returned missing IP config', `${type} gave no address; leave "ipam" out for a link without addresses`)
 }
 
-async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io }: Call, { pool, made, onNode }: Attempt<C>): Promise<void> {
+async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, { pool, made, onNode }: Attempt<C>): Promise<void> {
+  const { at, io } = call
   const ours =
     made.links &&
     (await onNode().then(
       () => true,
       (cause) => !isTaken(cause),
     ))
-  if (ours) await apply({ put: [], drop: plugin.unwire(at) }, io.run).catch(unlessGone(plugin.unwire(at)))
-  if (made.addresses) await pool?.del()
+  if (made.parts) await dropParts(plugin, undefined, call)
+  const isFirst = pool?.byLink === true && made.addresses
+  const kept = isFirst ? await pool.del().catch((cause: Error) => cause) : undefined
+  const own = ours ? ownIn(plugin.unwire(at), io.run) : []
+  if (own.length > 0) await apply({ put: [], drop: own }, io.run).catch(unlessGone(own))
+  if (kept) throw kept
+  if (made.addresses && !isFirst) await pool?.del()
+  if (made.noted) await unplace(at)
   end(at)
 }
 
@@ -124,8 +157,8 @@ function isTaken(cause: unknown): boolean {
 }
 
 /** A refused line in words: what stood there before may say better than the kernel why. */
-function explained(cause: unknown, { ifname, netns }: Attachment, wiring: Wiring | undefined): unknown {
-  if (isTaken(cause)) return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', { cause })
+function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): unknown {
+  if (isTaken(cause)) return taken(at, { cause })
   try {
     if (cause instanceof ApplyError && cause.seen.length > 0) wiring?.settle?.(cause.seen)
   } catch (better) {
@@ -134,17 +167,25 @@ function explained(cause: unknown, { ifname, netns }: Attachment, wiring: Wiring
   return cause
 }
 
-/** What of a wiring is left to make beside the links that are made while the pool works. Pure. */
-export function beside(links: readonly Link[], { shared, own }: Wiring): Plan {
-  const made = new Set(links.map((one) => handler(one.kind).key(one)))
-  return { put: [...shared, ...own].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
+function taken({ ifname, netns }: Attachment, options?: ErrorOptions): CniError {
+  return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', options)
 }
 
-// A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it.
-function unlessGone(own: readonly Resource[]): (cause: Error) => void {
-  return (cause) => {
-    if (own.some((one) => one.kind !== 'link' || isLink(one.name, one.ns))) throw cause
-  }
+/** What of a wiring is left to make beside the links that are made while the pool works, and the claims that are made before; `stands` says of those which are the attachment's. Pure but for that. */
+export function beside(links: readonly Resource[], { shared, own, noted = [] }: Wiring, stands: (claim: Claim) => boolean = holds): Plan {
+  const made = new Set(links.map((one) => handler(one.kind).key(one)))
+  const parts = noted.flatMap((one) => following(one.own, stands)).filter((one) => !isClaim(one))
+  return { put: [...shared, ...own, ...parts].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
+}
+
+/** The links that are made before the pool has answered. A pool that asks through the container's link needs that one, of any plugin, but not its other end in the pod, which goes up with its addresses. */
+export function firstLinks<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, at: Attachment, byLink: boolean): readonly Resource[] {
+  const early = plugin.links?.(conf, at, nodeFacts)
+  if (early || !byLink) return early ?? []
+  return plugin
+    .wire(conf, at, {}, nodeFacts)
+    .own.filter((one) => one.kind === 'link')
+    .filter(({ type }) => type !== 'peer')
 }
 
 async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
@@ -153,60 +194,9 @@ async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call):
   requirePod(call)
   const given = requirePrevious(call)
   await (await poolOf(conf, call))?.check()
-  const { shared, own, later = [] } = plugin.wire(conf, at, given, nodeFacts)
-  const wrong = await differences([...shared, ...own, ...later], io.run)
+  const whole = await together(plugin, conf, call)
+  const { shared, own, later = [], noted = [] } = whole.wire(conf, at, given, nodeFacts)
+  const parts = noted.flatMap((one) => following(one.own, (claim) => !isElsewhere(claim)))
+  const wrong = await differences([...shared, ...own, ...later, ...parts], io.run)
   if (wrong.length > 0) throw new CniError(CODE.internal, `Cannot confirm ${at.ifname} of container ${at.containerId}: ${wrong[0]}`, wrong.join('; '))
-}
-
-// CNI spec 1.1.0 DEL: complete without error even if things are missing; the namespace may be gone.
-async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
-  const known = forDel(call)
-  const { run } = call.io
-  if (plugin.unwire(known.at).some(mayBeThere(run))) run.prepare?.(BLIND)
-  beginRemoval(known.at)
-  const conf = readLoose(plugin.conf, call.raw)
-  const pool = await poolOf(conf, call).catch((cause: Error) => log(`plumb: Cannot free addresses: ${cause.message}`, { network: call.at.network }))
-  await remove(plugin, known, pool ?? undefined, () => plugin.unwireForeign?.(conf, known.at, run))
-}
-
-/** Links first, the address last: one that still answers is never given to another. */
-async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Delegate | undefined, otherwise?: () => Promise<void> | undefined): Promise<void> {
-  const own = plugin.unwire(call.at).filter(mayBeThere(call.io.run))
-  const { already } = await apply({ put: [], drop: own }, call.io.run)
-  if (own.every((resource) => already.includes(resource))) await otherwise?.()
-  await pool?.del()
-  end(call.at)
-}
-
-// No process is started for a link that the kernel does not know.
-function mayBeThere(run: Run): (one: Resource) => boolean {
-  return (one) => one.kind !== 'link' || run.link?.(one.name, one.ns) !== false
-}
-
-async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
-  const { at, io } = call
-  const conf = readConf(plugin, call)
-  const valid = validAttachments(call)
-  const failures: Error[] = []
-  const attempt = (work: Promise<void> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
-  if (valid) {
-    await attempt(removeBut(valid, call))
-    if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
-  }
-  await attempt(poolOf(conf, call).then((pool) => pool?.gc()))
-  if (valid && failures.length === 0) besides(at.network, valid).forget()
-  throwAll(failures, call)
-}
-
-/** Removes the network's links that are none of these attachments'. */
-async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<void> {
-  const keep = new Set(valid.map(alias))
-  besides(at.network, valid).wait()
-  const stale = (await aliased(aliasPrefix(at.network), io.run)).filter((link) => !keep.has(link.alias as string))
-  for (const link of stale) beginRemoval(ownerOf(link.alias as string, at.network))
-  await apply({ put: [], drop: stale }, io.run)
-}
-
-async function poolOf<C extends NetConf>(conf: Partial<C>, call: Call): Promise<Delegate | undefined> {
-  return conf.ipam?.type ? delegate(conf.ipam.type, call) : undefined
 }

@@ -116,7 +116,7 @@ interface Delegated {
   readonly foreign: boolean
 }
 
-const WANTED = { role: 'interface', what: 'delegate plugin', key: 'delegate.type', example: 'bridge' } as const
+const WANTED = { roles: ['interface'], what: 'delegate plugin', key: 'delegate.type', example: 'bridge' } as const
 
 async function delegate(conf: Rendered, call: Call): Promise<Delegated> {
   const { found, inner } = await findDelegate(conf, call)

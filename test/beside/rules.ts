@@ -14,6 +14,8 @@ export interface Rule {
   readonly id: string
   /** Met only beside a release after 1.1.1, or only beside 1.1.1. */
   readonly only?: 'newer' | 'older'
+  /** Met only beside a reference that has this plugin. */
+  readonly needs?: string
   /** What it covers. */
   covers(one: Difference, where: Where): boolean
 }
@@ -35,8 +37,10 @@ export const RULES: readonly Rule[] = [
     id: 'port-ipv6',
     covers: ({ path }, { scene }) => uses(scene, 'bridge') && /\/node\/dev veth-[ab]\/(address fe80::\*\|64\/\w+|route 6 (local multicast ff00::\|8|main unicast fe80::\|64) metric 256|sysctl ipv6\.conf\.(accept_ra|disable_ipv6))$/.test(path),
   },
-  { id: 'dad', covers: ({ path, ours }, { scene }) => (/\/address [0-9a-f:]+\|\d+\/nodad$/.test(path) && ours === 'true') || (uses(scene, 'ptp') && /\/sysctl ipv6\.conf\.accept_dad$/.test(path) && ours === '0') },
-  { id: 'arp-notify', covers: ({ path, ours }, { scene }) => uses(scene, 'ptp') && /\/[ab]\/dev \S+\/sysctl ipv4\.conf\.arp_notify$/.test(path) && ours === '1' },
+  { id: 'dad', covers: ({ path, ours }, { scene }) => (/\/address [0-9a-f:]+\|\d+\/nodad$/.test(path) && ours === 'true') || ((uses(scene, 'ptp') || standsInPod(scene)) && /\/sysctl ipv6\.conf\.accept_dad$/.test(path) && ours === '0') },
+  { id: 'arp-notify', covers: ({ path, ours }, { scene }) => (uses(scene, 'ptp') || standsInPod(scene)) && /\/[ab]\/dev \S+\/sysctl (ipv4\.conf\.arp_notify|ipv6\.conf\.ndisc_notify)$/.test(path) && ours === '1' },
+  { id: 'pod-alias', needs: 'macvlan', covers: ({ path }, { scene }) => standsInPod(scene) && /\/[ab]\/dev \S+\/ifalias$/.test(path) },
+  { id: 'pool-dns', needs: 'macvlan', covers: ({ path, theirs, ours }, { scene }) => standsInPod(scene) && (/^add \w\/\w+\/(result|order)\/dns(\/\w+)?$/.test(path) || (/^add \w\/\w+\/order$/.test(path) && sorted(ours) === sorted(`${theirs} dns`))) },
   {
     id: 'ptp-routes',
     covers: ({ path, theirs, ours }, { scene }) => uses(scene, 'ptp') && (/\/[ab]\/dev \S+\/address [^/]+\/noprefixroute$/.test(path) || (/\/[ab]\/dev \S+\/route /.test(path) && ours?.replace('"onlink"', '') === theirs)),
@@ -100,7 +104,7 @@ export const RULES: readonly Rule[] = [
   { id: 'route-localnet', covers: ({ path, theirs, ours }) => /\/node\/dev \S+\/sysctl ipv4\.conf\.route_localnet$/.test(path) && theirs === undefined && ours === '1' },
   { id: 'del-leaks', covers: ({ path, ours }, { scene: { del } }) => lacks(del) && ours === undefined && /^(only b|none)\/(node\/dev veth-a|a\/dev \S+)\/there$/.test(path) },
   { id: 'del-leaks', covers: ({ path, theirs, ours }, { scene: { del } }) => lacks(del) && theirs === 'some' && ours === 'none' && /^(only b|none)\/node\/rules about a$/.test(path) },
-  { id: 'del-leaks', covers: ({ path }, { scene: { del } }) => lacks(del) && /^(only b|none)\/node\/dev \S+\/(flags|operstate|mtu|sysctl ipv6\.conf\.mtu)$/.test(path) },
+  { id: 'del-leaks', covers: ({ path }, { scene: { del } }) => lacks(del) && /^(only b|none)\/node\/dev \S+\/(flags|operstate|mtu|promiscuity|sysctl ipv6\.conf\.mtu)$/.test(path) },
   { id: 'del-refused', covers: ({ path, theirs, ours }, { refused }) => refused && path.startsWith('del ') && theirs?.startsWith('refuses with 999: ') === true && ours === 'works' },
   {
     id: 'failed-add',
@@ -144,6 +148,11 @@ function sameOrNone(theirs = '', ours = ''): boolean {
 
 function uses({ list }: Scene, type: string): boolean {
   return list.plugins.some((one) => one.type === type)
+}
+
+/** Whether its first plugin makes a link of which nothing is on the node. */
+function standsInPod({ list }: Scene): boolean {
+  return ['macvlan', 'ipvlan', 'vlan', 'dummy', 'tap'].includes(list.plugins[0]?.type ?? '')
 }
 
 function lacks(del: Scene['del']): boolean {

@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { masterOf } from '../kinds.ts'
 import type { Lane } from './lanes.ts'
 import type { Conf, Scene } from './list.ts'
 
@@ -37,6 +38,7 @@ export function scenesOf({ file, list }: Sample, { speaks }: Lane): Scene[] {
   return WAYS.map((del) => ({
     name: `conf/${file}${version === cniVersion ? '' : ` in CNI ${version}`}, DEL with the namespace ${{ live: 'there', empty: 'not named', gone: 'gone' }[del]}`,
     list: { ...list, cniVersion: version },
+    ...(masterOf(list.plugins) && { before: masterOf(list.plugins) }),
     caps: { a: ports(8080), b: ports(9080) },
     del,
   }))

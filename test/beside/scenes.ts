@@ -1,3 +1,4 @@
+import { masterOf } from '../kinds.ts'
 import { WORLD } from '../packets.ts'
 import type { Conf, Scene } from './list.ts'
 import { REFUSED } from './refused.ts'
@@ -102,9 +103,21 @@ const PORTS: readonly Staged[] = [
   { name: 'a protocol in capitals', list: list('1.0.0', gateway, portmap()), caps: mapped([tcp(8080, { protocol: 'TCP' })], [tcp(9080, { protocol: 'UDP' })]) },
 ]
 
+const macvlan = (more: object = {}): Conf => ({ type: 'macvlan', master: 'eth1', ...more })
+const before = masterOf([{ ...macvlan(), ipam: { ranges: [[{ subnet: '10.1.0.0/24', gateway: '10.1.0.1' }], [{ subnet: 'fd00:1::/64', gateway: 'fd00:1::1' }]] } }])
+const MACVLAN: readonly Staged[] = [
+  { name: 'macvlan with the DNS of its pool', list: list('1.0.0', macvlan({ ...at('10.1.0.10/24') })), before, more: { a: withDns('10.1.0.10/24'), b: withDns('10.1.0.11/24') }, del: 'empty' },
+  { name: 'macvlan of the default route, with an mtu', list: list('1.0.0', macvlan({ master: '', mtu: 1400, mode: 'private', ipam: pool([four, six], { routes: [{ dst: '0.0.0.0/0' }] }) })), before: `${before}\nip route add default dev eth1` },
+  { name: 'macvlan without a pool', list: list('0.4.0', macvlan({ mode: 'vepa', mac: '02:00:00:00:00:0a' })), before, more: { b: { mac: '02:00:00:00:00:0b' } }, del: 'gone' },
+]
+
+function withDns(address: string): object {
+  return { ipam: { type: 'static', addresses: [{ address }], dns: { nameservers: ['10.1.0.53'] } } }
+}
+
 /** What the generator leaves out, and what shows each wanted difference: for a reference with and without what came after release 1.1.1. */
 export function staged(newer: boolean): Scene[] {
-  return [...LOOPBACK, ...BRIDGE, ...STATIC, ...PTP, ...PORTS, ...REFUSED.slice(0, 2)].filter((one) => newer || (!('newer' in one) && one.list.cniVersion !== '1.1.0'))
+  return [...LOOPBACK, ...BRIDGE, ...STATIC, ...PTP, ...PORTS, ...MACVLAN, ...REFUSED.slice(0, 2)].filter((one) => newer || (!('newer' in one) && one.list.cniVersion !== '1.1.0'))
 }
 
 /** Configurations that both sides refuse. */

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { lackingKinds } from '../kinds.ts'
 import { skip } from '../skip.ts'
 import type { Difference } from './compare.ts'
 import { pairwise } from './generate.ts'
@@ -41,9 +42,13 @@ export function generated(newer: boolean, part: number, parts: number): void {
 export function stagedScenes(newer: boolean): void {
   inLane('staged scenes', newer, (lane) => {
     const met = new Set<string>()
-    beside(staged(newer), lane, met)
+    beside(
+      staged(newer).filter((scene) => scene.list.plugins.every(({ type }) => hasPlugin(lane, type))),
+      lane,
+      met,
+    )
     it('meet every wanted difference at least once', () => {
-      const unmet = RULES.filter((rule) => appliesTo(rule, newer) && !met.has(rule.id))
+      const unmet = RULES.filter((rule) => appliesTo(rule, newer) && (!rule.needs || hasPlugin(lane, rule.needs)) && !met.has(rule.id))
       assert.deepEqual(
         unmet.map(({ id }) => id),
         [],
@@ -70,11 +75,12 @@ export function sampleScenes(newer: boolean): void {
   inLane('every sample in conf/', newer, (lane) => {
     assert.ok(samples().length > 0)
     for (const sample of samples()) {
+      const kinds = lackingKinds(typesOf(sample))
       const lacking = typesOf(sample).filter((type) => !hasPlugin(lane, type))
-      if (lacking.length === 0) beside(scenesOf(sample, lane), lane)
+      if (lacking.length + kinds.length === 0) beside(scenesOf(sample, lane), lane)
       else
         it(`conf/${sample.file}: as ${lane.version}`, function () {
-          skip(this, `the reference ${lane.version} has no ${lacking.join(', ')}`)
+          skip(this, lacking.length > 0 ? `the reference ${lane.version} has no ${lacking.join(', ')}` : `this kernel has no ${kinds.join(', ')}`)
         })
     }
   })

@@ -33,8 +33,9 @@ export class Recorder {
   #given: () => Given = () => new Set()
   #fault: Fault | undefined
 
-  /** `squatter` is a link on the host that is no bridge. */
-  constructor(squatter?: string) {
+  /** `squatter` is a link on the host that is no bridge; `pod` a namespace in which another plugin made eth0. */
+  constructor(squatter?: string, pod?: string) {
+    if (pod !== undefined) this.#space(pod).set('eth0', { ifname: 'eth0', kind: 'veth', addr_info: [] })
     if (squatter !== undefined) this.#space('host').set(squatter, { ifname: squatter, kind: 'vxlan', addr_info: [] })
   }
 

@@ -13,7 +13,8 @@ import minicni from '../../plugins/minicni.ts'
 import portmap from '../../plugins/portmap.ts'
 import ptp from '../../plugins/ptp.ts'
 import staticPool from '../../plugins/static.ts'
-import { type Case, furnish, givenBy, type Input, makeCase } from './cases.ts'
+import tuning from '../../plugins/tuning.ts'
+import { type Case, CHAINED, furnish, givenBy, type Input, makeCase } from './cases.ts'
 import { type Fault, Recorder } from './recorder.ts'
 
 const CASES = Number(process.env['PLUMB_FUZZ_CASES'] ?? 20_000)
@@ -25,7 +26,7 @@ const LIMIT_MS = 5000
 const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap, tuning }
 const CODES: readonly number[] = Object.values(CODE)
 
 describe('serve(), with input that is wrong', () => {
@@ -69,7 +70,7 @@ interface Seen {
 /** Runs a case; what was wrong with it, one sentence each. */
 async function judge({ type, before, call, fault, squatter }: Case, seen: Seen): Promise<string[]> {
   fresh()
-  const kernel = new Recorder(squatter)
+  const kernel = new Recorder(squatter, CHAINED.includes(type) ? SITE.netns : undefined)
   const wrong: string[] = []
   const tell = (what: string, problems: readonly string[]) => wrong.push(...problems.map((problem) => `${what}: ${problem}`))
   const again = (input: Input, command: string): Input => ({ ...input, env: { ...input.env, CNI_COMMAND: command } })
@@ -155,7 +156,9 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
 function world(kernel: Recorder): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
   // Addresses, unfinished calls, host ports (symbolic links in a folder per port) and records of what has them.
-  const held = files.filter((one) => (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`))) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(one.parentPath))
+  const held = files.filter(
+    (one) => (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+|[^/]+_[^/]+\.json)$/.test(`${one.parentPath}/${one.name}`))) || /^\/run\/cni\/plumb\/(portmap|tuning|ports\/.+)$/.test(one.parentPath),
+  )
   return [...kernel.links(), ...kernel.ports(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 

@@ -4,8 +4,10 @@ import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { Glob } from 'bun'
 import type { Told, ToldPlugin } from '../../cli/explain/told.ts'
+import { daemon, dnsmasq, lan, leased, socketPath } from '../dhcp.ts'
 import { ENV, writeEnv } from '../flannel.ts'
 import { type Finished, inNamespaces, type Namespace, type Row } from '../harness.ts'
+import { lackingKinds, needsKind, wireMaster } from '../kinds.ts'
 import { FRESH, type Node, played, settings, USED } from '../played.ts'
 import { type Recording, recording, STRACE } from '../recording.ts'
 import { skip } from '../skip.ts'
@@ -53,17 +55,23 @@ describe('plumb cni explain', () => {
     'portmap, TCP and UDP, hostIP': { conf: ports({}), argv: PORTS },
     'portmap, conditions, masqAll': { conf: ports({ conditionsV4: ['ip', 'saddr', '192.0.2.0/24'], masqAll: true }, false), argv: PORTS },
     'portmap, without snat': { conf: ports({ snat: false }), argv: PORTS.slice(0, 4) },
+    'bridge with portMappings of its own': { conf: bridge({ isDefaultGateway: true, ipMasq: true, capabilities: { portMappings: true }, portMappings: { snat: true } }, four, six), argv: PORTS },
+    'ptp with portMappings of its own': { conf: { plugins: [{ type: 'ptp', ipam: ranges(four, six), capabilities: { portMappings: true } }] }, argv: PORTS },
     'portmap, without a port': { conf: ports({}) },
     'loopback behind a bridge': { conf: { plugins: [...bridge({}, four).plugins, { type: 'loopback' }] } },
   }
+  // What a DHCP server answers cannot be told.
   const samples = [...new Glob('**/*.{conf,conflist}').scanSync({ cwd: join(ROOT, 'conf') })]
+    .filter((file) => file !== 'dhcp.conflist')
     .sort()
     .map((file): [string, { conf: Row; argv?: readonly string[] }] => [`conf/${file}`, { conf: JSON.parse(readFileSync(join(ROOT, 'conf', file), 'utf8')), argv: file.startsWith('portmap') ? PORTS : [] }])
   for (const [what, { conf, argv = [] }] of [...Object.entries(networks), ...samples]) {
     it(
       `prints beforehand, line by line, what ADD and DEL give to tools and write: ${what}`,
-      inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
+      inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }, test) => {
         const net = networkOn(node, conf)
+        for (const kind of lackingKinds(net.types)) needsKind(test, kind)
+        await wireMaster(node, (conf as Row)['plugins'] ?? [conf])
         const first = await explained(net, [pod.path, ...argv])
         const result = await recorded(net, 'add', [pod.path, ...argv], first, FRESH, { node, pod })
         assert.deepEqual(first.result, result)
@@ -104,6 +112,24 @@ describe('plumb cni explain', () => {
       writeFileSync(`${net.dir}/answer`, answer)
       const told = await explained(net, [pod.path, '--prev-result', `${net.dir}/answer`])
       assert.deepEqual(told.result, await recorded(net, 'add', [pod.path], told, FRESH, { node, pod }))
+      await recorded(net, 'del', [pod.path], await explained(net, ['--del', pod.path]), USED, { node, pod })
+    }),
+  )
+
+  it(
+    'prints beforehand what ADD and DEL give to tools where the pool asks through the link, with what that answers',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const socket = socketPath()
+      await lan(node)
+      await daemon(node, socket)
+      await dnsmasq(node, '--dhcp-range=10.7.0.50,10.7.0.50,120')
+      const net = networkOn(node, leased(socket))
+      const unknown = await explained(net, [pod.path])
+      assert.match(unknown.plugins[0]?.notes.join() ?? '', /what follows depends on the addresses that dhcp gives/)
+      writeFileSync(`${net.dir}/answer`, JSON.stringify({ cniVersion: '1.1.0', ips: [{ address: '10.7.0.50/24', gateway: '10.7.0.2' }], routes: [{ dst: '0.0.0.0/0', gw: '10.7.0.2' }] }))
+      const told = await explained(net, [pod.path, '--prev-result', `${net.dir}/answer`])
+      const result = await recorded(net, 'add', [pod.path], told, USED, { node, pod })
+      assert.deepEqual(withoutBridge(told.result), withoutBridge(result))
       await recorded(net, 'del', [pod.path], await explained(net, ['--del', pod.path]), USED, { node, pod })
     }),
   )
@@ -178,5 +204,5 @@ function once<T>(calls: readonly T[]): T[] {
 
 function withoutBridge(result: Row | undefined): Row {
   const { interfaces = [], ...rest } = result ?? {}
-  return { ...rest, interfaces: interfaces.map(({ mac, ...one }: Row) => (/^(br|cni|cbr|plumb|minicni)\d$/.test(one['name']) ? one : { ...one, mac })) }
+  return { ...rest, interfaces: interfaces.map(({ mac, ...one }: Row) => (/^(br|cni|cbr|plumb|minicni)\d$|^br-lan$/.test(one['name']) ? one : { ...one, mac })) }
 }

@@ -36,6 +36,30 @@ describe('portmap: UDP', () => {
   )
 
   it(
+    '[PM 169] UDP: servers that take as long to answer as their client takes to ask again lose it all the same',
+    inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
+      test.timeout(60_000)
+      await wireWorld(node, world)
+      const net = portNetwork(node, { bridge: { ipMasq: true } })
+      const results = [await net.add(pod, []), await net.add(other, [])]
+      await serve(node, 'node', 'udp 5353 18')
+      await serve(pod, 'pod', 'udp 5353 18')
+      await serve(other, 'other', 'udp 5353 18')
+      const talkers = [talk(world, WORLD.node4, 5353), talk(world, WORLD.node6, 5353), talk(node, '127.0.0.1', 5353)]
+      const all = (name: string) => until(() => talkers.every((talker) => talker.last() === name), 8000)
+      await all('node')
+      const ports = [{ hostPort: 5353, containerPort: 5353, protocol: 'udp' }]
+      for (let round = 0; round < 3; round++)
+        for (const [i, one] of [pod, other].entries()) {
+          works(await net.call('ADD', one, { prevResult: results[i], runtimeConfig: { portMappings: ports } }))
+          await all(one.name)
+          works(await net.call('DEL', one))
+          if (i === round % 2) await all('node')
+        }
+    }),
+  )
+
+  it(
     'UDP: reached from 127.0.0.1, the pod itself and its neighbour, and nobody there is said so',
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
       test.timeout(60_000)

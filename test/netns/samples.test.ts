@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
+import { provide } from '../dhcp.ts'
 import { type Namespace, ping, type Row, until } from '../harness.ts'
 import { mappings } from '../hostports.ts'
+import { lackingKinds, needsKind, wireMaster } from '../kinds.ts'
 import { sourceSeen, WORLD, wireWorld } from '../packets.ts'
 import { DIST, left, on, onFreshNode } from '../peers/tool.ts'
 import { addresses } from '../pool.ts'
@@ -30,9 +32,12 @@ describe('the samples of conf/', () => {
   for (const sample of SAMPLES) {
     it(
       `conf/${sample.file}: ADD, CHECK where CNI ${sample.cniVersion} has it, packets and DEL, by plumb cni`,
-      onFreshNode(['node', 'pod', 'other', 'world'], async (all) => {
+      onFreshNode(['node', 'pod', 'other', 'world'], async (all, test) => {
+        for (const kind of lackingKinds(sample.plugins.map(({ type }) => type))) needsKind(test, kind)
+        await wireMaster(all.node, sample.plugins)
         if (sample.type === 'loopback') return loops(sample, all)
         await wireWorld(all.node, all.world)
+        await provide(sample, all.node)
         const [one, two] = [await attach(sample, all, all.pod, 1), await attach(sample, all, all.other, 2)]
         assert.equal(new Set([...one.addresses, ...two.addresses]).size, one.addresses.length + two.addresses.length)
         await meet(all, one, two)

@@ -13,6 +13,8 @@ export interface Subject {
   readonly again: 'refused' | 'same'
   /** Throws unless an attachment works: real packets, or for a pool what is on disk. */
   works(pod: Namespace, result: Row, node: Namespace, conf: Conf): Promise<void>
+  /** What its node needs before the first ADD. */
+  prepare?(node: Namespace): Promise<void>
   /** How its calls are made, when it needs another plugin before it. */
   network?(node: Namespace, conf: Conf): Network
 }
@@ -30,6 +32,7 @@ export interface Started extends Record<'node' | 'pod' | 'other', Namespace> {
 export async function start(subject: Subject, { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>): Promise<Started> {
   // The kernel's own link-local addresses, tentative for a second or two, would be one more thing to wait for.
   await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
+  await subject.prepare?.(node)
   const net = (subject.network ?? network)(node, subject.conf())
   const result = await net.add(other)
   await subject.works(other, result, node, net.conf)

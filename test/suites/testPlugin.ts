@@ -34,6 +34,7 @@ function testVersions(subject: Subject): void {
     it(
       `speaks ${cniVersion}: ADD, CHECK, DEL, GC and STATUS as far as that version has them`,
       inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+        await subject.prepare?.(node)
         const net = (subject.network ?? network)(node, { ...subject.conf(), cniVersion })
         const result = await net.add(pod)
         assert.equal(result['cniVersion'], cniVersion)

@@ -1,0 +1,67 @@
+import { ask, leasesOf } from '../../lib/dhcp.ts'
+import { CniError, CODE } from '../../lib/errors.ts'
+import { createMark, remove, writeAtomic } from '../../lib/files.ts'
+import { log } from '../../lib/log.ts'
+import { notify } from '../systemd.ts'
+import type { Timing } from './conversation.ts'
+import { Leases } from './leases.ts'
+import { listen, type Place } from './server.ts'
+
+/** How the daemon is started. */
+export interface Settings extends Timing {
+  readonly socketPath: string
+  readonly hostPrefix: string
+  readonly pidFile?: string
+}
+
+// sd_listen_fds(3): the first that systemd hands over.
+const FIRST_FD = 3
+const ALIVE_MS = 2000
+
+/** Gets leases and keeps them until a signal; they stay as they are for the next daemon. Throws CniError when another one listens, or systemd handed over more than one socket. */
+export async function serve({ socketPath, hostPrefix, pidFile, ...timing }: Settings): Promise<void> {
+  const socket = `${hostPrefix}${socketPath}`
+  const dir = leasesOf(socket)
+  const inherited = handedOver()
+  // Makes the folders; what begins with a dot is no lease.
+  createMark(`${dir}/.daemon`)
+  if (!inherited) await free(socket)
+  const leases = new Leases({ ...timing, hostPrefix, dir })
+  await leases.load()
+  // Whoever may write to it gets and gives back leases in any namespace.
+  process.umask(0o077)
+  const server = listen(inherited ?? { unix: socket }, (question, signal) => leases.handle(question, signal))
+  if (pidFile) writeAtomic(pidFile, `${process.pid}`, { mode: 0o644, durable: false })
+  log('dhcp: ready', { socket, leases: dir })
+  notify('READY=1')
+  const signal = await untilSignal()
+  notify('STOPPING=1')
+  log(`dhcp: ended by ${signal}; leases stay, and the next daemon goes on with them`)
+  server.stop()
+  leases.stop()
+  if (!inherited) remove(socket)
+  if (pidFile) remove(pidFile)
+}
+
+function handedOver(): Place | undefined {
+  const { LISTEN_FDS: count = '0', LISTEN_PID: pid } = process.env
+  if (count === '0' || (pid !== undefined && pid !== String(process.pid))) return undefined
+  if (count !== '1') throw new CniError(CODE.env, `Cannot listen on ${count} sockets of systemd: want one`, 'LISTEN_FDS names how many; plumb-dhcp.socket has one ListenStream')
+  return { fd: FIRST_FD }
+}
+
+// What a daemon that was killed left is in the way; one that lives is not to lose it.
+async function free(socket: string): Promise<void> {
+  const isAlive = await ask(socket, { verb: 'status' }, ALIVE_MS).then(
+    () => true,
+    () => false,
+  )
+  if (isAlive) throw new CniError(CODE.env, `Cannot listen at ${socket}: another DHCP daemon does`, 'end that one first, or use another -socketpath')
+  remove(socket)
+}
+
+function untilSignal(): Promise<string> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => resolve(signal))
+  })
+}

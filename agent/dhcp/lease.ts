@@ -1,0 +1,257 @@
+import { existsSync } from 'node:fs'
+import type { LeaseFile, Wants } from '../../lib/dhcp.ts'
+import { CniError, CODE } from '../../lib/errors.ts'
+import { remove, writeAtomic } from '../../lib/files.ts'
+import { letGo } from '../../lib/letgo.ts'
+import { log } from '../../lib/log.ts'
+import { inside } from '../../lib/netns.ts'
+import { linkFacts, openWire, setLink } from '../../lib/packets.ts'
+import type { Result } from '../../lib/result.ts'
+import type { Owner } from '../../lib/state.ts'
+import { writeSysctl } from '../../lib/sysctls.ts'
+import type { Mac, NetnsPath } from '../../lib/values.ts'
+import type { Protocol, Session, Times, Timing, Who } from './conversation.ts'
+import { four } from './four.ts'
+import { six } from './six.ts'
+
+// Each reads what it has written itself.
+const PROTOCOLS = [four, six] as unknown as readonly Protocol<Times>[]
+/** RFC 2131 section 4.4.5: between two tries to extend a lease, at least. */
+const RETRY_MS = 60_000
+// A timer of more than 2^31 ms would ring at once.
+const LONGEST_NAP_MS = 3_600_000
+
+/** What there is to know of one attachment's leases: one per IP version. */
+export interface Held {
+  readonly path: string
+  readonly owner: Owner
+  readonly netns: NetnsPath
+  readonly index: number
+  readonly mac: Mac
+  readonly wants: Wants
+}
+
+type Asked = Omit<Held, 'index' | 'mac'>
+/** The file of a lease, all of it. */
+export interface Saved extends LeaseFile {
+  readonly mac: Mac
+  readonly bound: Readonly<Record<string, Times>>
+  readonly lost?: string
+}
+
+/** The leases of one attachment, from the first to the last: got, extended in time, given back. */
+export class Lease {
+  readonly held: Held
+  /** Why it has come to its end by itself. */
+  lost: string | undefined
+  #bound = new Map<number, Times>()
+  #timing: Timing
+  #end = new AbortController()
+  #forget: (lease: Lease) => void
+
+  private constructor(held: Held, timing: Timing, forget: (lease: Lease) => void) {
+    this.held = held
+    this.#timing = timing
+    this.#forget = forget
+  }
+
+  /** Gets a lease of each IP version that is asked for. `forget` is called when its link is gone, or a DEL took it over. Rejects with CniError 11 when no server gives one, 3 when there is no such namespace or link. */
+  static async first(asked: Asked, timing: Timing, signal: AbortSignal, forget: (lease: Lease) => void): Promise<Lease> {
+    const lease = new Lease({ ...asked, ...raise(asked) }, timing, forget)
+    const abort = () => lease.#end.abort(signal.reason)
+    signal.addEventListener('abort', abort, { once: true })
+    try {
+      await Promise.all(lease.#protocols().map((protocol) => lease.#acquire(protocol)))
+      lease.#save()
+    } catch (cause) {
+      lease.#end.abort(cause)
+      await letGo({ ...lease.held, release: lease.#releases() })
+      throw cause
+    } finally {
+      signal.removeEventListener('abort', abort)
+    }
+    for (const protocol of lease.#protocols()) void lease.#maintain(protocol, false)
+    return lease
+  }
+
+  /** Goes on with what a daemon before this one got: each is asked for anew at once. */
+  static again({ bound, lost, ...file }: Saved, path: string, timing: Timing, forget: (lease: Lease) => void): Lease {
+    const { owner, netns, index, mac, wants } = file
+    const lease = new Lease({ path, owner, netns, index, mac, wants }, timing, forget)
+    lease.#bound = new Map(Object.entries(bound).map(([version, one]) => [Number(version), one]))
+    lease.lost = lost
+    if (lost === undefined) for (const protocol of lease.#protocols()) void lease.#maintain(protocol, true)
+    return lease
+  }
+
+  get result(): Result {
+    return merged(
+      this.#protocols().flatMap((protocol) => {
+        const bound = this.#bound.get(protocol.version)
+        return bound ? [protocol.result(bound)] : []
+      }),
+    )
+  }
+
+  /** Whether the link is still the one that it was got through. */
+  get isThere(): boolean {
+    return linkFacts(this.held.netns, this.held.owner.ifname)?.index === this.held.index
+  }
+
+  /** Gives it back, and keeps nothing. */
+  async release(): Promise<void> {
+    this.stop()
+    if (this.lost === undefined) await letGo({ ...this.held, release: this.#releases() })
+    remove(this.held.path)
+  }
+
+  /** Leaves it as it is, for a daemon after this one. */
+  stop(): void {
+    this.#end.abort(new Error('it is stopped'))
+  }
+
+  async #acquire(protocol: Protocol<Times>): Promise<void> {
+    const { ifname } = this.held.owner
+    await this.#talk(protocol, async (session) => {
+      const bound = await protocol.acquire(session, performance.now() + this.#timing.resendTimeoutMs)
+      if (!bound) throw new CniError(CODE.tryLater, `Cannot get an IPv${protocol.version} lease on ${ifname}: no server gave one within ${this.#timing.resendTimeoutMs / 1000} s`, 'see whether a DHCP server is on the link, and has addresses left')
+      this.#bound.set(protocol.version, bound)
+      const news = protocol.announcement?.(bound, session.mac)
+      if (news) session.wire.send(news.to, news.packet, news.type)
+    })
+  }
+
+  /** Extends a lease again and again. `isOld`: of a daemon before this one, whose server is asked whether it still stands. */
+  async #maintain(protocol: Protocol<Times>, isOld: boolean): Promise<void> {
+    try {
+      for (let isFirst = true; ; isFirst = false) {
+        const bound = this.#bound.get(protocol.version) as Times
+        const isAsked = isOld && isFirst
+        if (!isAsked) await this.#sleep(bound.renewAt)
+        const next = (isAsked ? undefined : await this.#extend(protocol, bound, 'own', bound.rebindAt)) ?? (await this.#extend(protocol, bound, 'any', bound.expiresAt))
+        if (!next) return this.#expire(protocol)
+        this.#bound.set(protocol.version, next)
+        this.#save()
+      }
+    } catch (cause) {
+      if (!this.#end.signal.aborted) log(`dhcp: Cannot keep a lease: ${(cause as Error).message}`, this.#names())
+    }
+  }
+
+  /** Tries until a time; undefined when that came first. Who is refused, or finds no answer from any server, asks as if for the first time, for the same address. */
+  async #extend(protocol: Protocol<Times>, bound: Times, from: 'own' | 'any', until: number): Promise<Times | undefined> {
+    do {
+      this.#look()
+      const left = until - Date.now()
+      const next = await this.#talk(protocol, async (session) => {
+        const [now, most] = [performance.now(), left > 0 ? Math.min(left, this.#timing.timeoutMs) : this.#timing.timeoutMs]
+        const answer = await protocol.extend(session, now + most / 2, bound, from)
+        return answer === 'refused' || (!answer && from === 'any') ? protocol.acquire(session, now + most, bound) : answer
+      }).catch((cause) => {
+        this.#end.signal.throwIfAborted()
+        log(`dhcp: Cannot ask for more time: ${(cause as Error).message}`, this.#names())
+        return undefined
+      })
+      if (next) return next as Times
+      const rest = until - Date.now()
+      if (rest > 0) await this.#sleep(Date.now() + Math.min(rest, Math.max(rest / 2, RETRY_MS)))
+    } while (Date.now() < until)
+    return undefined
+  }
+
+  /** An address that is no longer ours must not answer any more. */
+  #expire({ version }: Protocol<Times>): void {
+    this.lost = `no server extended its IPv${version} lease in time`
+    log(`dhcp: a lease is over, its link is switched off: ${this.lost}`, this.#names())
+    this.#save()
+    this.stop()
+    try {
+      setLink(this.held.netns, this.held.owner.ifname, false)
+    } catch (cause) {
+      log(`dhcp: Cannot switch the link off: ${(cause as Error).message}`, this.#names())
+    }
+  }
+
+  // A DEL that found no daemon has given the lease back by itself; a link that is gone has no use for it.
+  #look(): void {
+    if (existsSync(this.held.path) && this.isThere) return
+    this.stop()
+    this.#forget(this)
+    this.#end.signal.throwIfAborted()
+  }
+
+  async #sleep(until: number): Promise<void> {
+    const { signal } = this.#end
+    while (Date.now() < until) {
+      const { promise, resolve } = Promise.withResolvers<void>()
+      const timer = setTimeout(resolve, Math.min(until - Date.now(), LONGEST_NAP_MS))
+      signal.addEventListener('abort', () => resolve(), { once: true })
+      await promise
+      clearTimeout(timer)
+      signal.throwIfAborted()
+    }
+  }
+
+  async #talk<T>(protocol: Protocol<Times>, work: (session: Session) => Promise<T>): Promise<T> {
+    const wire = openWire(this.held.netns, this.held.owner.ifname, protocol.version)
+    try {
+      const { netns, owner } = this.held
+      return await work({ ...this.#who, wire, netns, ifname: owner.ifname, timing: this.#timing, signal: this.#end.signal })
+    } finally {
+      wire.close()
+    }
+  }
+
+  get #who(): Who {
+    const { owner, wants, mac } = this.held
+    return { client: `${owner.containerId}/${owner.network}/${owner.ifname}`, mac, wants }
+  }
+
+  #protocols(): Protocol<Times>[] {
+    return PROTOCOLS.filter(({ version }) => this.held.wants.families.includes(version))
+  }
+
+  #releases(): LeaseFile['release'] {
+    return this.#protocols().flatMap((protocol) => {
+      const bound = this.#bound.get(protocol.version)
+      if (!bound) return []
+      const { to, packet } = protocol.release(this.#who, bound)
+      return [{ version: protocol.version, to, packet: Buffer.from(packet).toString('base64') }]
+    })
+  }
+
+  #save(): void {
+    const { path, ...held } = this.held
+    const file: Saved = { ...held, release: this.#releases(), bound: Object.fromEntries(this.#bound), ...(this.lost === undefined ? {} : { lost: this.lost }) }
+    writeAtomic(path, JSON.stringify(file), { durable: false })
+  }
+
+  #names(): Record<string, string> {
+    const { containerId, ifname, network } = this.held.owner
+    return { network, container: containerId, ifname }
+  }
+}
+
+/** Switches a link on, as the reference's daemon does, and gives its number. Throws CniError 3 when namespace or link are not there. */
+function raise({ netns, owner: { ifname }, wants }: Asked): Pick<Held, 'index' | 'mac'> {
+  const facts = linkFacts(netns, ifname)
+  if (!facts) throw new CniError(CODE.unknownContainer, `Cannot find the Ethernet link ${ifname} in ${netns}`, 'the interface plugin has to make it before it asks dhcp: bridge and macvlan do')
+  // What asks for an IPv6 lease needs its link-local address, which the kernel else keeps back for a second or two (DAD).
+  if (!facts.up && wants.families.includes(6))
+    for (const [key, value] of [
+      ['disable_ipv6', '0'],
+      ['accept_dad', '0'],
+    ])
+      inside(netns, () => writeSysctl(`ipv6/conf/${ifname}/${key}`, value as string))
+  if (!facts.up) setLink(netns, ifname, true)
+  return { index: facts.index, mac: facts.mac }
+}
+
+function merged(all: readonly Result[]): Result {
+  const routes = all.flatMap(({ routes = [] }) => routes)
+  const nameservers = all.flatMap(({ dns }) => dns?.nameservers ?? [])
+  const search = [...new Set(all.flatMap(({ dns }) => dns?.search ?? []))]
+  const domain = all.find(({ dns }) => dns?.domain)?.dns?.domain
+  const dns = { ...(nameservers.length > 0 ? { nameservers } : {}), ...(domain ? { domain } : {}), ...(search.length > 0 ? { search } : {}) }
+  return { ips: all.flatMap(({ ips = [] }) => ips), ...(routes.length > 0 ? { routes } : {}), ...(Object.keys(dns).length > 0 ? { dns } : {}) }
+}

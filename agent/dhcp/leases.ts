@@ -1,0 +1,145 @@
+import { leaseName, type Question, type Reply } from '../../lib/dhcp.ts'
+import { CniError, CODE } from '../../lib/errors.ts'
+import { remove } from '../../lib/files.ts'
+import { log } from '../../lib/log.ts'
+import { listFiles, readText } from '../../lib/reading.ts'
+import type { Owner } from '../../lib/state.ts'
+import { brief, type NetnsPath } from '../../lib/values.ts'
+import type { Timing } from './conversation.ts'
+import { Lease, type Saved } from './lease.ts'
+
+/** How a daemon works. */
+export interface Ways extends Timing {
+  /** Where its leases lie. */
+  readonly dir: string
+  /** What is put before the paths of namespaces. */
+  readonly hostPrefix: string
+}
+
+/** How often it looks whether the links of its leases are still there. */
+const LOOK_MS = 15_000
+
+/** All leases of a daemon, by attachment. */
+export class Leases {
+  #ways: Ways
+  #held = new Map<string, Lease>()
+  /** The last piece of work on each attachment: one at a time. */
+  #work = new Map<string, Promise<unknown>>()
+  #asking = new Map<string, AbortController>()
+  #timer: Timer | undefined
+
+  constructor(ways: Ways) {
+    this.#ways = ways
+  }
+
+  /** Takes over what a daemon before this one left. What has no link any more is given back. */
+  async load(): Promise<void> {
+    for (const name of listFiles(this.#ways.dir).filter((name) => !name.startsWith('.'))) {
+      const path = `${this.#ways.dir}/${name}`
+      const saved = read(path)
+      if (saved)
+        this.#held.set(
+          name,
+          Lease.again(saved, path, this.#ways, (lease) => this.#forget(lease)),
+        )
+      else remove(path)
+    }
+    if (this.#held.size > 0) log('dhcp: goes on with the leases of before', { leases: this.#held.size })
+    await this.look()
+    this.#timer = setInterval(() => void this.look(), LOOK_MS)
+  }
+
+  /** Lets those go whose link is gone. */
+  async look(): Promise<void> {
+    for (const lease of this.#held.values()) if (!lease.isThere) this.#forget(lease)
+  }
+
+  /** Does what is asked. Rejects with what the plugin is to answer. `signal`: who asked does not wait any longer. */
+  async handle(question: Question, signal: AbortSignal): Promise<Reply> {
+    if (question.verb === 'status') return {}
+    if (question.verb === 'gc') return this.#gc(question)
+    const name = leaseName(question.owner)
+    if (question.verb === 'add') return this.#inTurn(name, () => this.#add(name, question, signal))
+    if (question.verb === 'check') return this.#check(name, question.owner)
+    // Whoever still asks for what is to go can stop that.
+    this.#asking.get(name)?.abort(new CniError(CODE.tryLater, 'Cannot go on: a DEL of the same attachment came'))
+    return this.#inTurn(name, () => this.#del(name))
+  }
+
+  /** Leaves everything for the daemon after this one. */
+  stop(): void {
+    clearInterval(this.#timer)
+    for (const one of this.#asking.values()) one.abort(new CniError(CODE.tryLater, 'Cannot go on: the DHCP daemon is stopped'))
+    for (const lease of this.#held.values()) lease.stop()
+  }
+
+  async #add(name: string, { owner, netns, wants }: Question & { verb: 'add' }, signal: AbortSignal): Promise<Reply> {
+    const before = this.#held.get(name)
+    if (before?.isThere && before.lost === undefined) return { result: before.result }
+    if (before) await this.#del(name)
+    const asking = new AbortController()
+    const hangUp = () => asking.abort(new CniError(CODE.tryLater, 'Cannot go on: who asked is gone'))
+    if (signal.aborted) hangUp()
+    signal.addEventListener('abort', hangUp, { once: true })
+    this.#asking.set(name, asking)
+    try {
+      const asked = { path: `${this.#ways.dir}/${name}`, owner, netns: `${this.#ways.hostPrefix}${netns}` as NetnsPath, wants }
+      const lease = await Lease.first(asked, this.#ways, asking.signal, (one) => this.#forget(one))
+      this.#held.set(name, lease)
+      log('dhcp: got a lease', { network: owner.network, container: owner.containerId, ifname: owner.ifname, address: (lease.result.ips ?? []).map(({ address }) => address).join(',') })
+      return { result: lease.result }
+    } finally {
+      this.#asking.delete(name)
+    }
+  }
+
+  #check(name: string, { containerId, ifname, network }: Owner): Reply {
+    const lease = this.#held.get(name)
+    if (!lease) throw new CniError(CODE.unknownContainer, `Cannot find a lease of container ${containerId} on ${ifname} in network ${network}`, 'it was given back, or its link is gone; delete the pod')
+    if (lease.lost !== undefined) throw new CniError(CODE.internal, `Cannot confirm ${ifname} of container ${containerId}: ${lease.lost}`, 'the link is switched off; delete the pod')
+    return { result: lease.result }
+  }
+
+  async #del(name: string): Promise<Reply> {
+    const lease = this.#held.get(name)
+    this.#held.delete(name)
+    await lease?.release()
+    return {}
+  }
+
+  async #gc({ network, keep }: Question & { verb: 'gc' }): Promise<Reply> {
+    const kept = new Set(keep.map(leaseName))
+    const stale = [...this.#held.keys()].filter((name) => name.startsWith(`${brief(network)}:`) && !kept.has(name))
+    await Promise.all(stale.map((name) => this.#inTurn(name, () => this.#del(name))))
+    return {}
+  }
+
+  #inTurn<T>(name: string, work: () => Promise<T>): Promise<T> {
+    const done = (this.#work.get(name) ?? Promise.resolve()).then(work, work)
+    const settled = done.then(
+      () => {},
+      () => {},
+    )
+    this.#work.set(name, settled)
+    void settled.then(() => this.#work.get(name) === settled && this.#work.delete(name))
+    return done
+  }
+
+  // Its link is gone, or a DEL that found no daemon gave it back and took the file.
+  #forget(lease: Lease): void {
+    const name = leaseName(lease.held.owner)
+    if (this.#held.get(name) !== lease) return
+    this.#held.delete(name)
+    log('dhcp: a lease has no link any more, it is given back', { container: lease.held.owner.containerId, ifname: lease.held.owner.ifname })
+    void lease.release()
+  }
+}
+
+function read(path: string): Saved | undefined {
+  try {
+    const saved: Saved = JSON.parse(readText(path) ?? '')
+    return saved.owner && saved.wants && saved.bound ? saved : undefined
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,68 @@
+import { networkOf } from '../../lib/cidr.ts'
+import type { Cidr, Ip } from '../../lib/ip.ts'
+import type { Dns, Result, RouteConfig } from '../../lib/result.ts'
+import { ipOf } from './bytes.ts'
+import type { Bound4 } from './four.ts'
+import { addressesIn, OPTION4, type Options } from './message4.ts'
+import { namesIn } from './names.ts'
+
+// rt_scopes of iproute2: reached on the link, without a gateway.
+const LINK = 253
+
+/** What a lease comes to: address, gateway, routes, DNS. The link's size has no place of its own in a pool's result: each route has it. */
+export function result4({ address, options: kept }: Pick<Bound4, 'address' | 'options'>): Result {
+  const options: Options = new Map(Object.entries(kept).map(([code, text]) => [Number(code), Uint8Array.from(Buffer.from(text, 'base64'))]))
+  const [gateway] = addressesIn(options.get(OPTION4.router))
+  const mtu = mtuIn(options)
+  const routes = routesIn(options, gateway).map((route) => ({ ...route, ...(mtu ? { mtu } : {}) }))
+  const dns = dnsIn(options)
+  return { ips: [{ address, ...(gateway ? { gateway } : {}) }], ...(routes.length > 0 ? { routes } : {}), ...(dns ? { dns } : {}) }
+}
+
+// RFC 3442: classless routes take the place of static ones and of the router.
+function routesIn(options: Options, gateway: Ip | undefined): RouteConfig[] {
+  const classless = classlessIn(options.get(OPTION4.classless))
+  if (classless.length > 0) return classless
+  return [...staticIn(options.get(OPTION4.static)), ...(gateway ? [{ dst: '0.0.0.0/0' as Cidr, gw: gateway }] : [])]
+}
+
+/** Option 121: each is a prefix length, as many bytes of the network as that needs, and a gateway; zeros say that it is on the link. What does not fit ends the list. */
+function classlessIn(value: Uint8Array = new Uint8Array()): RouteConfig[] {
+  const routes: RouteConfig[] = []
+  for (let at = 0; at < value.length; ) {
+    const length = value[at] as number
+    const bytes = Math.ceil(length / 8)
+    if (length > 32 || at + 1 + bytes + 4 > value.length) break
+    const network = new Uint8Array(4)
+    network.set(value.subarray(at + 1, at + 1 + bytes))
+    const gw = ipOf(value.slice(at + 1 + bytes, at + 5 + bytes))
+    routes.push({ dst: networkOf(`${ipOf(network)}/${length}` as Cidr), ...(gw === '0.0.0.0' ? { scope: LINK } : { gw }) })
+    at += 5 + bytes
+  }
+  return routes
+}
+
+/** Option 33: pairs of a network, its length by its class (RFC 791), and a router. */
+function staticIn(value: Uint8Array | undefined): RouteConfig[] {
+  const all = addressesIn(value)
+  return Array.from({ length: Math.floor(all.length / 2) }, (_, i) => {
+    const [network, gw] = [all[2 * i] as Ip, all[2 * i + 1] as Ip]
+    const first = Number.parseInt(network, 10)
+    return { dst: networkOf(`${network}/${first < 128 ? 8 : first < 192 ? 16 : 24}` as Cidr), gw }
+  })
+}
+
+function mtuIn(options: Options): number {
+  const value = options.get(OPTION4.mtu)
+  // RFC 2132 section 5.1: at least 68.
+  const mtu = value?.length === 2 ? (value[0] as number) * 256 + (value[1] as number) : 0
+  return mtu >= 68 ? mtu : 0
+}
+
+function dnsIn(options: Options): Dns | undefined {
+  const nameservers = addressesIn(options.get(OPTION4.dns))
+  const domain = new TextDecoder().decode(options.get(OPTION4.domain)).replace(/\0+$/, '')
+  const search = namesIn(options.get(OPTION4.search))
+  const isName = /^[\w.-]+$/.test(domain)
+  return nameservers.length > 0 || isName || search.length > 0 ? { ...(nameservers.length > 0 ? { nameservers } : {}), ...(isName ? { domain } : {}), ...(search.length > 0 ? { search } : {}) } : undefined
+}

@@ -1,0 +1,61 @@
+import type { Socket } from 'bun'
+import { errorOf } from '../../lib/cni.ts'
+import type { Question, Reply } from '../../lib/dhcp.ts'
+import { log } from '../../lib/log.ts'
+
+/** Where to listen: the path of a socket, or one that systemd has opened (sd_listen_fds(3)). */
+export type Place = { readonly unix: string } | { readonly fd: number }
+/** Does what a question asks; `signal` says that nobody waits for the answer any more. */
+export type Handle = (question: Question, signal: AbortSignal) => Promise<Reply>
+
+interface Asker {
+  text: string
+  asked: boolean
+  readonly gone: AbortController
+}
+
+// A question has the provided options in it, 255 bytes each, and of GC all attachments of a network.
+const LONGEST = 1 << 20
+/** Who waits is told this often that somebody is at work. */
+const SIGN_MS = 2000
+
+/** Listens for the plugin's questions, one line of JSON a connection. Throws what the kernel says when the place cannot be had. */
+export function listen(place: Place, handle: Handle): { stop(): void } {
+  const listener = Bun.listen<Asker>({
+    ...place,
+    socket: {
+      open(socket) {
+        socket.data = { text: '', asked: false, gone: new AbortController() }
+      },
+      data(socket, bytes) {
+        const asker = socket.data
+        if (asker.asked) return
+        asker.text += bytes.toString()
+        asker.asked = asker.text.includes('\n')
+        if (asker.asked) void answer(socket, handle)
+        else if (asker.text.length > LONGEST) socket.end()
+      },
+      close: ({ data }) => data.gone.abort(),
+      error: ({ data }) => data.gone.abort(),
+    },
+  } as Bun.UnixSocketOptions<Asker>)
+  return { stop: () => listener.stop() }
+}
+
+async function answer(socket: Socket<Asker>, handle: Handle): Promise<void> {
+  const { text, gone } = socket.data
+  const sign = setInterval(() => socket.write('\n'), SIGN_MS)
+  const reply = await replied(text, handle, gone.signal)
+  clearInterval(sign)
+  socket.end(`${JSON.stringify(reply)}\n`)
+}
+
+async function replied(text: string, handle: Handle, signal: AbortSignal): Promise<Reply> {
+  try {
+    return await handle(JSON.parse(text) as Question, signal)
+  } catch (cause) {
+    const error = errorOf(cause)
+    log(`dhcp: ${error.msg}`)
+    return { error }
+  }
+}

@@ -1,0 +1,164 @@
+import { CniError, CODE } from '../../lib/errors.ts'
+import { type Cidr, type Ip, parseIp } from '../../lib/ip.ts'
+import { inside } from '../../lib/netns.ts'
+import { readText } from '../../lib/reading.ts'
+import type { Mac } from '../../lib/values.ts'
+import { bytesOf, joined } from './bytes.ts'
+import { converse, type Protocol, random, type Session, type Times, type Who } from './conversation.ts'
+import { fromServer, toServer } from './frame.ts'
+import { addressesIn } from './message4.ts'
+import { associationIn, decode6, encode6, encodeAssociation, type Message6, OPTION6, type Options6, option6, statusIn, TYPE6 } from './message6.ts'
+import { namesIn } from './names.ts'
+
+/** A lease of DHCPv6: one address of an association that is not temporary (IA_NA). */
+export interface Bound6 extends Times {
+  readonly address: Ip
+  /** The link's own address, from which it was asked for. */
+  readonly local: Ip
+  /** The server's identifier, in base64. */
+  readonly server: string
+  readonly nameservers: readonly Ip[]
+  readonly search: readonly string[]
+}
+
+// RFC 8415 section 7.1: all servers and relays of the link, and their Ethernet address (RFC 2464).
+const [SERVERS, SERVERS_MAC] = ['ff02::1:2' as Ip, '33:33:00:01:00:02' as Mac]
+/** One link, one association. */
+const ASSOCIATION = 1
+const INFINITE = 0xffffffff
+const DUID_UUID = 4
+
+/** DHCPv6 (RFC 8415) as a client that wants one address. A prefix and a router are not its business: the kernel has them of router advertisements. */
+export const six: Protocol<Bound6> = {
+  version: 6,
+  async acquire(session, untilMs, again) {
+    const local = await localOf(session, untilMs)
+    const hint = again ? bytesOf(again.address) : undefined
+    while (performance.now() < untilMs) {
+      const first = await exchange(
+        session,
+        untilMs,
+        local,
+        TYPE6.solicit,
+        [
+          [OPTION6.rapid, new Uint8Array()],
+          [OPTION6.association, encodeAssociation(ASSOCIATION, hint)],
+        ],
+        (message) => isOffer(message, again),
+      )
+      if (!first) return undefined
+      // A server that takes the short way has given it already.
+      const limit = Math.min(untilMs, performance.now() + session.timing.timeoutMs)
+      const answer = first.type === TYPE6.reply ? first : await exchange(session, limit, local, TYPE6.request, asked(first, offered(first)), isReply)
+      const bound = answer && boundOf(answer, local)
+      if (bound && (!again || bound.address === again.address)) return bound
+    }
+    return undefined
+  },
+  async extend(session, untilMs, bound, from) {
+    const [type, server] = from === 'own' ? ([TYPE6.renew, [[OPTION6.server, Uint8Array.from(Buffer.from(bound.server, 'base64'))]]] as const) : ([TYPE6.rebind, []] as const)
+    const answer = await exchange(session, untilMs, bound.local, type, [...server, [OPTION6.association, encodeAssociation(ASSOCIATION, bytesOf(bound.address))]], isReply)
+    if (!answer) return undefined
+    const next = boundOf(answer, bound.local)
+    return next?.address === bound.address ? next : 'refused'
+  },
+  release(who, { address, local, server }) {
+    const options: Options6 = [
+      [OPTION6.client, identity(who)],
+      [OPTION6.server, Uint8Array.from(Buffer.from(server, 'base64'))],
+      [OPTION6.elapsed, new Uint8Array(2)],
+      [OPTION6.association, encodeAssociation(ASSOCIATION, bytesOf(address))],
+    ]
+    return { to: SERVERS_MAC, packet: toServer({ from: local, to: SERVERS }, encode6({ type: TYPE6.release, xid: random(3), options })) }
+  },
+  result: ({ address, nameservers, search }) => ({
+    ips: [{ address: `${address}/128` as Cidr }],
+    ...(nameservers.length > 0 || search.length > 0 ? { dns: { ...(nameservers.length > 0 ? { nameservers } : {}), ...(search.length > 0 ? { search } : {}) } } : {}),
+  }),
+}
+
+function exchange(session: Session, untilMs: number, local: Ip, type: number, more: Options6, fits: (message: Message6) => boolean): Promise<Message6 | undefined> {
+  const xid = random(3)
+  const began = performance.now()
+  function send(): void {
+    const elapsed = Math.min(0xffff, Math.floor((performance.now() - began) / 10))
+    const options: Options6 = [[OPTION6.client, identity(session)], [OPTION6.elapsed, joined([elapsed, 2])], [OPTION6.request, joined([OPTION6.dns, 2], [OPTION6.search, 2])], ...more]
+    session.wire.send(SERVERS_MAC, toServer({ from: local, to: SERVERS }, encode6({ type, xid, options })))
+  }
+  return converse(session, untilMs, send, ({ bytes }) => {
+    const found = fromServer(bytes)
+    const message = found?.to === local ? decode6(found.payload) : undefined
+    return message?.xid === xid && isOurs(message, session) && fits(message) ? message : undefined
+  })
+}
+
+// RFC 8415 section 16: who it is for, and from whom.
+function isOurs({ options }: Message6, who: Who): boolean {
+  const [client, server] = [option6(options, OPTION6.client), option6(options, OPTION6.server)]
+  return client !== undefined && server !== undefined && Buffer.compare(client, identity(who)) === 0
+}
+
+function isReply({ type }: Message6): boolean {
+  return type === TYPE6.reply
+}
+
+/** Whether there is an address in it, and the right one when only one is: of an advertisement, or of a reply that a server gives at once (rapid commit). */
+function isOffer(message: Message6, again: Bound6 | undefined): boolean {
+  const { type, options } = message
+  const address = offered(message)
+  const isKind = type === TYPE6.advertise || (type === TYPE6.reply && option6(options, OPTION6.rapid) !== undefined)
+  return isKind && address !== undefined && (!again || address === again.address)
+}
+
+function offered({ options }: Message6): Ip | undefined {
+  const found = associationIn(options, ASSOCIATION)
+  return statusIn(options) === 0 && found?.status === 0 ? found.address : undefined
+}
+
+function asked({ options }: Message6, address: Ip | undefined): Options6 {
+  return [
+    [OPTION6.server, option6(options, OPTION6.server) as Uint8Array],
+    [OPTION6.association, encodeAssociation(ASSOCIATION, address && bytesOf(address))],
+  ]
+}
+
+// RFC 8415 section 11.5: a number that is this attachment's, and the same after a restart.
+function identity({ client }: Pick<Who, 'client'>): Uint8Array {
+  return joined([DUID_UUID, 2], new Uint8Array(new Bun.CryptoHasher('sha256').update(client).digest()).slice(0, 16))
+}
+
+function boundOf(message: Message6, local: Ip): Bound6 | undefined {
+  const { options } = message
+  const [found, address, server] = [associationIn(options, ASSOCIATION), offered(message), option6(options, OPTION6.server)]
+  if (!found || !address || !server) return undefined
+  const [nameservers, search] = [addressesIn(option6(options, OPTION6.dns), 16), namesIn(option6(options, OPTION6.search))]
+  return { address, local, server: Buffer.from(server).toString('base64'), nameservers, search, ...timesOf(found) }
+}
+
+function timesOf({ preferred, valid, t1, t2 }: { readonly preferred: number; readonly valid: number; readonly t1: number; readonly t2: number }): Times {
+  const now = Date.now()
+  const at = (seconds: number) => (seconds >= INFINITE ? Number.MAX_SAFE_INTEGER : now + seconds * 1000)
+  // RFC 8415 section 14.2: a server that leaves the times to the client says zero.
+  const least = Math.min(preferred || valid, valid)
+  const rebind = t2 > 0 && t2 <= valid ? t2 : least >= INFINITE ? INFINITE : least * 0.8
+  const renew = t1 > 0 && t1 <= rebind ? t1 : rebind >= INFINITE ? INFINITE : Math.min(rebind, least * 0.5)
+  return { renewAt: at(renew), rebindAt: at(rebind), expiresAt: at(valid) }
+}
+
+const STEP_MS = 50
+// linux/if_addr.h, as /proc/net/if_inet6 has them.
+const [IFA_F_DADFAILED, IFA_F_TENTATIVE] = [0x08, 0x40]
+
+/** The link's own address, once the kernel has made sure that nobody else has it: before, it answers no neighbour. Rejects with CniError 11 when that takes too long. */
+async function localOf({ netns, ifname, signal }: Session, untilMs: number): Promise<Ip> {
+  for (;;) {
+    const found = inside(netns, () => readText('/proc/net/if_inet6') ?? '')
+      .split('\n')
+      .map((line) => line.trim().split(/\s+/))
+      .find(([address = '', , , , flags = '', name]) => name === ifname && address.startsWith('fe8') && (Number.parseInt(flags, 16) & (IFA_F_TENTATIVE | IFA_F_DADFAILED)) === 0)
+    if (found) return parseIp((found[0] as string).match(/.{4}/g)?.join(':'))
+    signal.throwIfAborted()
+    if (performance.now() >= untilMs) throw new CniError(CODE.tryLater, `Cannot ask for an IPv6 lease on ${ifname}: the link has no address of its own`, 'IPv6 may be switched off in the namespace (net.ipv6.conf.*.disable_ipv6)')
+    await Bun.sleep(STEP_MS)
+  }
+}

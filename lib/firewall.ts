@@ -1,0 +1,45 @@
+import { isSix } from './cidr.ts'
+import { shown, ValueError } from './errors.ts'
+import { commentOf } from './hostports.ts'
+import { type Cidr, split } from './ip.ts'
+import { recordPath } from './records.ts'
+import { isOwnChain } from './rules.ts'
+import type { Chain, Element, Owner, Passage } from './state.ts'
+import type { IfName } from './values.ts'
+
+/** Who may open connections to a network's pods: anybody whom the node's other rules let, or nobody on another bridge with such a policy; with `isolated` nor anybody on the same bridge. */
+export type Policy = 'open' | 'same-bridge' | 'isolated'
+
+/** Where an admin's own rules stand unless the configuration names another chain. */
+export const ADMIN = 'CNI-ADMIN'
+
+/** The elements of an attachment: its addresses, what a chain of an admin of another name than usual looks at, and the policy of its bridge. Each may be another attachment's, too. */
+export function guarded(owner: Owner, addresses: readonly Cidr[], admin: string, policy: Policy, bridge: IfName | undefined): Element[] {
+  const record = recordPath('firewall', owner)
+  const element = (set: string, key: string, value?: string): Element => ({ kind: 'element', ns: 'host', set, key, ...(value === undefined ? {} : { value }), owner: commentOf(owner), record })
+  const own = addresses.flatMap((address) => {
+    const { ip } = split(address)
+    const family = isSix(address) ? 6 : 4
+    return [element(`pods${family}`, ip), ...(admin === ADMIN ? [] : [element(`admin${family}`, ip, `jump ${admin}`)])]
+  })
+  if (policy === 'open' || bridge === undefined) return own
+  return [...own, element('isolating', `"${bridge}"`), element(policy === 'isolated' ? 'apart' : 'together', `"${bridge}" . "${bridge}"`)]
+}
+
+/** What all pods share: an admin's chain, and the way through iptables' FORWARD chain for each family of the addresses. */
+export function admitted(addresses: readonly Cidr[], admin: string, always: boolean): (Chain | Passage)[] {
+  const families = ([4, 6] as const).filter((family) => addresses.some((address) => isSix(address) === (family === 6)))
+  const chain: Chain = { kind: 'chain', ns: 'host', name: admin, rules: [], kept: true }
+  return [...(admin === ADMIN || families.length === 0 ? [] : [chain]), ...families.map((family): Passage => ({ kind: 'passage', ns: 'host', family, admin, ...(always && { always }) }))]
+}
+
+/** `iptablesAdminChainName`: a name that a chain may have in nft and in iptables alike; empty is the usual one. Throws ValueError. */
+export function readAdmin(value: unknown): string {
+  if (value === '') return ADMIN
+  // 28 characters are the most that iptables takes.
+  if (typeof value !== 'string' || !/^[A-Za-z_][\w.-]{0,27}$/.test(value)) throw new ValueError(`${shown(value)}: want the name of a chain: a letter, then letters, digits, "_", "." or "-", 28 at most`)
+  // Our own chains have names of small letters alone, as words of nft's language are.
+  if (isOwnChain(value) || TAKEN.test(value)) throw new ValueError(`${shown(value)}: it has another meaning to nft or iptables; want a name such as ${ADMIN} or my-admin`)
+  return value
+}
+const TAKEN = /^(INPUT|OUTPUT|FORWARD|PREROUTING|POSTROUTING|ACCEPT|DROP|RETURN|REJECT|QUEUE|PLUMB-.*|CNI-FORWARD|CNI-ISOLATION-.*|cond[46]_.*)$/

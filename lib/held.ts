@@ -1,0 +1,59 @@
+import { mkdirSync, rmdirSync, symlinkSync } from 'node:fs'
+import { remove } from './files.ts'
+import { listFiles } from './reading.ts'
+import type { Element } from './state.ts'
+
+// A folder per element, in it a symbolic link per attachment that has it, to the record of that: as volatile as the elements.
+const DIR = '/run/cni/plumb/held'
+
+/** Notes that their owners have these elements, which others may have, too. */
+export function hold(elements: readonly Element[]): void {
+  for (const element of elements) if (element.record !== undefined) note(folderOf(element), element.record)
+}
+
+/** Takes those notes away, and gives the elements that somebody else still has: they must stay. */
+export function letGo(elements: readonly Element[]): Element[] {
+  return elements.filter((element) => {
+    if (element.record === undefined) return false
+    remove(`${folderOf(element)}/${nameOf(element.record)}`)
+    return !isEmptied(folderOf(element))
+  })
+}
+
+/** Whether an attachment has the element; `but` does not count. */
+export function isHeld(element: Element, but = ''): boolean {
+  return listFiles(folderOf(element)).some((name) => name !== nameOf(but))
+}
+
+function note(folder: string, record: string): void {
+  // The last one that had it may take the folder with it between the two.
+  for (let tries = 0; ; tries++) {
+    try {
+      mkdirSync(folder, { recursive: true, mode: 0o755 })
+      symlinkSync(record, `${folder}/${nameOf(record)}`)
+      return
+    } catch (cause) {
+      const { code } = cause as NodeJS.ErrnoException
+      if (code === 'EEXIST') return
+      if (code !== 'ENOENT' || tries === 100) throw cause
+    }
+  }
+}
+
+// A folder with something in it cannot be removed: the kernel decides who was the last.
+function isEmptied(folder: string): boolean {
+  try {
+    rmdirSync(folder)
+    return true
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'ENOENT'
+  }
+}
+
+function folderOf({ set, key }: Pick<Element, 'set' | 'key'>): string {
+  return `${DIR}/${set} ${key}`
+}
+
+function nameOf(record: string): string {
+  return record.slice(record.lastIndexOf('/') + 1)
+}

@@ -1,0 +1,44 @@
+import type { Likeness, Line, Link, PodKind } from '../state.ts'
+
+const KINDS: readonly string[] = ['macvlan', 'ipvlan', 'vlan', 'dummy', 'tun']
+
+/** Whether links of a type stand in a pod with nothing of them on the node. */
+export function isPodKind(type: string): type is PodKind {
+  return KINDS.includes(type)
+}
+
+/** The lines for such a link, in three steps: it is made under a name of its own, straight in its namespace; it gets its own name and its alias at once, so that none ever has that name which is not marked; and once it has its addresses it comes up. */
+export function inPod(want: Link): Line[] {
+  const { name, mac, alias, was, born, port, up } = want
+  if (born) return want.type === 'tun' ? tap(want) : made(want)
+  if (was) return [{ text: `link set dev ${was}${mac ? ` address ${mac}` : ''} alias ${alias} name ${name}` }]
+  return up ? [{ text: `link set dev ${name}${port ? ` master ${port.master}` : ''} up` }] : []
+}
+
+// The node makes what stands on a link of its, in the pod's namespace at once. A link of the node that has the same name is no hindrance then
+// on any kernel: those before 6.13 look for the name on the node.
+function made({ ns, name, type, mac, mtu, like = {}, born }: Link): Line[] {
+  const { mode, bcqueuelen, id } = like
+  const own = `${mode ? ` mode ${mode}` : ''}${bcqueuelen ? ` bcqueuelen ${bcqueuelen}` : ''}${id === undefined ? '' : ` id ${id}`}`
+  const by = born?.by === 'host' ? ` netns ${ns}` : ''
+  const text = `link add${born?.master ? ` link ${born.master}` : ''} name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${by} type ${type}${own}`
+  return [{ text, ...(by ? { ns: 'host' as const } : {}) }]
+}
+
+function tap({ name, mac, mtu, like, born }: Link): Line[] {
+  const whose = `${born?.owner === undefined ? '' : ` user ${born.owner}`}${born?.group === undefined ? '' : ` group ${born.group}`}`
+  const set = `${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}`
+  return [{ text: `tuntap add mode tap name ${name}${like?.multiQueue ? ' multi_queue' : ''}${whose}` }, ...(set ? [{ text: `link set dev ${name}${set}` }] : [])]
+}
+
+/** What `ip -d -j addr show` prints of the likeness of such a link. */
+export interface LikenessRow {
+  readonly mode?: string
+  readonly bcqueuelen?: number
+  readonly multi_queue?: boolean
+}
+
+/** It as a likeness. */
+export function likenessOf({ mode, bcqueuelen, id, multi_queue }: LikenessRow & { readonly id?: number } = {}): Likeness {
+  return { ...(mode === undefined ? {} : { mode }), ...(bcqueuelen === undefined ? {} : { bcqueuelen }), ...(id === undefined ? {} : { id }), ...(multi_queue === undefined ? {} : { multiQueue: multi_queue }) }
+}

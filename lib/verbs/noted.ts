@@ -1,0 +1,78 @@
+import { apply } from '../apply.ts'
+import { holds, lapsed } from '../claimed.ts'
+import { log } from '../log.ts'
+import type { Run } from '../plugin.ts'
+import { isThere, type Note, readRecord, unrecord } from '../records.ts'
+import type { Claim, Plan, Resource } from '../state.ts'
+import { title } from '../title.ts'
+
+/** Reserves the claims among these. Whoever is in the way of one and whose pod is gone has waited for a DEL in vain: it gets it now. Throws CniError 7 when another has one. */
+export async function reserve(own: readonly Resource[], run: Run): Promise<void> {
+  const claims = own.filter(isClaim)
+  if (claims.length === 0) return
+  try {
+    await apply({ put: claims, drop: [] }, run)
+  } catch (cause) {
+    const gone = lapsed(claims)
+    if (gone.length === 0) throw cause
+    for (const path of gone) {
+      log('plumb: a host port was still held for a container whose namespace is gone: it is taken from it', { container: readRecord(path)?.owner.containerId ?? '' })
+      await dropNoted([path], run)
+    }
+    await apply({ put: claims, drop: [] }, run)
+  }
+}
+
+/** Removes what records tell of, all at once, and the records; which of them there were. `isFailed`: the ADD that made it fails, so that nobody relies on any of it yet. */
+export async function dropNoted([path, ...others]: readonly string[], run: Run, isFailed = false, held: readonly Resource[] = []): Promise<string[]> {
+  if (path === undefined) {
+    await removed(held, run)
+    return []
+  }
+  let found: string[] = []
+  const wasThere = await unrecord(path, async (note) => {
+    const own = note ? following(reachable(note, run, isFailed), holds) : []
+    found = [path, ...(await dropNoted(others, run, isFailed, [...held, ...own]))]
+  })
+  return wasThere ? found : dropNoted(others, run, isFailed, held)
+}
+
+async function removed(held: readonly Resource[], run: Run): Promise<void> {
+  for (const plan of removing(held, () => true)) {
+    const { already } = await apply(plan, run)
+    for (const one of already) if (one.kind === 'setting') log(`plumb: Cannot put ${title(one)} back to what it was`)
+  }
+}
+
+// What was in a pod has gone with it, and settings with their link: no process is started for those.
+function reachable(note: Note, run: Run, isFailed: boolean): Resource[] {
+  const inPod = isThere(note)
+  return note.own
+    .filter((one) => (one.ns === 'host' || inPod) && (one.kind !== 'setting' || run.link?.(one.dev, one.ns) !== false))
+    .map((one) => {
+      if (one.kind !== 'sysctl' || !isFailed) return one
+      const { stays: _, ...rest } = one
+      return rest
+    })
+}
+
+/** What removes what was noted, in order, given which claims stand. Claims last: another may have the port only when nothing that it adds can meet what is removed here. Pure. */
+export function removing(own: readonly Resource[], stands: (claim: Claim) => boolean): Plan[] {
+  const held = following(own, stands)
+  return [held.filter((one) => !isClaim(one)), held.filter(isClaim)].map((drop) => ({ put: [], drop }))
+}
+
+/** Of what was noted, what is the attachment's, each once. What follows a claim belongs to it: where that is another's, refused, or not made yet when the call was killed, the rest is none of ours. Two ports may lead to one place. Pure. */
+export function following(own: readonly Resource[], stands: (claim: Claim) => boolean): Resource[] {
+  let mine = true
+  const held = own.filter((one) => {
+    if (isClaim(one)) mine = stands(one)
+    return mine
+  })
+  return [...new Map(held.map((one) => [JSON.stringify(one), one])).values()]
+}
+
+/** Whether a resource is a host port reserved as a file. */
+export function isClaim(one: Resource): one is Claim {
+  return one.kind === 'claim'
+}

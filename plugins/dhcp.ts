@@ -1,0 +1,150 @@
+import * as v from 'valibot'
+import { definePlugin } from '../lib/cni.ts'
+import { ask, DaemonDown, type LeaseFile, leaseName, leasesOf, SOCKET, type Wants } from '../lib/dhcp.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { remove } from '../lib/files.ts'
+import type { Attachment } from '../lib/plugin.ts'
+import { listFiles, readText } from '../lib/reading.ts'
+import type { Result, RouteConfig } from '../lib/result.ts'
+import { common, field } from '../lib/shape.ts'
+import { brief, type NetnsPath } from '../lib/values.ts'
+import { decode } from '../lib/versions.ts'
+
+/** The names that the reference knows, of dhcp-options(5). */
+const NAMES: Readonly<Record<string, number>> = { 'dhcp-client-identifier': 61, 'subnet-mask': 1, routers: 3, 'host-name': 12, 'user-class': 77, 'vendor-class-identifier': 60 }
+/** What is asked for unless `skipDefault` says otherwise. Classless routes come first (RFC 3442), then mask, router, DNS, domain, MTU, static routes, search list. */
+const DEFAULTS = [121, 1, 3, 6, 15, 26, 33, 119]
+// Beyond one byte of length a server may not put the pieces together again.
+const LONGEST = 255
+/** A call that asks no DHCP server ends within this. */
+const SOON_MS = 3000
+/** ADD waits for as long as the daemon tries; this long for a sign of life from it. */
+const QUIET_MS = 10_000
+
+const option = field.by((value) => {
+  const number = typeof value === 'number' ? value : typeof value === 'string' && Object.hasOwn(NAMES, value) ? NAMES[value] : /^\d{1,3}$/.test(String(value)) ? Number(value) : undefined
+  if (number === undefined || !Number.isInteger(number) || number < 1 || number > 254) throw new ValueError(`${shown(value)}: want the number of a DHCP option, 1 to 254, or one of ${Object.keys(NAMES).join(', ')}`)
+  return number
+})
+const text = field.by((value) => {
+  if (typeof value !== 'string' || Buffer.byteLength(value) > LONGEST) throw new ValueError(`${shown(value)}: want a string of at most ${LONGEST} bytes`)
+  return value
+})
+const provided = v.object({ option, value: v.optional(text, ''), fromArg: v.optional(field.text, '') })
+const requested = v.object({ option: v.exactOptional(option), skipDefault: v.optional(field.flag, false) })
+
+const ipam = v.object({
+  type: v.optional(field.text, ''),
+  daemonSocketPath: v.optional(
+    field.by((value) => (value === '' ? SOCKET : absolute(value))),
+    SOCKET,
+  ),
+  request: v.optional(v.array(requested), []),
+  provide: v.optional(v.array(provided), []),
+  priority: v.optional(field.int(0, 0xffffffff), 0),
+  suppress: v.optional(v.array(field.word('gateway')), []),
+  // plumb's own: the reference has IPv4 alone.
+  families: v.optional(v.array(field.word('ipv4', 'ipv6')), ['ipv4']),
+})
+// Loose at the top: a pool gets the whole configuration of the plugin that delegates to it.
+const conf = v.looseObject({ ...common, ipam })
+type Conf = v.InferOutput<typeof conf>
+
+/** dhcp: addresses of a DHCP server on the container's link, which the daemon `plumb dhcp` gets and keeps (upstream plugins/ipam/dhcp). */
+export default definePlugin<Conf>({
+  role: 'lease',
+  about: 'CNI plugin dhcp: an address of a DHCP server, which the daemon "plumb dhcp" gets and keeps',
+  conf,
+  valid: (conf, env) => void wantsOf(conf.ipam, env),
+  async add({ ipam }, at, env) {
+    const { result = {} } = await ask(ipam.daemonSocketPath, { verb: 'add', owner: owner(at), netns: at.netns as NetnsPath, wants: wantsOf(ipam, env) }, QUIET_MS)
+    return shaped(result, ipam)
+  },
+  async check({ ipam, prevResult, cniVersion }, at) {
+    const { result = {} } = await ask(ipam.daemonSocketPath, { verb: 'check', owner: owner(at) }, SOON_MS)
+    if (prevResult) agree(result, decode(prevResult, cniVersion), at)
+  },
+  async del({ ipam }, at) {
+    const daemonSocketPath = ipam?.daemonSocketPath ?? SOCKET
+    try {
+      await ask(daemonSocketPath, { verb: 'del', owner: owner(at) }, SOON_MS)
+    } catch (cause) {
+      if (!(cause instanceof DaemonDown)) throw cause
+      await withoutDaemon(`${leasesOf(daemonSocketPath)}/${leaseName(at)}`)
+    }
+  },
+  async gc({ ipam, name }, keep) {
+    const { daemonSocketPath: socket } = ipam
+    try {
+      await ask(socket, { verb: 'gc', network: name, keep }, SOON_MS)
+    } catch (cause) {
+      if (!(cause instanceof DaemonDown)) throw cause
+      const kept = new Set(keep.map(leaseName))
+      for (const file of listFiles(leasesOf(socket))) if (file.startsWith(`${brief(name)}:`) && !kept.has(file)) await withoutDaemon(`${leasesOf(socket)}/${file}`)
+    }
+  },
+  async status({ ipam }) {
+    await ask(ipam.daemonSocketPath, { verb: 'status' }, SOON_MS).catch((cause: CniError) => {
+      throw new CniError(CODE.notReady, cause.message, cause.details, { cause })
+    })
+  },
+})
+
+function absolute(value: unknown): string {
+  // struct sockaddr_un has 108 bytes, the last of them zero.
+  if (typeof value !== 'string' || !/^\/[^\0]*$/.test(value) || Buffer.byteLength(value) > 107) throw new ValueError(`${shown(value)}: want the absolute path of a socket, at most 107 bytes`)
+  return value
+}
+
+function owner({ network, containerId, ifname }: Attachment): Pick<Attachment, 'network' | 'containerId' | 'ifname'> {
+  return { network, containerId, ifname }
+}
+
+/** Upstream's rules: one `skipDefault` is enough to ask for nothing that is not named, and CNI_ARGS wins over `value`. */
+function wantsOf({ request, provide, families }: Conf['ipam'], env: string): Wants {
+  const named = request.flatMap(({ option }) => option ?? [])
+  const args = new Map(env.split(';').flatMap((pair) => (pair.includes('=') ? [[pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)] as const] : [])))
+  const asked = request.some(({ skipDefault }) => skipDefault) ? named : [...DEFAULTS, ...named]
+  const provided = provide.flatMap(({ option, value, fromArg }) => {
+    const given = args.get(fromArg) ?? value
+    if (Buffer.byteLength(given) > LONGEST) throw new CniError(CODE.env, `Cannot send ${shown(given)} of CNI_ARGS ${shown(fromArg)} as DHCP option ${option}: want at most ${LONGEST} bytes`)
+    return given === '' ? [] : [[option, given] as const]
+  })
+  if (families.length === 0) throw new ValueError('Cannot read ipam.families []: want "ipv4", "ipv6" or both')
+  return { families: [...new Set(families)].map((one) => (one === 'ipv4' ? 4 : 6)), request: [...new Set(asked)], provide: provided }
+}
+
+function shaped({ ips = [], routes = [], ...rest }: Result, { priority, suppress }: Conf['ipam']): Result {
+  const bare = suppress.includes('gateway')
+  const kept = routes.filter(({ dst }) => !bare || !dst.endsWith('/0')).map((route): RouteConfig => ({ ...route, ...(priority ? { priority } : {}) }))
+  return { ips: bare ? ips.map(({ gateway: _, ...ip }) => ip) : ips, ...(kept.length > 0 ? { routes: kept } : {}), ...rest }
+}
+
+function agree({ ips = [] }: Result, previous: Result, { ifname, containerId }: Attachment): void {
+  const missing = ips.find(({ address }) => !previous.ips?.some((ip) => ip.address === address))
+  if (missing)
+    throw new CniError(
+      CODE.internal,
+      `Cannot confirm ${ifname} of container ${containerId}: its lease is ${missing.address}`,
+      `that is not in the result of ADD, which has ${previous.ips?.map(({ address }) => address).join(', ') || 'no address'}; delete the pod`,
+    )
+}
+
+/** What the daemon would do: its server gets the lease back, if the link is still there to tell it, and it is forgotten. */
+async function withoutDaemon(path: string): Promise<void> {
+  const lease = read(readText(path))
+  if (lease) {
+    const { letGo } = await import('../lib/letgo.ts')
+    await letGo(lease)
+  }
+  remove(path)
+}
+
+function read(text: string | undefined): LeaseFile | undefined {
+  try {
+    return text === undefined ? undefined : JSON.parse(text)
+  } catch {
+    // Somebody else's: it goes, and its server takes the address back by itself.
+    return undefined
+  }
+}

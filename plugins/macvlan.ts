@@ -1,0 +1,57 @@
+import * as v from 'valibot'
+import { definePlugin } from '../lib/cni.ts'
+import { dnsShape } from '../lib/dns.ts'
+import { askedMac, masterKeys, masterOf, masterReady } from '../lib/master.ts'
+import { podMac } from '../lib/owner.ts'
+import type { Attachment, NodeFacts } from '../lib/plugin.ts'
+import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from '../lib/podlink.ts'
+import { common, field } from '../lib/shape.ts'
+import { parse } from '../lib/values.ts'
+
+const mac = v.exactOptional(field.by((text) => (text === '' ? undefined : parse.mac(text))))
+
+const conf = v.object({
+  ...common,
+  ...masterKeys,
+  mode: v.optional(field.word('', 'bridge', 'private', 'vepa', 'passthru'), ''),
+  // 0: the kernel's default.
+  bcqueuelen: v.optional(field.int(0, 2 ** 32 - 1), 0),
+  mac,
+  ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
+  dns: dnsShape,
+  runtimeConfig: v.optional(v.looseObject({ mac }), {}),
+})
+type Conf = v.InferOutput<typeof conf>
+
+const KIND = 'macvlan'
+
+/** The plugin `macvlan` (upstream plugins/main/macvlan). */
+export default definePlugin<Conf>({
+  role: 'interface',
+  about: 'CNI plugin macvlan: a link of the container beside one of the node, with a MAC address of its own',
+  conf,
+  // IP and GATEWAY are the pool's, which reads them from the same variable.
+  args: ['MAC', 'IP', 'GATEWAY'],
+  inPod: true,
+  links: (conf, at, node) => [birthOf(at, linkOf(conf, at, node))],
+  wire: (conf, at, given, node) => podWiring(linkOf(conf, at, node), at, conf, given),
+  unwire: (at) => unwirePod(at, KIND),
+  unwireForeign: (_, at, run) => removeForeignPodLink(at, KIND, run),
+  status: async (conf) => masterReady(conf),
+})
+
+function linkOf(conf: Conf, at: Attachment, node: NodeFacts): PodLink {
+  const { mode, bcqueuelen, mtu } = conf
+  const master = masterOf(conf, at, node)
+  const asked = askedMac(conf, at)
+  // One that has its master for itself has its address, too, unless another is asked for.
+  const mac = asked ?? (mode === 'passthru' ? undefined : podMac(at))
+  return {
+    type: KIND,
+    mac,
+    mtu,
+    like: { mode: mode || 'bridge', ...(bcqueuelen > 0 ? { bcqueuelen } : {}) },
+    birth: { by: master.ns, master: master.name },
+    shown: { mac: master.mac, mtu: master.mtu },
+  }
+}

@@ -1,0 +1,150 @@
+import * as v from 'valibot'
+import { argument } from '../lib/attachment.ts'
+import { definePlugin } from '../lib/cni.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { type LinkFacts, linkFacts } from '../lib/linkfacts.ts'
+import { inside } from '../lib/netns.ts'
+import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
+import { repeatedKeys } from '../lib/repeated.ts'
+import type { Result } from '../lib/result.ts'
+import { savedPath, savedText } from '../lib/saving.ts'
+import { common, field } from '../lib/shape.ts'
+import type { Netns, Resource, Saved, Setting, Settings, Sysctl } from '../lib/state.ts'
+import { maybeSysctl } from '../lib/sysctls.ts'
+import { fileOf, readSysctls, refuseForbidden, restoreSaved, type SysctlWish } from '../lib/tuning.ts'
+import { type IfName, type NetnsPath, parse } from '../lib/values.ts'
+
+const mac = v.exactOptional(field.by((text) => (text === '' ? '' : parse.mac(text))))
+const flag = v.exactOptional(field.flag)
+// What a device takes is for the kernel to say.
+const size = v.exactOptional(field.int(0, 2 ** 31 - 1))
+const wishes = { sysctl: v.optional(field.by(readSysctls), {}), mac, mtu: size, promisc: flag, allmulti: flag, txQLen: size }
+
+const keys = v.object({
+  ...common,
+  ...wishes,
+  dataDir: v.optional(
+    field.by((text) => v.parse(field.path, text) || DATA_DIR),
+    '/run/cni/tuning',
+  ),
+  runtimeConfig: v.optional(v.looseObject({ mac }), {}),
+  args: v.optional(v.looseObject({ cni: v.optional(v.looseObject(wishes), {}) }), {}),
+})
+type Conf = v.InferOutput<typeof keys>
+const DATA_DIR = '/run/cni/tuning'
+
+/** The plugin `tuning` (upstream plugins/meta/tuning). */
+export default definePlugin<Conf>({
+  role: 'chained',
+  type: 'tuning',
+  about: 'CNI plugin tuning: sysctls of the container, and address, MTU, queue and modes of its link',
+  conf: keys,
+  // IP and GATEWAY are the pool's, which reads them from the same variable.
+  args: ['MAC', 'IP', 'GATEWAY'],
+  wire,
+  look,
+  judge(text) {
+    const [path] = repeatedKeys(text).filter(([first = '', ...more]) => first.toLowerCase() === 'sysctl' || (first.toLowerCase() === 'args' && more.some((key) => key.toLowerCase() === 'sysctl')))
+    if (path) throw new ValueError(`Cannot read ${shown(path.join('.'))}: the key stands there twice; want each sysctl once`)
+  },
+  async unwireForeign({ dataDir = DATA_DIR }, at, run) {
+    await restoreSaved(dataDir, at, run)
+  },
+})
+
+/** What one attachment's sysctls and link are to be like. Pure. */
+function wire(conf: Conf, at: Attachment, given: Result, { before, sysctlsAllowed }: NodeFacts): Wiring {
+  const ns = at.netns as NetnsPath
+  const want = settingsOf(conf, at)
+  const sysctls = wished(conf)
+  if (sysctls.length > 0) refuseForbidden(sysctls, sysctlsAllowed)
+  const was = settingIn(before, ns, at.ifname)
+  // Where the link was looked at, so was the other end of it.
+  const host = want.mtu === undefined ? undefined : was ? before?.find((one): one is Setting => one.kind === 'setting' && one.ns === 'host')?.dev : otherEnd(at, given)
+  const link = Object.keys(want).length === 0 ? [] : [...noted(conf, at, want, before, was), setting(ns, at.ifname, want, was)]
+  return {
+    shared: [],
+    own: [...files(sysctls, at, before, was !== undefined), ...link, ...(host ? [setting('host', host, { mtu: want.mtu as number }, settingIn(before, 'host', host))] : [])],
+    result: told(given, at.ifname, host, want),
+  }
+}
+
+/** The link, its other end on the node when it is one of a pair, and the sysctls, each with what it was before tuning came. */
+function look(conf: Conf, at: Attachment, given: Result, earlier: readonly Resource[]): Resource[] {
+  const ns = at.netns as NetnsPath
+  const names = [...new Set(wished(conf).map(([name]) => fileOf(name, at.ifname)))]
+  const { link, values } = inside(ns, () => ({ link: linkFacts(at.ifname), values: names.map((name) => ({ name, value: maybeSysctl(name) })) }))
+  const host = settingsOf(conf, at).mtu === undefined ? undefined : otherEnd(at, given)
+  const outer = host === undefined ? undefined : linkFacts(host)
+  const isPair = link?.type === 'veth' && outer?.type === 'veth' && outer.index === link.on && link.index === outer.on
+  return [
+    ...values.flatMap(({ name, value }): Sysctl[] => (value === undefined ? [] : [{ kind: 'sysctl', ns, name, value: earlier.find((one): one is Sysctl => one.kind === 'sysctl' && one.name === name)?.before ?? value }])),
+    ...(link ? [seen(ns, at.ifname, link, earlier)] : []),
+    ...(host && isPair ? [seen('host', host, outer, earlier)] : []),
+  ]
+}
+
+function seen(ns: Netns, dev: IfName, { mac, mtu, txQLen, promisc, allmulti }: LinkFacts, earlier: readonly Resource[]): Setting {
+  return { kind: 'setting', ns, dev, mac, mtu, txQLen, promisc, allmulti, ...settingIn(earlier, ns, dev)?.before }
+}
+
+// Where a text says nothing it is as if it were not there.
+function settingsOf({ args: { cni }, runtimeConfig, ...conf }: Conf, at: Attachment): Settings {
+  const address = cni.mac ?? (runtimeConfig.mac || argument(at, 'MAC', parse.mac) || conf.mac)
+  const mtu = cni.mtu ?? conf.mtu
+  const txQLen = cni.txQLen ?? conf.txQLen
+  const allmulti = cni.allmulti ?? conf.allmulti
+  const promisc = cni.promisc ?? conf.promisc
+  return { ...(address && { mac: address }), ...(mtu && { mtu }), ...(txQLen !== undefined && { txQLen }), ...(promisc && { promisc }), ...(allmulti !== undefined && { allmulti }) }
+}
+
+function wished({ sysctl, args: { cni } }: Conf): SysctlWish[] {
+  return [...new Map([...sysctl, ...cni.sysctl])]
+}
+
+function files(wishes: readonly SysctlWish[], at: Attachment, before: readonly Resource[] | undefined, isThere: boolean): Sysctl[] {
+  const made = new Map<string, Sysctl>()
+  for (const [written, value] of wishes) {
+    const name = fileOf(written, at.ifname)
+    if (made.has(name)) throw new ValueError(`Cannot set sysctl ${shown(written)} twice: it stands there in two spellings; want one`)
+    const was = before?.find((one): one is Sysctl => one.kind === 'sysctl' && one.name === name)?.value
+    if (isThere && was === undefined) throw new CniError(CODE.config, `Cannot set sysctl ${shown(written)}: this kernel has none of that name`, `looked for /proc/sys/net/${name} in ${at.netns}`)
+    // A sysctl of the link is the attachment's own; one of the whole pod another attachment may have come to rely on.
+    const isOfLink = name.split('/').includes(at.ifname)
+    made.set(name, { kind: 'sysctl', ns: at.netns as NetnsPath, name, value, ...(was ? { before: was, ...(isOfLink ? {} : { stays: true }) } : {}) })
+  }
+  return [...made.values()]
+}
+
+function setting(ns: Netns, dev: IfName, want: Settings, was: Setting | undefined): Setting {
+  const otherwise = was ? Object.entries(want).filter(([key, value]) => was[key as keyof Settings] !== value) : []
+  return { kind: 'setting', ns, dev, ...want, ...(was && otherwise.length > 0 ? { before: Object.fromEntries(otherwise.map(([key]) => [key, was[key as keyof Settings]])) } : {}) }
+}
+
+// Of a link that is made in the same call there is nothing to put back, and nothing for the reference plugin to know.
+function noted({ dataDir }: Conf, at: Attachment, want: Settings, before: readonly Resource[] | undefined, was: Setting | undefined): Saved[] {
+  return before ? [{ kind: 'saved', ns: 'host', path: savedPath(dataDir, at), text: savedText(want, was) }] : []
+}
+
+function settingIn(resources: readonly Resource[] | undefined, ns: Netns, dev: IfName): Setting | undefined {
+  return resources?.find((one): one is Setting => one.kind === 'setting' && one.ns === ns && one.dev === dev)
+}
+
+// As bridge and ptp answer: what stands before the pod's link is the other half of the pair.
+function otherEnd({ ifname }: Attachment, { interfaces = [] }: Result): IfName | undefined {
+  const inPod = interfaces.findIndex(({ name, sandbox }) => sandbox && name === ifname)
+  const before = interfaces[inPod - 1]
+  return before && !before.sandbox && /^[\w.-]+$/.test(before.name) ? parse.ifname(before.name) : undefined
+}
+
+function told(given: Result, ifname: IfName, host: IfName | undefined, { mac, mtu }: Settings): Result {
+  const { interfaces } = given
+  if (!interfaces || (mac === undefined && mtu === undefined)) return given
+  return {
+    ...given,
+    interfaces: interfaces.map((one) => {
+      if (one.name === ifname) return { ...one, ...(mac && { mac }), ...(mtu && { mtu }) }
+      return mtu && host !== undefined && one.name === host && !one.sandbox ? { ...one, mtu } : one
+    }),
+  }
+}

@@ -1,0 +1,43 @@
+import { spawnSync } from 'node:child_process'
+import { skip } from './skip.ts'
+
+const NEEDS_MASTER = ['macvlan', 'ipvlan', 'vlan']
+const MASTER = 'ip link add m0 type veth peer name m1;'
+const OWN: Readonly<Record<string, string>> = { vlan: 'type vlan id 5', dummy: 'type dummy' }
+
+/** Whether this kernel has a kind of link, tried in a namespace of its own. */
+export function hasKind(kind: string): boolean {
+  const script = `${MASTER} ip link add x0 ${NEEDS_MASTER.includes(kind) ? 'link m0 ' : ''}${OWN[kind] ?? `type ${kind}`}`
+  return spawnSync('unshare', ['--net', 'sh', '-ec', script]).status === 0
+}
+
+/** Skips the running test, or from a `before` hook its suite, where the kernel lacks a kind of link. */
+export function needsKind(test: Mocha.Context, kind: string): void {
+  if (!hasKind(kind)) skip(test, `this kernel has no ${kind}`)
+}
+
+/** The kinds of link that a network's plugins make and this kernel lacks. */
+export function lackingKinds(types: readonly string[]): string[] {
+  return types.filter((type) => ['ipvlan', 'vlan', 'dummy'].includes(type) && !hasKind(type))
+}
+
+/** Shell commands that give a node the master that a network's first plugin names, when it names one: a LAN with a router behind it, which the node has itself, on `lan0`, and which passes packets on. Empty when there is no need. */
+export function masterOf([first]: readonly object[]): string {
+  const { type = '', master, vlanId, ipam = {} } = (first ?? {}) as { type?: string; master?: string; vlanId?: number; ipam?: { ranges?: { gateway?: string; subnet: string }[][] } }
+  if (!NEEDS_MASTER.includes(type) || !master) return ''
+  const gateways = (ipam.ranges ?? []).map(([range]) => `${range?.gateway}/${range?.subnet.split('/')[1]}`)
+  const dev = vlanId === undefined ? 'lan0' : `lan0.${vlanId}`
+  return [
+    `ip link add ${master} type veth peer name lan0`,
+    ...(vlanId === undefined ? [] : [`ip link add link lan0 name ${dev} type vlan id ${vlanId}`]),
+    ...new Set([master, 'lan0', dev].map((one) => `echo 0 >/proc/sys/net/ipv6/conf/${one}/accept_dad; ip link set ${one} up`)),
+    ...gateways.map((cidr) => `ip addr add ${cidr} dev ${dev}${cidr.includes(':') ? ' nodad' : ''}`),
+    'echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding',
+  ].join('\n')
+}
+
+/** Gives a node that master. */
+export async function wireMaster({ exec }: { exec(argv: readonly string[]): Promise<{ status: number; stderr: string }> }, plugins: readonly object[]): Promise<void> {
+  const { status, stderr } = await exec(['sh', '-ec', masterOf(plugins)])
+  if (status !== 0) throw new Error(`Cannot wire the master: ${stderr}`)
+}
