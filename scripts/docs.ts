@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, extname, join } from 'node:path'
 import { Glob } from 'bun'
+import { CODE } from '../lib/errors.ts'
 import type { Plugin } from '../lib/plugin.ts'
 import type { Shape } from '../lib/shape.ts'
 import { codesOf, commonCodes } from './docs/codes.ts'
@@ -36,7 +37,7 @@ export async function pages(): Promise<Page[]> {
         sample: () => sampleOf(type),
         keys: (kept) => keyTable(keysOf(shapeOf(plugin)), kept),
         runtime: () => runtimeOf(plugin),
-        codes: (kept) => codeTable(codesOf(type), kept),
+        codes: (kept) => codeTable(codesOf(type).filter(answered(plugin)), kept),
         differences: () => rows(type),
       }),
     ),
@@ -93,6 +94,12 @@ function codeTable(codes: readonly number[], kept: ReadonlyMap<string, string>):
     ['code', 'when'],
     codes.map((code) => [`${code}`, kept.get(`${code}`) ?? '']),
   )
+}
+
+// STATUS alone answers with these, and what has no status of its own never does.
+function answered(plugin: Plugin): (code: number) => boolean {
+  const isMute = (plugin.role === 'interface' || plugin.role === 'chained') && !plugin.status
+  return (code) => !isMute || (code !== CODE.notReady && code !== CODE.limited)
 }
 
 function listOf(plugins: readonly Loaded[]): string {

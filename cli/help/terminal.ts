@@ -91,16 +91,27 @@ function widthsOf(rows: readonly (readonly string[])[], columns: number): number
   return widths
 }
 
-/** Lines of at most so many columns; a word that is longer is broken. */
+// Lines of at most so many columns.
 function wrapped(text: string, columns: number): string[] {
   const lines = ['']
-  for (const word of text.split(/\s+/).flatMap((one) => one.match(new RegExp(`.{1,${columns}}`, 'g')) ?? [])) {
+  for (const word of text.split(/\s+/).flatMap((one) => broken(one, columns))) {
     const last = lines.at(-1) as string
     if (last === '') lines[lines.length - 1] = word
     else if (last.length + 1 + word.length <= columns) lines[lines.length - 1] = `${last} ${word}`
     else lines.push(word)
   }
   return lines
+}
+
+// A word that is longer than a line, before a point of it where there is one: a key stays readable.
+function broken(word: string, columns: number): string[] {
+  const parts: string[] = []
+  for (const part of word.split(word.length > columns ? /(?=\.)/ : /$/).flatMap((one) => one.match(new RegExp(`.{1,${columns}}`, 'g')) ?? [])) {
+    const last = parts.at(-1)
+    if (last !== undefined && last.length + part.length <= columns) parts[parts.length - 1] = last + part
+    else parts.push(part)
+  }
+  return parts
 }
 
 function plain(text: string): string {

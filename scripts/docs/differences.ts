@@ -6,9 +6,10 @@ interface Part {
   readonly columns: readonly string[]
   readonly rows: readonly Row[]
 }
-/** A row: its id where it has one, and the cells behind it, the first of which says what it is about. */
+/** A row: its id and the plugin it is about, where it has columns for them, and the other cells, the first of which says what it is about. */
 export interface Row {
   readonly id: string | undefined
+  readonly plugin: string | undefined
   readonly cells: readonly string[]
 }
 /** What a page says of itself: the words by which rows name it, and the ids that its marker adds, or with a `-` leaves out. */
@@ -24,10 +25,14 @@ export function readDifferences(text: string): Part[] {
     .split(/^## /m)
     .flatMap((section, i) => tables(section).map((found) => ({ heading: i === 0 ? '' : (section.split('\n')[0] as string), found })))
     .map(({ heading, found: [columns = [], ...rows] }) => {
-      const first = columns[0] === 'id' ? 1 : 0
-      return { heading, columns: columns.slice(first), rows: rows.map((row) => ({ id: first ? row[0]?.replaceAll('`', '') : undefined, cells: row.slice(first) })) }
+      const shown = <T>(cells: readonly T[]) => cells.filter((_, i) => !NAMING.includes(columns[i] ?? ''))
+      const cell = (row: readonly string[], column: string) => row[columns.indexOf(column)]?.replaceAll('`', '')
+      return { heading, columns: shown(columns), rows: rows.map((row) => ({ id: cell(row, 'id'), plugin: cell(row, 'plugin'), cells: shown(row) })) }
     })
 }
+
+// Columns that say whose a row is; on that one's page they say nothing.
+const NAMING = ['id', 'plugin']
 
 /** Which rows each page shows: those that name its plugin, by type or else by beginning with keys of it, and those that its marker adds. What is on none is common to all, under ''. */
 export function share(parts: readonly Part[], subjects: readonly Subject[], common: readonly string[]): ReadonlyMap<string, readonly Row[]> {
@@ -54,11 +59,12 @@ export function differencesText(parts: readonly Part[], chosen: readonly Row[]):
     .join('\n\n')
 }
 
-function isAbout({ id = '', cells: [where = ''] }: Row, heading: string, { type, keys, marked }: Subject, all: readonly Subject[]): boolean {
+function isAbout({ id = '', plugin, cells: [where = ''] }: Row, heading: string, { type, keys, marked }: Subject, all: readonly Subject[]): boolean {
   if (id !== '' && marked.includes(`-${id}`)) return false
   if (id !== '' && marked.includes(id)) return true
-  const names = (one: string) => id.startsWith(`${one}-`) || isIn(one, heading) || isIn(one, where)
-  if (all.some((one) => names(one.type))) return names(type)
+  if (plugin !== undefined) return isIn(type, plugin)
+  const names = [(one: string) => id.startsWith(`${one}-`) || isIn(one, where), (one: string) => isIn(one, heading)].find((told) => all.some((one) => told(one.type)))
+  if (names) return names(type)
   // "route `mtu`" is not about a plugin's own key.
   return where.startsWith('`') && keys.some((key) => where.includes(`\`${key}\``))
 }

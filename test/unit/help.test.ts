@@ -120,7 +120,8 @@ TWO WORDS
     )
     assert.ok(terminal(page, { columns: 24, isBold: true }).includes(`${ESCAPE}[1mTWO WORDS${ESCAPE}[22m`))
   })
-  it('breaks words that are longer than their column', () => {
+  it('breaks words that are longer than their column, before a point where there is one', () => {
+    assert.equal(terminal('ab abc.def.gh i', { columns: 8, isBold: false }), 'ab\nabc.def\n.gh i')
     assert.equal(terminal('abcdefghij kl', { columns: 4, isBold: false }), 'abcd\nefgh\nij\nkl')
   })
 })

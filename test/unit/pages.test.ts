@@ -106,13 +106,19 @@ describe('share()', () => {
 | where | plumb |
 | --- | --- |
 | owners | 6 |
+
+## tap, vlan
+
+| plugin | where | plumb |
+| --- | --- | --- |
+| vlan | bridge | 7 |
 `
   const subject = (type: string, keys: readonly string[], ...marked: string[]) => ({ type, keys, marked })
   it('gives a page the rows that name its plugin, else those that name its keys, and those of its marker; the rest to the common one', () => {
     const parts = readDifferences(text)
     const shared = share(parts, [subject('bridge', ['ipMasq'], 'mac'), subject('tap', []), subject('vlan', []), subject('firewall', ['backend'], '-engine')], ['mac'])
     const numbers = [...shared].map(([type, rows]) => [type, rows.map(({ cells }) => cells.at(-1)).join('')])
-    assert.deepEqual(Object.fromEntries(numbers), { '': '45', bridge: '24', tap: '16', vlan: '3', firewall: '' })
+    assert.deepEqual(Object.fromEntries(numbers), { '': '45', bridge: '24', tap: '16', vlan: '37', firewall: '' })
   })
 })
 
