@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs'
+import { existsSync, writeFileSync } from 'node:fs'
 import { defaultDevice, deviceTo } from './hostroutes.ts'
 import { inside, seenIn } from './netns.ts'
 import type { NodeFacts } from './plugin.ts'
@@ -24,6 +24,9 @@ export function writeSysctl(name: string, value: string): boolean {
 export const nodeFacts: NodeFacts = {
   get bridgeNf() {
     return ['iptables', 'ip6tables'].some((tables) => readSysctl(`bridge/bridge-nf-call-${tables}`) === '1')
+  },
+  get hasSelinux() {
+    return existsSync('/sys/fs/selinux/enforce')
   },
   deviceTo,
   link: seenIn,

@@ -100,7 +100,11 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
 
 /** Notes what will stand in the pod, and in which, before it is made. Throws CniError 4 when the name is taken there. */
 function note<C extends NetConf>({ unwire }: InterfacePlugin<C>, { at, io }: Call, made: Attempt<C>['made']): void {
-  if (at.netns !== undefined && io.run.seen?.(at.ifname, at.netns)) throw taken(at)
+  if (at.netns !== undefined && io.run.seen?.(at.ifname, at.netns)) {
+    // The DEL that follows must not take it for a reference plugin's of this attachment.
+    if (placed(at) === undefined) place(at, [])
+    throw taken(at)
+  }
   place(at, unwire(at))
   made.noted = true
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { CODE } from '../../lib/errors.ts'
 import { inNamespaces, type Namespace, type Row } from '../harness.ts'
-import { furnish, type Input, makeCase } from './cases.ts'
+import { furnish, type Input, LINKS, makeCase } from './cases.ts'
 
 const CASES = Math.ceil(Number(process.env['PLUMB_FUZZ_CASES'] ?? 20_000) / 70)
 const SEED = Number(process.env['PLUMB_FUZZ_SEED'] ?? 1)
@@ -27,6 +27,7 @@ describe('the executable, with input that is wrong', () => {
     `answers each of ${CASES} cases of seed ${SEED} as CNI has it, and changes nothing when it refuses`,
     inNamespaces(['node', 'pod'], async ({ node, pod }, test) => {
       test.timeout(0)
+      assert.equal((await node.exec(['sh', '-ec', LINKS(pod.path.replace('/run/netns/', ''))])).status, 0)
       const failures: string[] = []
       let refused = 0
       for (const number of ONLY ? [Number(ONLY)] : Array.from({ length: CASES }, (_, i) => i * 67)) {

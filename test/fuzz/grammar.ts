@@ -18,6 +18,11 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack', readonly str
     'link set dev <name> up[ promisc on]',
     'link set dev <name>[ alias <alias>][ type bridge_slave[ hairpin on][ isolated on][ locked on]]',
     'link set dev lo down',
+    'link add[ link <name>] name <name>[ address <mac>][ mtu <number>][ netns <path>] type <podkind>[ mode <mode>][ bcqueuelen <number>][ id <number>]',
+    'tuntap add mode tap name <name>[ multi_queue][ user <number>][ group <number>]',
+    'link set dev <name> address <mac>[ mtu <number>]',
+    'link set dev <name>[ address <mac>] alias <alias> name <name>',
+    'link set dev <name>[ master <name>] up',
     'link delete dev <name>',
     'route prepend <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>][ via <ip>] dev <name>[ onlink]',
     'route prepend <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>]{ nexthop via <ip> dev <name>[ onlink]}',
@@ -72,7 +77,9 @@ const ARGV = [
   ...LINES.conntrack.map((line) => `conntrack ${line}`),
 ]
 const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> = {
-  name: (text, given) => wellNamed(text) && (/^(veth[0-9a-f]{11}|lo|minicni0|cni0(\.\d{1,4})?)$/.test(text) || given.has(text) || given.has(text.replace(/\.\d{1,4}$/, ''))),
+  name: (text, given) => wellNamed(text) && (/^(veth[0-9a-f]{11}|plumb[0-9a-f]{10}|lo|minicni0|cni0(\.\d{1,4})?)$/.test(text) || given.has(text) || given.has(text.replace(/\.\d{1,4}$/, ''))),
+  podkind: (text) => /^(macvlan|ipvlan|vlan|dummy)$/.test(text),
+  mode: (text) => /^(bridge|private|vepa|passthru|l2|l3|l3s)$/.test(text),
   mac: (text) => /^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(text) && (Number.parseInt(text, 16) & 1) === 0,
   cidr: (text) => /^[^/]+\/\d{1,3}$/.test(text) && wide(text),
   ip: (text) => isIP(text) !== 0,
