@@ -89,15 +89,15 @@ function differ(before: readonly string[], after: readonly string[], said: strin
   return said.includes('"msg": "The kernel or a tool refused') ? all.filter((line) => line.startsWith('- ') || isOwn(line.slice(2))) : all
 }
 
-// Of an attachment: its link by the alias, what is in the pod but lo, its host ports by the comment, its addresses and claims on disk.
+// Of an attachment: its link by the alias, what is in the pod but lo and what configurations name, its host ports by the comment, its addresses and claims on disk.
 function isOwn(line: string): boolean {
-  return line.includes('"plumb/') || /comment "[^"]+\/[^"]+"/.test(line) || (line.startsWith('pod: ') && !line.startsWith('pod: ["lo"')) || line.startsWith('/')
+  return line.includes('"plumb/') || /comment "[^"]+\/[^"]+"/.test(line) || (line.startsWith('pod: ') && !/^pod: \["(lo|fuzz\w+)"/.test(line)) || line.startsWith('/')
 }
 
 /** Addresses and host ports that are taken, and ADDs that have not ended. */
 function addresses(): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
-  const isTaken = ({ name, parentPath }: (typeof files)[number]) => /^[\da-f:]+[.:][\da-f:.]+$/.test(name) || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${parentPath}/${name}`) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(parentPath)
+  const isTaken = ({ name, parentPath }: (typeof files)[number]) => /^[\da-f:]+[.:][\da-f:.]+$/.test(name) || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${parentPath}/${name}`) || /^\/run\/cni\/plumb\/(portmap|links|ports\/.+)$/.test(parentPath)
   return files.flatMap((one) => (!one.isDirectory() && isTaken(one) ? `${one.parentPath}/${one.name}` : []))
 }
 
