@@ -13,6 +13,7 @@ import { aliased, differences, present } from '../observe.ts'
 import { begin, beginRemoval, besides, end } from '../pending.ts'
 import { ownIn, place, placed, placedBeside, unplace } from '../places.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
+import { onlyOnce } from '../podlink.ts'
 import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
 import type { Link, Owner, Plan, Resource } from '../state.ts'
@@ -140,7 +141,7 @@ function isTaken(cause: unknown): boolean {
 
 /** A refused line in words: what stood there before may say better than the kernel why. */
 function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): unknown {
-  if (isTaken(cause)) return taken(at, { cause })
+  if (isTaken(cause)) return onlyOnce(cause as ApplyError) ?? taken(at, { cause })
   try {
     if (cause instanceof ApplyError && cause.seen.length > 0) wiring?.settle?.(cause.seen)
   } catch (better) {
