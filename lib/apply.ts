@@ -121,9 +121,10 @@ async function lines(batch: Batch, run: Run): Promise<Applied> {
   return { seen, already }
 }
 
-/** The argv of a batch of ip or bridge lines: one that also shows when a line asks. */
+/** The argv of a batch of ip or bridge lines: one that also shows when a line asks; in the SELinux context of what it makes. */
 export function argvOf({ tool, steps }: Pick<Batch, 'tool' | 'steps'>): string[] {
-  return [...(tool === 'ip6' ? ['ip', '-6'] : [tool]), ...(steps.some(({ line }) => line.asks) ? SHOWING : BLIND).slice(1)]
+  const contexts = steps.flatMap(({ resource }) => (resource.kind === 'link' && resource.born?.context) || [])
+  return [...(contexts[0] === undefined ? [] : ['runcon', contexts[0]]), ...(tool === 'ip6' ? ['ip', '-6'] : [tool]), ...(steps.some(({ line }) => line.asks) ? SHOWING : BLIND).slice(1)]
 }
 
 function inputOf(steps: readonly Step[]): string {

@@ -78,6 +78,8 @@ export interface NodeFacts {
   readonly before?: readonly Resource[]
   /** What the kernel says of a link of a namespace; undefined when there is none. */
   readonly link?: (name: string, ns: Netns) => SeenLink | undefined
+  /** SELinux is on: programs, and what they make, have labels. */
+  readonly hasSelinux?: boolean
   /** The link of a namespace's default route. */
   readonly defaultDevice?: (ns: Netns) => IfName | undefined
   /** The node's end of the veth that a pod's link is the other end of; null when it is none, or its other end is elsewhere; undefined when that cannot be seen. */

@@ -70,6 +70,8 @@ export interface Birth {
   readonly master?: IfName
   readonly owner?: number
   readonly group?: number
+  /** The SELinux context in which the tool runs. */
+  readonly context?: string
 }
 
 /** An address on a link. */

@@ -16,6 +16,12 @@ export function needsKind(test: Mocha.Context, kind: string): void {
   if (!hasKind(kind)) skip(test, `this kernel has no ${kind}`)
 }
 
+/** Skips the running test where two pods of a network with these plugins cannot be. */
+export function needsTwo(test: Mocha.Context, types: readonly string[]): void {
+  for (const kind of lackingKinds(types)) needsKind(test, kind)
+  if (types.includes('vlan')) skip(test, 'a link has each of its VLANs once: there is no second pod')
+}
+
 /** The kinds of link that a network's plugins make and this kernel lacks. */
 export function lackingKinds(types: readonly string[]): string[] {
   return types.filter((type) => ['ipvlan', 'vlan', 'dummy'].includes(type) && !hasKind(type))

@@ -1,6 +1,7 @@
+import assert from 'node:assert/strict'
 import { mkdtempSync } from 'node:fs'
 import { inNamespaces, type Namespace, type Row } from './harness.ts'
-import { type Conf, containerId } from './network.ts'
+import { type Conf, containerId, type Network, traces } from './network.ts'
 
 /** What the LAN's own router has: the pods' gateways. */
 export const ROUTER = { four: '10.1.0.1', six: 'fd00:1::1' } as const
@@ -41,4 +42,14 @@ export function onLan<N extends string>(pods: readonly N[], work: (all: Record<N
     await wireLan(all.node)
     await work(all)
   })
+}
+
+/** ADD is refused with code 7 and these words for each of these keys, leaves nothing on disk, and the DEL that follows works. */
+export async function refusing({ conf, fails, del }: Network, pod: Namespace, cases: readonly (readonly [keys: object, words: RegExp])[]): Promise<void> {
+  for (const [keys, words] of cases) {
+    const { code, msg } = await fails('ADD', pod, { conf: { ...conf, ...keys } })
+    assert.match(msg, words)
+    assert.deepEqual([code, traces(pod, conf)], [7, []], msg)
+    await del(pod, { conf: { ...conf, ...keys } })
+  }
 }

@@ -12,6 +12,7 @@ import { differences, present } from '../observe.ts'
 import { begin, end } from '../pending.ts'
 import { ownIn, place, unplace } from '../places.ts'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
+import { onlyOnce } from '../podlink.ts'
 import type { Result } from '../result.ts'
 import type { Claim, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
@@ -117,7 +118,11 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
 
 /** Notes what will stand in the pod, and in which, before it is made. Throws CniError 4 when the name is taken there. */
 function note<C extends NetConf>({ unwire }: InterfacePlugin<C>, { at, io }: Call, made: Attempt<C>['made']): void {
-  if (at.netns !== undefined && io.run.seen?.(at.ifname, at.netns)) throw taken(at)
+  if (at.netns !== undefined && io.run.seen?.(at.ifname, at.netns)) {
+    // The DEL that follows must not take it for a reference plugin's of this attachment.
+    if (placed(at) === undefined) place(at, [])
+    throw taken(at)
+  }
   place(at, unwire(at))
   made.noted = true
 }
@@ -158,7 +163,7 @@ function isTaken(cause: unknown): boolean {
 
 /** A refused line in words: what stood there before may say better than the kernel why. */
 function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): unknown {
-  if (isTaken(cause)) return taken(at, { cause })
+  if (isTaken(cause)) return onlyOnce(cause as ApplyError) ?? taken(at, { cause })
   try {
     if (cause instanceof ApplyError && cause.seen.length > 0) wiring?.settle?.(cause.seen)
   } catch (better) {

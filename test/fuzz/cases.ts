@@ -5,7 +5,7 @@ import { type Node, type Place, places, text, tree } from './json.ts'
 import { type Dice, dice, HUGE, mutate, mutateBytes, STRINGS } from './mutate.ts'
 import { FAULTS, type Fault } from './recorder.ts'
 
-export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap', 'flannel', 'tuning', 'firewall'] as const
+export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap', 'flannel', 'tuning', 'firewall', 'macvlan', 'ipvlan', 'vlan', 'dummy', 'tap'] as const
 /** Those that add to what another plugin made: its link is there. */
 export const CHAINED: readonly string[] = ['tuning']
 /** One call: what the runtime sets, and what it writes. */
@@ -48,6 +48,12 @@ export function furnish(dir: string): void {
   writeFileSync(`${dir}/resolv.conf`, 'nameserver 10.1.0.1\nsearch example.org\noptions ndots:5\n')
   writeFileSync(`${dir}/subnet.env`, 'FLANNEL_NETWORK=10.1.0.0/16\nFLANNEL_SUBNET=10.1.0.1/24\nFLANNEL_IPV6_NETWORK=fd00:1::/48\nFLANNEL_IPV6_SUBNET=fd00:1::1/64\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n')
 }
+
+/** Shell commands that give a node and a pod (a namespace below /run/netns) the links that configurations name. */
+export const LINKS = (pod: string) => `
+ip link add fuzz0 type veth peer name fuzz1
+ip -n ${pod} link add fuzz2 type veth peer name fuzz3
+ip -n ${pod} link add fuzzbr type bridge`
 
 /** Every string that is in a call, at any depth. */
 export function givenBy({ env, stdin }: Input): Given {

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { CODE } from '../../lib/errors.ts'
 import { inNamespaces, type Namespace, type Row } from '../harness.ts'
-import { furnish, type Input, makeCase } from './cases.ts'
+import { furnish, type Input, LINKS, makeCase } from './cases.ts'
 
 const CASES = Math.ceil(Number(process.env['PLUMB_FUZZ_CASES'] ?? 20_000) / 70)
 const SEED = Number(process.env['PLUMB_FUZZ_SEED'] ?? 1)
@@ -27,6 +27,7 @@ describe('the executable, with input that is wrong', () => {
     `answers each of ${CASES} cases of seed ${SEED} as CNI has it, and changes nothing when it refuses`,
     inNamespaces(['node', 'pod'], async ({ node, pod }, test) => {
       test.timeout(0)
+      assert.equal((await node.exec(['sh', '-ec', LINKS(pod.path.replace('/run/netns/', ''))])).status, 0)
       const failures: string[] = []
       let refused = 0
       for (const number of ONLY ? [Number(ONLY)] : Array.from({ length: CASES }, (_, i) => i * 67)) {
@@ -88,15 +89,16 @@ function differ(before: readonly string[], after: readonly string[], said: strin
   return said.includes('"msg": "The kernel or a tool refused') ? all.filter((line) => line.startsWith('- ') || isOwn(line.slice(2))) : all
 }
 
-// Of an attachment: its link by the alias, what is in the pod but lo, its host ports by the comment, its addresses and claims on disk.
+// Of an attachment: its link by the alias, what is in the pod but lo and what configurations name, its host ports by the comment, its addresses and claims on disk.
 function isOwn(line: string): boolean {
-  return line.includes('"plumb/') || /comment "[^"]+\/[^"]+"/.test(line) || (line.startsWith('pod: ') && !line.startsWith('pod: ["lo"')) || line.startsWith('/')
+  return line.includes('"plumb/') || /comment "[^"]+\/[^"]+"/.test(line) || (line.startsWith('pod: ') && !/^pod: \["(lo|fuzz\w+)"/.test(line)) || line.startsWith('/')
 }
 
 /** Addresses and host ports that are taken, and ADDs that have not ended. */
 function addresses(): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
-  const isTaken = ({ name, parentPath }: (typeof files)[number]) => /^[\da-f:]+[.:][\da-f:.]+$/.test(name) || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${parentPath}/${name}`) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(parentPath)
+  const isTaken = ({ name, parentPath }: (typeof files)[number]) =>
+    /^[\da-f:]+[.:][\da-f:.]+$/.test(name) || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${parentPath}/${name}`) || /^\/run\/cni\/plumb\/(portmap|links|ports\/.+)$/.test(parentPath)
   return files.flatMap((one) => (!one.isDirectory() && isTaken(one) ? `${one.parentPath}/${one.name}` : []))
 }
 

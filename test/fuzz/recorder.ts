@@ -1,6 +1,9 @@
 import { ExecError } from '../../lib/errors.ts'
 import type { Output, Run } from '../../lib/plugin.ts'
+import type { SeenLink } from '../../lib/seenlink.ts'
 import { type Given, strangeIn } from './grammar.ts'
+
+const POD_KINDS = /^(macvlan|ipvlan|vlan|dummy|tun)$/
 
 /** What goes wrong with the tool that is called as number `at`, counted from 0; `on`: with every one after it, too. */
 export interface Fault {
@@ -57,7 +60,7 @@ export class Recorder {
 
   /** `namespace/name` of every link that belongs to an attachment: the pair that holds a bridge's gateway in a VLAN has both its ends on the host. */
   links(): string[] {
-    return [...this.#spaces].flatMap(([ns, all]) => [...all.values()].flatMap(({ ifname, peer }) => (peer && peer[0] !== ns ? `${ns}/${ifname}` : []))).sort()
+    return [...this.#spaces].flatMap(([ns, all]) => [...all.values()].flatMap(({ ifname, kind, peer }) => ((peer && peer[0] !== ns) || POD_KINDS.test(kind) ? `${ns}/${ifname}` : []))).sort()
   }
 
   /** The elements that lead a host port to its owner. */
@@ -65,7 +68,9 @@ export class Recorder {
     return [...this.#elements.keys()].filter((key) => /^(ports|conditional|snat|masqall|pods|admin|isolating|together|apart)/.test(key)).sort()
   }
 
-  readonly run: Run = async (argv, stdin, ns = 'host') => {
+  readonly run: Run = Object.assign(this.#run.bind(this), { seen: (name: string, ns: string) => this.#seen(name, ns) })
+
+  async #run(argv: readonly string[], stdin: string, ns = 'host'): Promise<Output> {
     this.strange.push(...strangeIn(argv, stdin, ns, this.#given()))
     const number = this.calls++
     const fault = this.#fault && (this.#fault.on ? number >= this.#fault.at : number === this.#fault.at) ? this.#fault.kind : undefined
@@ -74,6 +79,11 @@ export class Recorder {
     if (fault === 'usage') return failure('Usage: ip [ OPTIONS ] OBJECT { COMMAND | help }\n')
     const done = this.#answer(argv, stdin, ns, fault === 'line' ? stdin.trimEnd().split('\n').length - 1 : undefined)
     return fault === 'garbage' ? { ...done, stdout: '[\0\uFFFD}{ garbage\n[1, 2' } : done
+  }
+
+  #seen(name: string, ns: string): SeenLink | undefined {
+    const row = this.#space(ns).get(name)
+    return row && { index: 1, mtu: 1500, mac: '02:00:00:00:00:07', kind: row.kind, alias: row.alias ?? '', isEthernet: name !== 'lo' }
   }
 
   #space(ns: string): Map<string, Row> {
@@ -106,6 +116,7 @@ export class Recorder {
   /** One line of a batch: what is printed, and why it failed. */
   #line(text: string, ns: string): { said?: string; failed: string } {
     const words = text.split(' ')
+    if (words[0] === 'tuntap') return { failed: this.#add(['link', 'add', 'name', words[5] as string, 'type', 'tun'], ns) }
     if (words[0] === 'link') return { failed: words[1] === 'add' ? this.#add(words, ns) : this.#change(words, ns) }
     const dev = words[words.lastIndexOf('dev') + 1] ?? ''
     const row = this.#space(ns).get(dev)
@@ -118,9 +129,10 @@ export class Recorder {
   }
 
   #add(words: readonly string[], ns: string): string {
-    const here = this.#space(ns)
-    const name = words[3] as string
     const type = words.lastIndexOf('type')
+    const name = words[words.indexOf('name') + 1] as string
+    const isPods = POD_KINDS.test(words[type + 1] ?? '')
+    const here = this.#space((isPods && words[words.indexOf('netns') + 1 || words.length]) || ns)
     const after = (word: string, from = 0) => (words.indexOf(word, from) < 0 ? undefined : (words[words.indexOf(word, from) + 1] as string))
     const kind = words[type + 1] as string
     const master = after('master')
@@ -132,11 +144,19 @@ export class Recorder {
     return ''
   }
 
-  #change([, verb, , name = '', , alias]: readonly string[], ns: string): string {
+  #change(words: readonly string[], ns: string): string {
+    const [, verb, , name = ''] = words
+    const alias = words[words.indexOf('alias') + 1]
+    const to = words.at(-2) === 'name' ? words.at(-1) : undefined
     const here = this.#space(ns)
     const row = here.get(name)
     if (!row) return `Cannot find device "${name}"`
+    if (to !== undefined && here.has(to)) return 'RTNETLINK answers: File exists'
     if (verb === 'set' && alias?.startsWith('plumb/')) row.alias = alias
+    if (to !== undefined) {
+      here.delete(name)
+      here.set(to, { ...row, ifname: to })
+    }
     if (verb !== 'delete') return ''
     here.delete(name)
     if (row.peer) this.#space(row.peer[0]).delete(row.peer[1])

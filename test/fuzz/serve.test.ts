@@ -6,16 +6,21 @@ import { serve } from '../../lib/cni.ts'
 import { CODE } from '../../lib/errors.ts'
 import type { Plugin } from '../../lib/plugin.ts'
 import bridge from '../../plugins/bridge.ts'
+import dummy from '../../plugins/dummy.ts'
 import firewall from '../../plugins/firewall.ts'
 import flannel from '../../plugins/flannel.ts'
 import hostLocal from '../../plugins/host-local.ts'
+import ipvlan from '../../plugins/ipvlan.ts'
 import loopback from '../../plugins/loopback.ts'
+import macvlan from '../../plugins/macvlan.ts'
 import minicni from '../../plugins/minicni.ts'
 import portmap from '../../plugins/portmap.ts'
 import ptp from '../../plugins/ptp.ts'
 import staticPool from '../../plugins/static.ts'
+import tap from '../../plugins/tap.ts'
 import tuning from '../../plugins/tuning.ts'
-import { type Case, CHAINED, furnish, givenBy, type Input, makeCase } from './cases.ts'
+import vlan from '../../plugins/vlan.ts'
+import { type Case, CHAINED, furnish, givenBy, type Input, LINKS, makeCase } from './cases.ts'
 import { type Fault, Recorder } from './recorder.ts'
 
 const CASES = Number(process.env['PLUMB_FUZZ_CASES'] ?? 20_000)
@@ -27,7 +32,7 @@ const LIMIT_MS = 5000
 const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap, tuning, firewall }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap, tuning, firewall, macvlan, ipvlan, vlan, dummy, tap }
 const CODES: readonly number[] = Object.values(CODE)
 
 describe('serve(), with input that is wrong', () => {
@@ -109,7 +114,8 @@ interface Answer {
 }
 
 async function perform(type: string, { env, stdin }: Input, kernel: Recorder, fault?: Fault): Promise<Answer> {
-  kernel.arm(() => givenBy({ env, stdin }), fault)
+  // What an ADD before it noted may lead to the pod.
+  kernel.arm(() => new Set([...givenBy({ env, stdin }), SITE.netns]), fault)
   ftruncateSync(2)
   const answers: string[] = []
   const started = process.cpuUsage()
@@ -158,9 +164,16 @@ function world(kernel: Recorder): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
   // Addresses, unfinished calls, host ports (symbolic links in a folder per port) and records of what has them.
   const held = files.filter(
-    (one) => (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+|[^/]+_[^/]+\.json)$/.test(`${one.parentPath}/${one.name}`))) || /^\/run\/cni\/plumb\/(portmap|tuning|ports\/.+|firewall|held\/.+)$/.test(one.parentPath),
+    (one) =>
+      (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+|[^/]+_[^/]+\.json)$/.test(`${one.parentPath}/${one.name}`))) ||
+      (/^\/run\/cni\/plumb\/(portmap|tuning|links|ports\/.+|firewall|held\/.+)$/.test(one.parentPath) && !isRefusal(`${one.parentPath}/${one.name}`)),
   )
   return [...kernel.links(), ...kernel.ports(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
+}
+
+// What says that an ADD met somebody else's link.
+function isRefusal(path: string): boolean {
+  return path.includes('/links/') && readFileSync(path, 'utf8').includes('"own":[]')
 }
 
 function differ(before: readonly string[], after: readonly string[]): string[] {
@@ -180,6 +193,7 @@ function fresh(): void {
 async function confine(): Promise<void> {
   assert.equal(process.env['PLUMB_SANDBOX'], '1', 'run it with `bun test/run.ts FILE`: it needs namespaces of its own')
   await execa('ip', ['netns', 'add', 'fuzz'])
+  await execa('sh', ['-ec', LINKS('fuzz')])
   await execa('mount', ['--bind', '/tmp', '/tmp'])
   await execa('mount', ['-o', 'remount,bind,ro', '/'])
 }

@@ -7,7 +7,7 @@ import type { Told, ToldPlugin } from '../../cli/explain/told.ts'
 import { daemon, dnsmasq, lan, leased, socketPath } from '../dhcp.ts'
 import { ENV, writeEnv } from '../flannel.ts'
 import { type Finished, inNamespaces, type Namespace, type Row } from '../harness.ts'
-import { lackingKinds, needsKind, wireMaster } from '../kinds.ts'
+import { needsTwo, wireMaster } from '../kinds.ts'
 import { FRESH, type Node, played, settings, USED } from '../played.ts'
 import { type Recording, recording, STRACE } from '../recording.ts'
 import { skip } from '../skip.ts'
@@ -70,7 +70,7 @@ describe('plumb cni explain', () => {
       `prints beforehand, line by line, what ADD and DEL give to tools and write: ${what}`,
       inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }, test) => {
         const net = networkOn(node, conf)
-        for (const kind of lackingKinds(net.types)) needsKind(test, kind)
+        needsTwo(test, net.types)
         await wireMaster(node, (conf as Row)['plugins'] ?? [conf])
         const first = await explained(net, [pod.path, ...argv])
         const result = await recorded(net, 'add', [pod.path, ...argv], first, FRESH, { node, pod })

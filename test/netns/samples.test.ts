@@ -36,6 +36,7 @@ describe('the samples of conf/', () => {
         for (const kind of lackingKinds(sample.plugins.map(({ type }) => type))) needsKind(test, kind)
         await wireMaster(all.node, sample.plugins)
         if (sample.type === 'loopback') return loops(sample, all)
+        if (/^(tap|dummy|vlan)$/.test(sample.type)) return stands(sample, all)
         await wireWorld(all.node, all.world)
         await provide(sample, all.node)
         const [one, two] = [await attach(sample, all, all.pod, 1), await attach(sample, all, all.other, 2)]
@@ -105,6 +106,20 @@ async function publish({ capabilities }: Sample, { node, world }: Nodes, { pod, 
 async function checked({ cniVersion }: Sample, run: Attached['run']): Promise<void> {
   if (cniVersion >= '0.4.0') assert.deepEqual(await run('check'), { checked: true })
   else await assert.rejects(run('check'), /config version does not allow CHECK/)
+}
+
+/** What leads nowhere by itself answers in its own pod; a VLAN, of which there can be one, leads to its gateway. */
+async function stands(sample: Sample, { node, pod }: Nodes): Promise<void> {
+  await pod.ip('link', 'set', 'lo', 'up')
+  const run = caller(sample, node, pod, 1)
+  const result = await run('add')
+  for (const address of [...addresses(result), ...result['ips'].flatMap(({ gateway }: Row) => gateway ?? [])]) assert.ok(await ping(pod, address), address)
+  await checked(sample, run)
+  for (const _ of [1, 2]) await run('del')
+  assert.deepEqual(
+    (await pod.json('link')).map(({ ifname }) => ifname),
+    ['lo'],
+  )
 }
 
 async function loops(sample: Sample, { node, pod }: Nodes): Promise<void> {

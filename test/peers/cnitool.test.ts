@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { cnitool, references } from '../../scripts/peers.ts'
 import { provide } from '../dhcp.ts'
 import { type Namespace, ping, type Row } from '../harness.ts'
-import { lackingKinds, needsKind, wireMaster } from '../kinds.ts'
+import { needsTwo, wireMaster } from '../kinds.ts'
 import { addresses } from '../pool.ts'
 import { SAMPLES, type Sample } from '../samples.ts'
 import { skip } from '../skip.ts'
@@ -154,7 +154,10 @@ describe('cnitool over plumb', () => {
 
 // What the sample's first plugin needs to stand on.
 async function furnish({ plugins }: Sample, test: Mocha.Context, ...nodes: readonly Namespace[]): Promise<void> {
-  for (const kind of lackingKinds(plugins.map(({ type }) => type))) needsKind(test, kind)
+  needsTwo(
+    test,
+    plugins.map(({ type }) => type),
+  )
   for (const node of nodes) await wireMaster(node, plugins)
 }
 

@@ -1,0 +1,84 @@
+import * as v from 'valibot'
+import { definePlugin } from '../lib/cni.ts'
+import { dnsShape } from '../lib/dns.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { askedMac } from '../lib/master.ts'
+import { podMac } from '../lib/owner.ts'
+import type { Attachment, NodeFacts } from '../lib/plugin.ts'
+import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from '../lib/podlink.ts'
+import { common, field } from '../lib/shape.ts'
+import type { Link } from '../lib/state.ts'
+import { type NetnsPath, parse } from '../lib/values.ts'
+
+const mac = v.exactOptional(field.by((text) => (text === '' ? undefined : parse.mac(text))))
+// A user's or a group's number; the largest says "nobody" to the kernel.
+const id = v.exactOptional(field.int(0, 2 ** 32 - 2))
+
+const conf = v.object({
+  ...common,
+  multiQueue: v.optional(field.flag, false),
+  // 0: the kernel's default; the largest that a tap takes is less by the header than what IPv4 could use.
+  mtu: v.optional(field.int(0, 65521), 0),
+  mac,
+  owner: id,
+  group: id,
+  selinuxContext: v.optional(field.by(context), ''),
+  // Of the pod.
+  bridge: v.exactOptional(field.by((text) => (text === '' ? undefined : parse.ifname(text)))),
+  ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
+  dns: dnsShape,
+  runtimeConfig: v.optional(v.looseObject({ mac }), {}),
+})
+type Conf = v.InferOutput<typeof conf>
+
+const KIND = 'tun'
+// What ether_setup gives.
+const MTU = 1500
+
+/** The plugin `tap` (upstream plugins/main/tap). */
+export default definePlugin<Conf>({
+  role: 'interface',
+  about: 'CNI plugin tap: a tap of the container, for a program in it such as a virtual machine',
+  conf,
+  // IP and GATEWAY are the pool's, which reads them from the same variable.
+  args: ['MAC', 'IP', 'GATEWAY'],
+  inPod: true,
+  links: (conf, at, node) => [birthOf(at, linkOf(conf, at, node))],
+  wire: (conf, at, given, node) => podWiring(linkOf(conf, at, node), at, conf, given),
+  unwire: (at) => unwirePod(at, KIND),
+  unwireForeign: (_, at, run) => removeForeignPodLink(at, KIND, run),
+})
+
+function linkOf(conf: Conf, at: Attachment, node: NodeFacts): PodLink {
+  const { mtu, owner, group, multiQueue } = conf
+  return {
+    type: KIND,
+    mac: askedMac(conf, at) ?? podMac(at),
+    mtu,
+    like: { multiQueue },
+    birth: { by: at.netns as NetnsPath, ...(owner === undefined ? {} : { owner }), ...(group === undefined ? {} : { group }), ...labelled(conf, node) },
+    ...portOf(conf, at, node),
+    shown: { mtu: MTU },
+  }
+}
+
+// A tap has the label of the program that makes it. Throws CniError 4 where there are no labels: one that was asked for is not left out in silence.
+function labelled({ selinuxContext }: Conf, { hasSelinux }: NodeFacts): { context?: string } {
+  if (selinuxContext === '') return {}
+  if (!hasSelinux) throw new CniError(CODE.env, `Cannot give the tap the SELinux context ${shown(selinuxContext)}: SELinux is not on in this kernel`, 'leave "selinuxContext" out on such nodes')
+  return { context: selinuxContext }
+}
+
+function context(value: unknown): string {
+  if (typeof value !== 'string' || !/^([a-zA-Z_][\w.-]*(:[\w.,-]+){2,4})?$/.test(value)) throw new ValueError(`${shown(value)}: want an SELinux context such as system_u:system_r:svirt_t:s0`)
+  return value
+}
+
+// Throws CniError 7 for a bridge that the pod does not have.
+function portOf({ bridge }: Conf, { netns }: Attachment, node: NodeFacts): { port?: NonNullable<Link['port']> } {
+  if (bridge === undefined) return {}
+  const found = node.link?.(bridge, netns as NetnsPath)
+  if (!found) throw new CniError(CODE.config, `Cannot find the bridge ${shown(bridge)} in ${netns}: there is no such link`, '"bridge" is one of the container itself, and has to be there before its tap')
+  if (found.kind !== 'bridge') throw new CniError(CODE.config, `Cannot use ${shown(bridge)} in ${netns} as a bridge: it is none`, `it is of type ${found.kind || 'device'}; set "bridge" to another name`)
+  return { port: { master: bridge } }
+}

@@ -1,0 +1,13 @@
+import { inNamespaces } from '../harness.ts'
+import { lanConf } from '../lan.ts'
+import { live } from '../podlife.ts'
+
+describe('dummy', () => {
+  it(
+    '[DU 106] a life of two pods, on a node that has a link of the same name; CHECK finds that it is down',
+    inNamespaces(['node', 'pod', 'other'], async (all) => {
+      await all.node.ip('link', 'add', 'eth0', 'type', 'dummy')
+      await live({ conf: lanConf('dummy'), kind: 'dummy', router: [], meets: false }, all)
+    }),
+  )
+})
