@@ -13,6 +13,8 @@ import type { IfName } from './values.ts'
 const MAIN = 254
 /** The first table that is taken, as upstream. */
 const FIRST = 100
+// The rule for the main table has this priority.
+const LAST = 32_766
 const LINK_LOCAL = 'fe80::/64'
 
 /** How the addresses of a link are routed by their source. */
@@ -28,18 +30,24 @@ interface Sourcing {
 /** A rule and a table for each address, the routes of the link moved there from the main table. `before` are the rules and routes that are there, and what an earlier ADD made. Pure: the same out of the same. */
 export function bySource(ips: readonly IpConfig[], how: Sourcing, before: readonly Resource[]): Resource[] {
   const { dev } = how
-  const main = distinct(before.flatMap((one) => (one.kind === 'unrouted' ? one.route : one.kind === 'route' && one.dev === dev && one.table === MAIN && !isHint(one, before) ? one : []))).sort(direct)
+  const main = distinct(before.flatMap((one) => (one.kind === 'unrouted' ? one.route : one.kind === 'route' && one.dev === dev && one.table === MAIN && one.dst !== LINK_LOCAL && !isHint(one, before) ? one : []))).sort(direct)
   const rules = before.filter((one): one is Rule => one.kind === 'rule')
   const taken = new Set<number>([...rules.map(({ table }) => table), ...before.flatMap((one) => (one.kind === 'route' ? (one.table ?? MAIN) : []))])
   const tables = ips.map(({ address }) => tableFor(split(address).ip, rules, taken))
   const made = ips.flatMap((ip, i) => [...tableOf(ip, tables[i] as number, main, how)])
   const hints = how.hints ? ips.flatMap((ip) => hint(ip, main, how)) : []
-  return [
-    ...made,
-    ...hints,
-    ...ips.map(({ address }, i): Rule => ({ kind: 'rule', ns: how.ns, from: split(address).ip, table: tables[i] as number })),
-    ...main.filter((one) => one.dst !== LINK_LOCAL && !(how.hints && one.scope === LINK)).map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one })),
-  ]
+  return [...made, ...hints, ...rulesFor(ips, tables, how.ns, before), ...main.filter((one) => one.dst !== LINK_LOCAL && !(how.hints && one.scope === LINK)).map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one }))]
+}
+
+/** A rule for each address to its table: one that is there already is that very one, and new ones come before all others but local's, as the kernel does it. Pure. */
+export function rulesFor(ips: readonly IpConfig[], tables: readonly number[], ns: Netns, before: readonly Resource[]): Rule[] {
+  const known = before.filter((one): one is Rule => one.kind === 'rule')
+  let next = Math.min(LAST, ...known.map(({ priority }) => priority).filter((one) => one > 0))
+  return ips.map(({ address }, i) => {
+    const [from, table] = [split(address).ip, tables[i] as number]
+    const priority = known.find((one) => one.from === from && one.table === table)?.priority ?? Math.max(1, --next)
+    return { kind: 'rule', ns, from, table, priority }
+  })
 }
 
 /** Removes the rules that the reference sbr made for the addresses of a link that is still there. */

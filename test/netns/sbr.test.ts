@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { existsSync, rmSync } from 'node:fs'
 import { execa } from 'execa'
 import { chain, chainAsNetwork, good } from '../chained.ts'
-import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../harness.ts'
+import { type Finished, inNamespaces, type Namespace, ping, plugin, type Row, until } from '../harness.ts'
 import { watched } from '../hostports.ts'
 import { bridgeConf, containerId, network, traces } from '../network.ts'
 import { testPlugin } from '../suites/testPlugin.ts'
@@ -202,7 +202,7 @@ describe('sbr: CHECK and DEL', () => {
       const theirs = '/usr/lib/cni/sbr'
       const prevResult = await net.link(pod)
       if (existsSync(theirs)) {
-        good(await plugin('sbr', { command: 'ADD', conf: { ...net.conf, cniVersion: '1.0.0', prevResult }, containerId: containerId(pod), netns: pod, file: theirs }, node))
+        good(await plugin('sbr', { command: 'ADD', conf: { ...net.conf, cniVersion: '1.0.0', prevResult: { ...prevResult, cniVersion: '1.0.0' } }, containerId: containerId(pod), netns: pod, file: theirs }, node))
         assert.equal((await rules(pod)).length, 2)
         good(await net.call('DEL', pod))
         assert.deepEqual(await rules(pod), [])
@@ -219,7 +219,7 @@ async function rules(pod: Namespace): Promise<string[]> {
 
 /** The unicast routes of a table, but for those of table local. */
 async function routes(pod: Namespace, table: string): Promise<string[]> {
-  const both = await Promise.all(['-4', '-6'].map(async (family) => JSON.parse((await pod.exec(['ip', '-j', family, 'route', 'show', 'table', table])).stdout || '[]') as Row[]))
+  const both = await Promise.all(['-4', '-6'].map(async (family) => rowsOf(await pod.exec(['ip', '-j', family, 'route', 'show', 'table', table]))))
   return both
     .flat()
     .filter((row) => row['table'] !== 'local' && row['type'] !== 'local')
@@ -227,6 +227,11 @@ async function routes(pod: Namespace, table: string): Promise<string[]> {
       [dst, gateway && `via ${gateway}`, scope && `scope ${scope}`, prefsrc && `src ${prefsrc}`, metric && `metric ${metric}`, metrics && `mtu ${metrics[0].mtu}`, name && `table ${name}`].filter(Boolean).join(' '),
     )
     .sort()
+}
+
+// There is no such table, or nothing in it.
+function rowsOf({ status, stdout }: Finished): Row[] {
+  return status === 0 && stdout ? JSON.parse(stdout) : []
 }
 
 async function addressesOf(pod: Namespace): Promise<string[]> {
