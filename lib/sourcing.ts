@@ -15,7 +15,7 @@ const MAIN = 254
 const FIRST = 100
 // The rule for the main table has this priority.
 const LAST = 32_766
-const LINK_LOCAL = 'fe80::/64'
+const LINK_LOCAL = 'fe80::/64' as Cidr
 
 /** How the addresses of a link are routed by their source. */
 interface Sourcing {
@@ -36,7 +36,7 @@ export function bySource(ips: readonly IpConfig[], how: Sourcing, before: readon
   const tables = ips.map(({ address }) => tableFor(split(address).ip, rules, taken))
   const made = ips.flatMap((ip, i) => [...tableOf(ip, tables[i] as number, main, how)])
   const hints = how.hints ? ips.flatMap((ip) => hint(ip, main, how)) : []
-  return [...made, ...hints, ...rulesFor(ips, tables, how.ns, before), ...main.filter((one) => one.dst !== LINK_LOCAL && !(how.hints && one.scope === LINK)).map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one }))]
+  return [...made, ...hints, ...rulesFor(ips, tables, how.ns, before), ...main.filter((one) => !(how.hints && one.scope === LINK)).map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one }))]
 }
 
 /** A rule for each address to its table: one that is there already is that very one, and new ones come before all others but local's, as the kernel does it. Pure. */
@@ -87,13 +87,15 @@ function tableOf({ address, gateway: own }: IpConfig, table: number, main: reado
   const chosen = gateways.find((one) => isSix(one) === six)
   const gateway = chosen ?? own
   const isMine = ({ dst, src, via }: Route) => isSix(dst) === six && (src !== undefined || via.length > 0 ? [src, ...via].some((one) => one !== undefined && (one === own || contains(address, one))) : true)
-  const all = main.filter((one) => isMine(one) && !(chosen !== undefined && isDefault(one.dst))).map(({ proto: _, ...one }): Route => ({ ...one, table }))
+  const moved = main.filter((one) => isMine(one) && !(chosen !== undefined && isDefault(one.dst))).map(({ proto: _, ...one }): Route => ({ ...one, table }))
+  // That one stays in the main table too: the link's own address is none of these.
+  const all: Route[] = six ? [{ kind: 'route', ns, dev, dst: LINK_LOCAL, via: [], priority: IP6_RT_PRIO_ADDRCONF, table }, ...moved] : moved
   if (gateway === undefined || all.some(({ dst, priority }) => isDefault(dst) && (priority ?? 0) === (six ? IP6_RT_PRIO_USER : 0))) return all
   return [...all, { kind: 'route', ns, dev, dst: (six ? '::/0' : '0.0.0.0/0') as Cidr, via: [gateway], table }]
 }
 
-// linux/ipv6_route.h: the metric of an IPv6 route that asked for none.
-const IP6_RT_PRIO_USER = 1024
+// linux/ipv6_route.h: the metric of an IPv6 route that asked for none, and of one that the kernel makes of an address.
+const [IP6_RT_PRIO_USER, IP6_RT_PRIO_ADDRCONF] = [1024, 256]
 
 function hint({ address }: IpConfig, main: readonly Route[], { ns, dev }: Sourcing): Route[] {
   const { ip, length } = split(address)

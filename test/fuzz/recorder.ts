@@ -106,6 +106,7 @@ export class Recorder {
   #line(text: string, ns: string): { said?: string; failed: string } {
     const words = text.split(' ')
     if (words[0] === 'link') return { failed: words[1] === 'add' ? this.#add(words, ns) : this.#change(words, ns) }
+    if (words[0] === 'rule') return { failed: '' }
     const dev = words[words.lastIndexOf('dev') + 1] ?? ''
     const row = this.#space(ns).get(dev)
     if (words[1] === 'show' && words[0] !== 'addr') return { said: '[ ]', failed: '' }
