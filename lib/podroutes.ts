@@ -11,18 +11,18 @@ const [RTM_GETADDR, RTM_GETROUTE, RTM_GETRULE] = [22, 26, 34]
 const [IFADDRMSG_BYTES, RTMSG_BYTES, RULE_BYTES] = [8, 12, 12]
 const [IFA_ADDRESS, IFA_LOCAL] = [1, 2]
 const [RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, RTA_METRICS, RTA_MULTIPATH, RTA_TABLE, RTA_VIA] = [1, 4, 5, 6, 7, 8, 9, 15, 18]
-const [FRA_SRC, FRA_TABLE] = [2, 15]
+const [FRA_SRC, FRA_PRIORITY, FRA_TABLE] = [2, 6, 15]
 const [RTAX_MTU, RTAX_ADVMSS] = [2, 8]
 const RTN_UNICAST = 1
 const [RTM_F_CLONED, RTNH_F_ONLINK] = [0x200, 4]
 
 /** The rules of this thread's namespace, in both families: `from` is empty for one that is not by a single source address. */
-export function rulesNow(): Pick<Rule, 'from' | 'table'>[] {
+export function rulesNow(): Omit<Rule, 'kind' | 'ns'>[] {
   return [...askRoute(RTM_GETRULE, new Uint8Array(RULE_BYTES), NLM_F_DUMP)].flatMap(({ body, attributes }) => {
     const family = familyOf(body)
     if (!family) return []
     const isHost = body.getUint8(2) === (family === 4 ? 32 : 128)
-    return [{ from: (isHost ? addressOf(attributes.get(FRA_SRC)) : undefined) ?? ('' as Ip), table: numberOf(attributes.get(FRA_TABLE)) ?? body.getUint8(4) }]
+    return [{ from: (isHost ? addressOf(attributes.get(FRA_SRC)) : undefined) ?? ('' as Ip), table: numberOf(attributes.get(FRA_TABLE)) ?? body.getUint8(4), priority: numberOf(attributes.get(FRA_PRIORITY)) ?? 0 }]
   })
 }
 

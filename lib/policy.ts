@@ -7,6 +7,8 @@ export interface Rule {
   readonly ns: Netns
   readonly from: Ip
   readonly table: number
+  /** Rules are tried from the lowest on. Without one the kernel would take another each time, and make the same rule twice. */
+  readonly priority: number
 }
 
 /** A route that is taken away from where it was, and put back when this is dropped. */

@@ -13,7 +13,9 @@ import type { IfName } from './values.ts'
 const MAIN = 254
 /** The first table that is taken, as upstream. */
 const FIRST = 100
-const LINK_LOCAL = 'fe80::/64'
+// The rule for the main table has this priority.
+const LAST = 32_766
+const LINK_LOCAL = 'fe80::/64' as Cidr
 
 /** How the addresses of a link are routed by their source. */
 interface Sourcing {
@@ -28,18 +30,24 @@ interface Sourcing {
 /** A rule and a table for each address, the routes of the link moved there from the main table. `before` are the rules and routes that are there, and what an earlier ADD made. Pure: the same out of the same. */
 export function bySource(ips: readonly IpConfig[], how: Sourcing, before: readonly Resource[]): Resource[] {
   const { dev } = how
-  const main = distinct(before.flatMap((one) => (one.kind === 'unrouted' ? one.route : one.kind === 'route' && one.dev === dev && one.table === MAIN && !isHint(one, before) ? one : []))).sort(direct)
+  const main = distinct(before.flatMap((one) => (one.kind === 'unrouted' ? one.route : one.kind === 'route' && one.dev === dev && one.table === MAIN && one.dst !== LINK_LOCAL && !isHint(one, before) ? one : []))).sort(direct)
   const rules = before.filter((one): one is Rule => one.kind === 'rule')
   const taken = new Set<number>([...rules.map(({ table }) => table), ...before.flatMap((one) => (one.kind === 'route' ? (one.table ?? MAIN) : []))])
   const tables = ips.map(({ address }) => tableFor(split(address).ip, rules, taken))
   const made = ips.flatMap((ip, i) => [...tableOf(ip, tables[i] as number, main, how)])
   const hints = how.hints ? ips.flatMap((ip) => hint(ip, main, how)) : []
-  return [
-    ...made,
-    ...hints,
-    ...ips.map(({ address }, i): Rule => ({ kind: 'rule', ns: how.ns, from: split(address).ip, table: tables[i] as number })),
-    ...main.filter((one) => one.dst !== LINK_LOCAL && !(how.hints && one.scope === LINK)).map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one })),
-  ]
+  return [...made, ...hints, ...rulesFor(ips, tables, how.ns, before), ...main.filter((one) => !(how.hints && one.scope === LINK)).map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one }))]
+}
+
+/** A rule for each address to its table: one that is there already is that very one, and new ones come before all others but local's, as the kernel does it. Pure. */
+export function rulesFor(ips: readonly IpConfig[], tables: readonly number[], ns: Netns, before: readonly Resource[]): Rule[] {
+  const known = before.filter((one): one is Rule => one.kind === 'rule')
+  let next = Math.min(LAST, ...known.map(({ priority }) => priority).filter((one) => one > 0))
+  return ips.map(({ address }, i) => {
+    const [from, table] = [split(address).ip, tables[i] as number]
+    const priority = known.find((one) => one.from === from && one.table === table)?.priority ?? Math.max(1, --next)
+    return { kind: 'rule', ns, from, table, priority }
+  })
 }
 
 /** Removes the rules that the reference sbr made for the addresses of a link that is still there. */
@@ -79,13 +87,15 @@ function tableOf({ address, gateway: own }: IpConfig, table: number, main: reado
   const chosen = gateways.find((one) => isSix(one) === six)
   const gateway = chosen ?? own
   const isMine = ({ dst, src, via }: Route) => isSix(dst) === six && (src !== undefined || via.length > 0 ? [src, ...via].some((one) => one !== undefined && (one === own || contains(address, one))) : true)
-  const all = main.filter((one) => isMine(one) && !(chosen !== undefined && isDefault(one.dst))).map(({ proto: _, ...one }): Route => ({ ...one, table }))
+  const moved = main.filter((one) => isMine(one) && !(chosen !== undefined && isDefault(one.dst))).map(({ proto: _, ...one }): Route => ({ ...one, table }))
+  // That one stays in the main table too: the link's own address is none of these.
+  const all: Route[] = six ? [{ kind: 'route', ns, dev, dst: LINK_LOCAL, via: [], priority: IP6_RT_PRIO_ADDRCONF, table }, ...moved] : moved
   if (gateway === undefined || all.some(({ dst, priority }) => isDefault(dst) && (priority ?? 0) === (six ? IP6_RT_PRIO_USER : 0))) return all
   return [...all, { kind: 'route', ns, dev, dst: (six ? '::/0' : '0.0.0.0/0') as Cidr, via: [gateway], table }]
 }
 
-// linux/ipv6_route.h: the metric of an IPv6 route that asked for none.
-const IP6_RT_PRIO_USER = 1024
+// linux/ipv6_route.h: the metric of an IPv6 route that asked for none, and of one that the kernel makes of an address.
+const [IP6_RT_PRIO_USER, IP6_RT_PRIO_ADDRCONF] = [1024, 256]
 
 function hint({ address }: IpConfig, main: readonly Route[], { ns, dev }: Sourcing): Route[] {
   const { ip, length } = split(address)

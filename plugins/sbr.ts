@@ -9,7 +9,7 @@ import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import { routesNow, rulesNow } from '../lib/podroutes.ts'
 import type { IpConfig, Result } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
-import { bySource, removeForeignRules } from '../lib/sourcing.ts'
+import { bySource, removeForeignRules, rulesFor } from '../lib/sourcing.ts'
 import type { Resource } from '../lib/state.ts'
 import type { NetnsPath } from '../lib/values.ts'
 
@@ -39,13 +39,21 @@ export default definePlugin<Conf>({
 function wire({ table, gateways, addSourceHints }: Conf, at: Attachment, given: Result, { before = [] }: NodeFacts): Wiring {
   const ns = at.netns as NetnsPath
   const ips = addressesOf(given, at)
-  const own: Resource[] = table === undefined ? bySource(ips, { ns, dev: at.ifname, gateways, hints: addSourceHints }, before) : ips.map(({ address }) => ({ kind: 'rule', ns, from: address.slice(0, address.indexOf('/')) as Ip, table }))
+  const sourcing = { ns, dev: at.ifname, gateways, hints: addSourceHints }
+  const own =
+    table === undefined
+      ? bySource(ips, sourcing, before)
+      : rulesFor(
+          ips,
+          ips.map(() => table),
+          ns,
+          before,
+        )
   return { shared: [], own, result: given }
 }
 
 /** The pod's rules, and its routes of all tables: those that an earlier ADD has moved first. */
-function look({ table }: Conf, { ifname, netns }: Attachment, _given: Result, earlier: readonly Resource[]): Resource[] {
-  if (table !== undefined) return []
+function look(_conf: Conf, { ifname, netns }: Attachment, _given: Result, earlier: readonly Resource[]): Resource[] {
   const ns = netns as NetnsPath
   return inside(ns, () => {
     const link = linkFacts(ifname)

@@ -8,8 +8,8 @@ import type { Handler } from '../state.ts'
 const four: Handler<Rule> = {
   tool: 'ip',
   key: ({ ns, from, table }) => `rule ${ns} ${from} ${table}`,
-  put: ({ from, table }) => [{ text: `rule add from ${hostCidr(from)} table ${table}`, unless: /File exists/ }],
-  drop: ({ from, table }) => [{ text: `rule delete from ${hostCidr(from)} table ${table}`, unless: /No such file|does not exist/ }],
+  put: ({ from, table, priority }) => [{ text: `rule add from ${hostCidr(from)} table ${table} priority ${priority}`, unless: /File exists/ }],
+  drop: ({ from, table, priority }) => [{ text: `rule delete from ${hostCidr(from)} table ${table} priority ${priority}`, unless: /No such file|does not exist/ }],
   ask: () => '',
   // Asked of the kernel: `ip` tells a table by the name that somebody may have given it.
   read: (_row, want) => (inside(want.ns, rulesNow).some(({ from, table }) => from === want.from && table === want.table) ? want : undefined),

@@ -31,6 +31,11 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables',
     'route append <cidr>[ scope <number>] src <ip>[ via <ip>] dev <name>',
     'route add <cidr>[ scope <number>] dev <name>',
     'route show exact <cidr> table <number>',
+    'route add <cidr> table <number>[ metric <number>][ via <ip>] dev <name>',
+    'route prepend <cidr>[ scope <number>] src <ip> dev <name>',
+    'route delete <cidr>[ table <number>][ metric <number>][ scope <number>][ src <ip>][ via <ip>] dev <name>',
+    'rule add from <cidr> table <number> priority <number>',
+    'rule delete from <cidr> table <number> priority <number>',
   ],
   bridge: ['fdb replace <mac> dev <name> master static sticky', 'fdb show dev <name>', 'vlan add vid <range>[ pvid untagged] dev <name>', 'vlan delete vid <range> dev <name>', 'vlan show dev <name>'],
   nft: [
@@ -71,7 +76,7 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables',
 }
 // Programs and their arguments; `-` says that lines follow on standard input.
 const ARGV = [
-  'ip -batch -',
+  'ip[ -6] -batch -',
   'ip -d -j -batch -',
   'ip[ -6] -d -j -force -batch -',
   'bridge -batch -',

@@ -118,6 +118,7 @@ export class Recorder {
     const words = text.split(' ')
     if (words[0] === 'tuntap') return { failed: this.#add(['link', 'add', 'name', words[5] as string, 'type', 'tun'], ns) }
     if (words[0] === 'link') return { failed: words[1] === 'add' ? this.#add(words, ns) : this.#change(words, ns) }
+    if (words[0] === 'rule') return { failed: '' }
     const dev = words[words.lastIndexOf('dev') + 1] ?? ''
     const row = this.#space(ns).get(dev)
     if (words[1] === 'show' && words[0] !== 'addr') return { said: '[ ]', failed: '' }

@@ -16,6 +16,7 @@ import macvlan from '../../plugins/macvlan.ts'
 import minicni from '../../plugins/minicni.ts'
 import portmap from '../../plugins/portmap.ts'
 import ptp from '../../plugins/ptp.ts'
+import sbr from '../../plugins/sbr.ts'
 import staticPool from '../../plugins/static.ts'
 import tap from '../../plugins/tap.ts'
 import tuning from '../../plugins/tuning.ts'
@@ -32,7 +33,7 @@ const LIMIT_MS = 5000
 const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap, tuning, firewall, macvlan, ipvlan, vlan, dummy, tap }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap, tuning, sbr, firewall, macvlan, ipvlan, vlan, dummy, tap }
 const CODES: readonly number[] = Object.values(CODE)
 
 describe('serve(), with input that is wrong', () => {
@@ -166,7 +167,7 @@ function world(kernel: Recorder): string[] {
   const held = files.filter(
     (one) =>
       (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+|[^/]+_[^/]+\.json)$/.test(`${one.parentPath}/${one.name}`))) ||
-      (/^\/run\/cni\/plumb\/(portmap|tuning|links|ports\/.+|firewall|held\/.+)$/.test(one.parentPath) && !isRefusal(`${one.parentPath}/${one.name}`)),
+      (/^\/run\/cni\/plumb\/(portmap|tuning|sbr|links|ports\/.+|firewall|held\/.+)$/.test(one.parentPath) && !isRefusal(`${one.parentPath}/${one.name}`)),
   )
   return [...kernel.links(), ...kernel.ports(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
