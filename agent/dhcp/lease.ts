@@ -4,14 +4,14 @@ import { CniError, CODE } from '../../lib/errors.ts'
 import { remove, writeAtomic } from '../../lib/files.ts'
 import { letGo } from '../../lib/letgo.ts'
 import { log } from '../../lib/log.ts'
-import { inside } from '../../lib/netns.ts'
 import { linkFacts, openWire, setLink } from '../../lib/packets.ts'
 import type { Result } from '../../lib/result.ts'
 import type { Owner } from '../../lib/state.ts'
-import { writeSysctl } from '../../lib/sysctls.ts'
 import type { Mac, NetnsPath } from '../../lib/values.ts'
 import type { Protocol, Session, Times, Timing, Who } from './conversation.ts'
 import { four } from './four.ts'
+import { raise } from './link.ts'
+import { merged } from './merged.ts'
 import { six } from './six.ts'
 
 // Each reads what it has written itself.
@@ -230,28 +230,4 @@ export class Lease {
     const { containerId, ifname, network } = this.held.owner
     return { network, container: containerId, ifname }
   }
-}
-
-/** Switches a link on, as the reference's daemon does, and gives its number. Throws CniError 3 when namespace or link are not there. */
-function raise({ netns, owner: { ifname }, wants }: Asked): Pick<Held, 'index' | 'mac'> {
-  const facts = linkFacts(netns, ifname)
-  if (!facts) throw new CniError(CODE.unknownContainer, `Cannot find the Ethernet link ${ifname} in ${netns}`, 'the interface plugin has to make it before it asks dhcp: bridge and macvlan do')
-  // What asks for an IPv6 lease needs its link-local address, which the kernel else keeps back for a second or two (DAD).
-  if (!facts.up && wants.families.includes(6))
-    for (const [key, value] of [
-      ['disable_ipv6', '0'],
-      ['accept_dad', '0'],
-    ])
-      inside(netns, () => writeSysctl(`ipv6/conf/${ifname}/${key}`, value as string))
-  if (!facts.up) setLink(netns, ifname, true)
-  return { index: facts.index, mac: facts.mac }
-}
-
-function merged(all: readonly Result[]): Result {
-  const routes = all.flatMap(({ routes = [] }) => routes)
-  const nameservers = all.flatMap(({ dns }) => dns?.nameservers ?? [])
-  const search = [...new Set(all.flatMap(({ dns }) => dns?.search ?? []))]
-  const domain = all.find(({ dns }) => dns?.domain)?.dns?.domain
-  const dns = { ...(nameservers.length > 0 ? { nameservers } : {}), ...(domain ? { domain } : {}), ...(search.length > 0 ? { search } : {}) }
-  return { ips: all.flatMap(({ ips = [] }) => ips), ...(routes.length > 0 ? { routes } : {}), ...(Object.keys(dns).length > 0 ? { dns } : {}) }
 }

@@ -114,7 +114,8 @@ function served(node: Namespace, conf: Conf): Network {
   return {
     ...net,
     async add(pod, more) {
-      await (ready ??= start())
+      ready ??= start()
+      await ready
       return net.add(pod, more)
     },
   }
