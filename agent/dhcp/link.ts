@@ -7,7 +7,7 @@ import { writeSysctl } from '../../lib/sysctls.ts'
 import type { NetnsPath } from '../../lib/values.ts'
 
 /** Switches a link on, as the reference's daemon does, and gives its number. Throws CniError 3 when namespace or link are not there. */
-export function raise({ netns, owner: { ifname }, wants }: { readonly netns: NetnsPath; readonly owner: Owner; readonly wants: Wants }): Pick<LinkFacts, 'index' | 'mac'> {
+export function raise(netns: NetnsPath, { owner: { ifname }, wants }: { readonly owner: Owner; readonly wants: Wants }): Pick<LinkFacts, 'index' | 'mac'> {
   const facts = linkFacts(netns, ifname)
   if (!facts) throw new CniError(CODE.unknownContainer, `Cannot find the Ethernet link ${ifname} in ${netns}`, 'the interface plugin has to make it before it asks dhcp: bridge and macvlan do')
   // What asks for an IPv6 lease needs its link-local address, which the kernel else keeps back for a second or two (DAD).

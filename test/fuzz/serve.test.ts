@@ -6,6 +6,7 @@ import { serve } from '../../lib/cni.ts'
 import { CODE } from '../../lib/errors.ts'
 import type { Plugin } from '../../lib/plugin.ts'
 import bridge from '../../plugins/bridge.ts'
+import dhcp from '../../plugins/dhcp.ts'
 import flannel from '../../plugins/flannel.ts'
 import hostLocal from '../../plugins/host-local.ts'
 import loopback from '../../plugins/loopback.ts'
@@ -14,6 +15,7 @@ import portmap from '../../plugins/portmap.ts'
 import ptp from '../../plugins/ptp.ts'
 import staticPool from '../../plugins/static.ts'
 import { type Case, furnish, givenBy, type Input, makeCase } from './cases.ts'
+import { leaseKeeper } from './daemon.ts'
 import { type Fault, Recorder } from './recorder.ts'
 
 const CASES = Number(process.env['PLUMB_FUZZ_CASES'] ?? 20_000)
@@ -25,15 +27,21 @@ const LIMIT_MS = 5000
 const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap, dhcp }
 const CODES: readonly number[] = Object.values(CODE)
+
+let keeper: ReturnType<typeof leaseKeeper>
 
 describe('serve(), with input that is wrong', () => {
   before(async () => {
     await confine()
     silence()
+    keeper = leaseKeeper()
   })
-  after(() => process.chdir('/'))
+  after(() => {
+    keeper.stop()
+    process.chdir('/')
+  })
 
   it(`answers ${CASES} cases of seed ${SEED}, or as many as 200 s allow, as CNI has it, says to tools nothing but its own grammar, and leaves nothing (PLUMB_FUZZ_CASES, PLUMB_FUZZ_SEED, PLUMB_FUZZ_CASE)`, async function () {
     this.timeout(0)
@@ -156,7 +164,7 @@ function world(kernel: Recorder): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
   // Addresses, unfinished calls, host ports (symbolic links in a folder per port) and records of what has them.
   const held = files.filter((one) => (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`))) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(one.parentPath))
-  return [...kernel.links(), ...kernel.ports(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
+  return [...kernel.links(), ...kernel.ports(), ...keeper.held, ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 
 function differ(before: readonly string[], after: readonly string[]): string[] {
@@ -165,6 +173,7 @@ function differ(before: readonly string[], after: readonly string[]): string[] {
 }
 
 function fresh(): void {
+  keeper.held.clear()
   for (const dir of [BASE, '/run/cni', '/var/lib/cni']) rmSync(dir, { recursive: true, force: true })
   mkdirSync(SITE.dir, { recursive: true })
   mkdirSync(`${BASE}/cwd`)
