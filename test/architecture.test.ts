@@ -19,7 +19,12 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
     word: /\bBun\.(spawn|spawnSync|\$)|child_process|\bspawn\(/,
     except: { 'lib/exec.ts': 'the one place', 'lib/libc.ts': 'posix_spawn', 'lib/invoke.ts': "the runtime's side, off the CNI path: it waits with a time limit and kills the whole group" },
   },
-  { what: 'calls libc', rooms: ['lib', 'plugins', 'agent', 'cli'], word: /['"]bun:ffi['"]/, except: { 'lib/libc.ts': 'the one place', 'lib/datagram.ts': "systemd's socket: calls that a plugin has no use for" } },
+  {
+    what: 'calls libc',
+    rooms: ['lib', 'plugins', 'agent', 'cli'],
+    word: /['"]bun:ffi['"]/,
+    except: { 'lib/libc.ts': 'the one place', 'lib/datagram.ts': "systemd's socket: calls that a plugin has no use for", 'lib/packets.ts': 'packet sockets: as little' },
+  },
   {
     what: 'writes to open files',
     rooms: ['lib', 'plugins', 'agent', 'cli'],

@@ -107,6 +107,14 @@ export async function daemon(node: Namespace, socket: string, ...options: readon
   return start(node, [PLUMB, 'dhcp', '-socketpath', socket, '-timeout', '1s', '-resendtimeout', '4s', ...options], /dhcp: ready/)
 }
 
+// What systemd does: a socket that listens, as the third file, and who is meant. perl is in every Debian.
+const HANDING = 'use Socket; use POSIX; $^F = 9; socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un(shift)) or die $!; listen(S, 5); POSIX::dup2(fileno(S), 3); @ENV{qw(LISTEN_FDS LISTEN_PID)} = (1, $$); exec @ARGV'
+
+/** Starts the daemon as the reference's is started, on a socket that is open already. */
+export async function systemd(node: Namespace, socket: string, ...options: readonly string[]): Promise<Running> {
+  return start(node, ['perl', '-e', HANDING, socket, join(PLUMB, '../dhcp'), 'daemon', '-socketpath', socket, ...options], /dhcp: ready/)
+}
+
 let serial = 0
 /** A path for a daemon's socket that no other test has. */
 export function socketPath(): string {

@@ -4,14 +4,14 @@ import { CniError, CODE } from '../../lib/errors.ts'
 import { remove, writeAtomic } from '../../lib/files.ts'
 import { letGo } from '../../lib/letgo.ts'
 import { log } from '../../lib/log.ts'
-import { inside } from '../../lib/netns.ts'
 import { linkFacts, openWire, setLink } from '../../lib/packets.ts'
 import type { Result } from '../../lib/result.ts'
 import type { Owner } from '../../lib/state.ts'
-import { writeSysctl } from '../../lib/sysctls.ts'
 import type { Mac, NetnsPath } from '../../lib/values.ts'
 import type { Protocol, Session, Times, Timing, Who } from './conversation.ts'
 import { four } from './four.ts'
+import { raise } from './link.ts'
+import { merged } from './merged.ts'
 import { six } from './six.ts'
 
 // Each reads what it has written itself.
@@ -31,6 +31,8 @@ export interface Held {
   readonly wants: Wants
 }
 
+/** When and where: `hostPrefix` comes before the paths of namespaces. */
+type Places = Timing & { readonly hostPrefix: string }
 type Asked = Omit<Held, 'index' | 'mac'>
 /** The file of a lease, all of it. */
 export interface Saved extends LeaseFile {
@@ -45,19 +47,19 @@ export class Lease {
   /** Why it has come to its end by itself. */
   lost: string | undefined
   #bound = new Map<number, Times>()
-  #timing: Timing
+  #timing: Places
   #end = new AbortController()
   #forget: (lease: Lease) => void
 
-  private constructor(held: Held, timing: Timing, forget: (lease: Lease) => void) {
+  private constructor(held: Held, timing: Places, forget: (lease: Lease) => void) {
     this.held = held
     this.#timing = timing
     this.#forget = forget
   }
 
   /** Gets a lease of each IP version that is asked for. `forget` is called when its link is gone, or a DEL took it over. Rejects with CniError 11 when no server gives one, 3 when there is no such namespace or link. */
-  static async first(asked: Asked, timing: Timing, signal: AbortSignal, forget: (lease: Lease) => void): Promise<Lease> {
-    const lease = new Lease({ ...asked, ...raise(asked) }, timing, forget)
+  static async first(asked: Asked, timing: Places, signal: AbortSignal, forget: (lease: Lease) => void): Promise<Lease> {
+    const lease = new Lease({ ...asked, ...raise(`${timing.hostPrefix}${asked.netns}` as NetnsPath, asked) }, timing, forget)
     const abort = () => lease.#end.abort(signal.reason)
     signal.addEventListener('abort', abort, { once: true })
     try {
@@ -75,7 +77,7 @@ export class Lease {
   }
 
   /** Goes on with what a daemon before this one got: each is asked for anew at once. */
-  static again({ bound, lost, ...file }: Saved, path: string, timing: Timing, forget: (lease: Lease) => void): Lease {
+  static again({ bound, lost, ...file }: Saved, path: string, timing: Places, forget: (lease: Lease) => void): Lease {
     const { owner, netns, index, mac, wants } = file
     const lease = new Lease({ path, owner, netns, index, mac, wants }, timing, forget)
     lease.#bound = new Map(Object.entries(bound).map(([version, one]) => [Number(version), one]))
@@ -95,13 +97,13 @@ export class Lease {
 
   /** Whether the link is still the one that it was got through. */
   get isThere(): boolean {
-    return linkFacts(this.held.netns, this.held.owner.ifname)?.index === this.held.index
+    return linkFacts(this.#ns, this.held.owner.ifname)?.index === this.held.index
   }
 
   /** Gives it back, and keeps nothing. */
   async release(): Promise<void> {
     this.stop()
-    if (this.lost === undefined) await letGo({ ...this.held, release: this.#releases() })
+    if (this.lost === undefined) await letGo({ ...this.held, netns: this.#ns, release: this.#releases() })
     remove(this.held.path)
   }
 
@@ -166,7 +168,7 @@ export class Lease {
     this.#save()
     this.stop()
     try {
-      setLink(this.held.netns, this.held.owner.ifname, false)
+      setLink(this.#ns, this.held.owner.ifname, false)
     } catch (cause) {
       log(`dhcp: Cannot switch the link off: ${(cause as Error).message}`, this.#names())
     }
@@ -193,13 +195,16 @@ export class Lease {
   }
 
   async #talk<T>(protocol: Protocol<Times>, work: (session: Session) => Promise<T>): Promise<T> {
-    const wire = openWire(this.held.netns, this.held.owner.ifname, protocol.version)
+    const wire = openWire(this.#ns, this.held.owner.ifname, protocol.version)
     try {
-      const { netns, owner } = this.held
-      return await work({ ...this.#who, wire, netns, ifname: owner.ifname, timing: this.#timing, signal: this.#end.signal })
+      return await work({ ...this.#who, wire, netns: this.#ns, ifname: this.held.owner.ifname, timing: this.#timing, signal: this.#end.signal })
     } finally {
       wire.close()
     }
+  }
+
+  get #ns(): NetnsPath {
+    return `${this.#timing.hostPrefix}${this.held.netns}` as NetnsPath
   }
 
   get #who(): Who {
@@ -230,28 +235,4 @@ export class Lease {
     const { containerId, ifname, network } = this.held.owner
     return { network, container: containerId, ifname }
   }
-}
-
-/** Switches a link on, as the reference's daemon does, and gives its number. Throws CniError 3 when namespace or link are not there. */
-function raise({ netns, owner: { ifname }, wants }: Asked): Pick<Held, 'index' | 'mac'> {
-  const facts = linkFacts(netns, ifname)
-  if (!facts) throw new CniError(CODE.unknownContainer, `Cannot find the Ethernet link ${ifname} in ${netns}`, 'the interface plugin has to make it before it asks dhcp: bridge and macvlan do')
-  // What asks for an IPv6 lease needs its link-local address, which the kernel else keeps back for a second or two (DAD).
-  if (!facts.up && wants.families.includes(6))
-    for (const [key, value] of [
-      ['disable_ipv6', '0'],
-      ['accept_dad', '0'],
-    ])
-      inside(netns, () => writeSysctl(`ipv6/conf/${ifname}/${key}`, value as string))
-  if (!facts.up) setLink(netns, ifname, true)
-  return { index: facts.index, mac: facts.mac }
-}
-
-function merged(all: readonly Result[]): Result {
-  const routes = all.flatMap(({ routes = [] }) => routes)
-  const nameservers = all.flatMap(({ dns }) => dns?.nameservers ?? [])
-  const search = [...new Set(all.flatMap(({ dns }) => dns?.search ?? []))]
-  const domain = all.find(({ dns }) => dns?.domain)?.dns?.domain
-  const dns = { ...(nameservers.length > 0 ? { nameservers } : {}), ...(domain ? { domain } : {}), ...(search.length > 0 ? { search } : {}) }
-  return { ips: all.flatMap(({ ips = [] }) => ips), ...(routes.length > 0 ? { routes } : {}), ...(Object.keys(dns).length > 0 ? { dns } : {}) }
 }

@@ -4,7 +4,7 @@ import { remove } from '../../lib/files.ts'
 import { log } from '../../lib/log.ts'
 import { listFiles, readText } from '../../lib/reading.ts'
 import type { Owner } from '../../lib/state.ts'
-import { brief, type NetnsPath } from '../../lib/values.ts'
+import { brief } from '../../lib/values.ts'
 import type { Timing } from './conversation.ts'
 import { Lease, type Saved } from './lease.ts'
 
@@ -83,7 +83,7 @@ export class Leases {
     signal.addEventListener('abort', hangUp, { once: true })
     this.#asking.set(name, asking)
     try {
-      const asked = { path: `${this.#ways.dir}/${name}`, owner, netns: `${this.#ways.hostPrefix}${netns}` as NetnsPath, wants }
+      const asked = { path: `${this.#ways.dir}/${name}`, owner, netns, wants }
       const lease = await Lease.first(asked, this.#ways, asking.signal, (one) => this.#forget(one))
       this.#held.set(name, lease)
       log('dhcp: got a lease', { network: owner.network, container: owner.containerId, ifname: owner.ifname, address: (lease.result.ips ?? []).map(({ address }) => address).join(',') })

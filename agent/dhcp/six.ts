@@ -3,12 +3,14 @@ import { type Cidr, type Ip, parseIp } from '../../lib/ip.ts'
 import { inside } from '../../lib/netns.ts'
 import { readText } from '../../lib/reading.ts'
 import type { Mac } from '../../lib/values.ts'
+import { associationIn, encodeAssociation, statusIn } from './association6.ts'
 import { bytesOf, joined } from './bytes.ts'
 import { converse, type Protocol, random, type Session, type Times, type Who } from './conversation.ts'
 import { fromServer, toServer } from './frame.ts'
 import { addressesIn } from './message4.ts'
-import { associationIn, decode6, encode6, encodeAssociation, type Message6, OPTION6, type Options6, option6, statusIn, TYPE6 } from './message6.ts'
+import { decode6, encode6, type Message6, TYPE6 } from './message6.ts'
 import { namesIn } from './names.ts'
+import { OPTION6, type Options6, option6 } from './options6.ts'
 
 /** A lease of DHCPv6: one address of an association that is not temporary (IA_NA). */
 export interface Bound6 extends Times {

@@ -183,14 +183,12 @@ export function beside(links: readonly Resource[], { shared, own, noted = [] }: 
   return { put: [...shared, ...own, ...parts].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
 }
 
-/** The links that are made before the pool has answered. A pool that asks through the container's link needs that one, of any plugin, but not its other end in the pod, which goes up with its addresses. */
+/** The links that are made before the pool has answered. A pool that asks through the container's link needs all of them but a pair's other end, which the daemon switches on and the addresses follow. */
 export function firstLinks<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, at: Attachment, byLink: boolean): readonly Resource[] {
-  const early = plugin.links?.(conf, at, nodeFacts)
-  if (early || !byLink) return early ?? []
-  return plugin
-    .wire(conf, at, {}, nodeFacts)
-    .own.filter((one) => one.kind === 'link')
-    .filter(({ type }) => type !== 'peer')
+  const early = plugin.links?.(conf, at, nodeFacts) ?? []
+  if (!byLink) return early
+  const { put } = beside(early, plugin.wire(conf, at, {}, nodeFacts))
+  return [...early, ...put.filter((one) => one.kind === 'link').filter(({ type, shared }) => type !== 'peer' && !shared)]
 }
 
 async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {

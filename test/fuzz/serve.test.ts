@@ -6,6 +6,7 @@ import { serve } from '../../lib/cni.ts'
 import { CODE } from '../../lib/errors.ts'
 import type { Plugin } from '../../lib/plugin.ts'
 import bridge from '../../plugins/bridge.ts'
+import dhcp from '../../plugins/dhcp.ts'
 import dummy from '../../plugins/dummy.ts'
 import firewall from '../../plugins/firewall.ts'
 import flannel from '../../plugins/flannel.ts'
@@ -22,6 +23,7 @@ import tap from '../../plugins/tap.ts'
 import tuning from '../../plugins/tuning.ts'
 import vlan from '../../plugins/vlan.ts'
 import { type Case, CHAINED, furnish, givenBy, type Input, LINKS, makeCase } from './cases.ts'
+import { leaseKeeper } from './daemon.ts'
 import { type Fault, Recorder } from './recorder.ts'
 
 const CASES = Number(process.env['PLUMB_FUZZ_CASES'] ?? 20_000)
@@ -33,15 +35,21 @@ const LIMIT_MS = 5000
 const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap, tuning, sbr, firewall, macvlan, ipvlan, vlan, dummy, tap }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap, dhcp, tuning, sbr, firewall, macvlan, ipvlan, vlan, dummy, tap }
 const CODES: readonly number[] = Object.values(CODE)
+
+let keeper: ReturnType<typeof leaseKeeper>
 
 describe('serve(), with input that is wrong', () => {
   before(async () => {
     await confine()
     silence()
+    keeper = leaseKeeper()
   })
-  after(() => process.chdir('/'))
+  after(() => {
+    keeper.stop()
+    process.chdir('/')
+  })
 
   it(`answers ${CASES} cases of seed ${SEED}, or as many as 200 s allow, as CNI has it, says to tools nothing but its own grammar, and leaves nothing (PLUMB_FUZZ_CASES, PLUMB_FUZZ_SEED, PLUMB_FUZZ_CASE)`, async function () {
     this.timeout(0)
@@ -169,7 +177,7 @@ function world(kernel: Recorder): string[] {
       (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+|[^/]+_[^/]+\.json)$/.test(`${one.parentPath}/${one.name}`))) ||
       (/^\/run\/cni\/plumb\/(portmap|tuning|sbr|links|ports\/.+|firewall|held\/.+)$/.test(one.parentPath) && !isRefusal(`${one.parentPath}/${one.name}`)),
   )
-  return [...kernel.links(), ...kernel.ports(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
+  return [...kernel.links(), ...kernel.ports(), ...keeper.held, ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 
 // What says that an ADD met somebody else's link.
@@ -183,6 +191,7 @@ function differ(before: readonly string[], after: readonly string[]): string[] {
 }
 
 function fresh(): void {
+  keeper.held.clear()
   for (const dir of [BASE, '/run/cni', '/var/lib/cni']) rmSync(dir, { recursive: true, force: true })
   mkdirSync(SITE.dir, { recursive: true })
   mkdirSync(`${BASE}/cwd`)

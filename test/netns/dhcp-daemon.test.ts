@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { readFileSync } from 'node:fs'
-import { daemon, dnsmasq, LAN, lan, leased, leaseFiles, onServer, place, type Server, socketPath, udhcpd } from '../dhcp.ts'
+import { existsSync, readFileSync } from 'node:fs'
+import { daemon, dnsmasq, LAN, lan, leased, leaseFiles, onServer, place, type Server, socketPath, systemd, udhcpd } from '../dhcp.ts'
 import { inNamespaces, plugin, type Row, until } from '../harness.ts'
 import { containerId, network, traces } from '../network.ts'
 import { addresses } from '../pool.ts'
@@ -143,6 +143,25 @@ describe('plumb dhcp', () => {
       const { net, socket } = await place(node)
       await assert.rejects(daemon(node, socket), /another DHCP daemon does/)
       await net.add(pod)
+    }),
+  )
+
+  it(
+    'started as `dhcp daemon`, with the socket of systemd, below a prefix: it listens there, and leaves the socket when it ends',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const socket = socketPath()
+      await lan(node)
+      const server = await dnsmasq(node)
+      // Everything is below /run/root, too.
+      await node.exec(['sh', '-c', 'mkdir -p /run/root /run/cni && ln -sfn /run /run/root/run'])
+      const running = await systemd(node, socket, '-hostprefix', '/run/root')
+      const net = network(node, leased(socket))
+      const result = await net.add(pod)
+      await net.check(pod, result)
+      await running.stop()
+      assert.ok(existsSync(socket))
+      await net.del(pod)
+      await until(() => server.leases().length === 0)
     }),
   )
 

@@ -79,6 +79,7 @@ describe('cnitool over plumb', () => {
       `conf/${file}: plumb cni and cnitool take over from each other, with the namespace live and gone`,
       onFreshNode(['node', 'one', 'two', 'three'], async ({ node, one, two, three }, test) => {
         await furnish(sample, test, node)
+        await provide(sample, node)
         const tools = [1, 2, 3].map((nth) => tooled(sample, node, nth)) as [Tool, Tool, Tool]
         const plumb = (nth: 0 | 1 | 2, ...argv: string[]) => tools[nth].works(argv, [join(DIST, 'plumb'), 'cni'])
         await tools[0].works(['add', name, one.path])
