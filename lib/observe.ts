@@ -90,7 +90,7 @@ function sysctls(ns: Netns, asks: readonly string[]): readonly (readonly unknown
 }
 
 // What only says how to make a resource, not how it then looks.
-const MAKING = new Set(['kind', 'ns', 'shared', 'peer', 'optional', 'owner', 'absent', 'dad', 'rules', 'noprefixroute', 'onlink', 'beside', 'exclusive'])
+const MAKING = new Set(['kind', 'ns', 'shared', 'peer', 'optional', 'owner', 'absent', 'dad', 'rules', 'noprefixroute', 'onlink', 'beside', 'exclusive', 'lent', 'move'])
 
 function compare(want: Resource, have: Resource | undefined): string[] {
   if (want.kind === 'sysctl' && want.optional && !have) return []

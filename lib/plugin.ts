@@ -111,6 +111,10 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly wire: Wire<C>
   /** The links of the wiring that stand on the node and need no address: they are made while the pool works. */
   readonly links?: (conf: C, at: Attachment) => readonly Link[]
+  /** Links among `shared` that go with the last attachment that needs them (lib/holders.ts). */
+  readonly holders?: (conf: C) => readonly IfName[]
+  /** A name under which records are kept of what attachments own, each written before that is made and forgotten with it: for an `unwire` that needs more than the owner, and reads them. */
+  readonly records?: string
   /** What `own` comes down to when nothing but the owner is known: dropping it drops everything that ADD made for the attachment. */
   readonly unwire: (owner: Owner) => readonly Resource[]
   /** Removes what a reference plugin made for the same attachment. Called when nothing of ours was there; must succeed when there is nothing. */

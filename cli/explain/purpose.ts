@@ -22,7 +22,8 @@ type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { ki
 // One place per kind; a kind without one does not compile.
 const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows }
 
-function link({ ns, name, type, peer, port, alias, mtu, vlanFiltering }: Link, { text, asks, isFirst, gone }: At): string {
+function link({ ns, name, type, peer, port, alias, mtu, vlanFiltering, move }: Link, { text, asks, isFirst, gone }: At): string {
+  if (move) return gone ? `the device is back on the node as ${move.name}, with address, size and state as they were` : `the device goes to the pod, is ${move.name} there, and bears a mark by which DEL finds it`
   if (gone) return `${name} and with it its other end, its addresses and its routes`
   if (asks) return `what ${name} is like${isFirst ? '; where there is none, a second process goes on behind this line' : ''}`
   if (type === 'port') return `what comes from ${name} may go back through it: a pod reaches its own host ports`

@@ -1,5 +1,6 @@
 import { holds } from '../../lib/claimed.ts'
 import type { Call } from '../../lib/cni.ts'
+import { lastOf } from '../../lib/holders.ts'
 import type { Plugin } from '../../lib/plugin.ts'
 import { readLoose } from '../../lib/shape.ts'
 import type { Resource } from '../../lib/state.ts'
@@ -7,7 +8,7 @@ import { removing } from '../../lib/verbs/chained.ts'
 import { through } from '../../lib/verbs/delegating.ts'
 import { findDelegate } from '../../lib/verbs/meta.ts'
 import { noted } from './adding.ts'
-import { mayBeDeleted } from './calls.ts'
+import { mayBeDeleted, visible } from './calls.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
 import type { ToldPlugin } from './told.ts'
 
@@ -23,7 +24,8 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
   if (plugin.role === 'interface') {
     const { ipam } = readLoose(plugin.conf, call.raw)
     const foreign = plugin.unwireForeign ? ['when nothing of plumb was there, what a reference plugin made of the same attachment is looked for and removed'] : []
-    return { runs: unwiring(plugin.unwire(call.at)), isWhole: true, notes: [...foreign, ...(ipam?.type ? [`then the pool ${ipam.type} frees its addresses`] : [])] }
+    const holders = unwiring(visible(() => lastOf(call.at)) ?? []).map((run) => ({ ...run, when: 'only when no other attachment needs it by then' }))
+    return { runs: [...unwiring(plugin.unwire(call.at)), ...holders], isWhole: true, notes: [...foreign, ...(ipam?.type ? [`then the pool ${ipam.type} frees its addresses`] : [])] }
   }
   if (plugin.role === 'meta') {
     const { found, inner } = await findDelegate(plugin.outline(readLoose(plugin.conf, call.raw)), call)

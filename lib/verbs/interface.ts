@@ -4,6 +4,7 @@ import { untilRunning } from '../carrier.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { untilUnique } from '../dad.ts'
 import { CniError, CODE } from '../errors.ts'
+import { hold, letGo, letGoBut } from '../holders.ts'
 import { type Delegate, delegate } from '../ipam.ts'
 import { BLIND, SHOWING } from '../iproute.ts'
 import { handler } from '../kinds/index.ts'
@@ -19,6 +20,7 @@ import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
+import { forget, note, notedBut, removeNoted } from './noted.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
 export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {
@@ -39,7 +41,7 @@ async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
   const { at, io } = call
   requirePod(call)
   // The tool that every ADD needs starts up while the configuration is read.
-  io.run.prepare?.(SHOWING)
+  io.run.prepare?.(plugin.links ? SHOWING : BLIND)
   const conf = readConf(plugin, call)
   const pool = await poolOf(conf, call)
   pool?.valid()
@@ -47,12 +49,13 @@ async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
   if (!pool) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
   const links = plugin.links?.(conf, at) ?? []
   if (begin(at)) await remove(plugin, call, pool)
-  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
+  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false, holds: false, record: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
   try {
     const text = await make(plugin, call, attempt)
     return { text, undo: () => undo(plugin, call, attempt), delivered: () => end(at) }
   } catch (cause) {
-    if (isTaken(cause)) attempt.made.links = false
+    // A device that meets its name in the pod has moved all the same.
+    if (isTaken(cause) && !attempt.made.record) attempt.made.links = false
     await undo(plugin, call, attempt).catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
     throw explained(cause, at, attempt.wiring)
   }
@@ -63,7 +66,7 @@ interface Attempt<C> {
   readonly conf: C
   readonly pool: Delegate | undefined
   readonly links: readonly Link[]
-  readonly made: { addresses: boolean; links: boolean }
+  readonly made: { addresses: boolean; links: boolean; holds: boolean; record: boolean }
   /** Makes `links`; called again, it tells how that went. */
   readonly onNode: () => Promise<Applied>
   wiring?: Wiring
@@ -72,6 +75,8 @@ interface Attempt<C> {
 async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, attempt: Attempt<C>): Promise<string> {
   const { at, io } = call
   const { conf, pool, links, made, onNode } = attempt
+  // What it needs of the node is there, or no address is taken.
+  if (plugin.records) plugin.wire(conf, at, {}, nodeFacts)
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
   made.addresses = pool?.foreign === true && (await present(plugin.unwire(at), io.run)).length === 0
   if (pool?.foreign === false && links.length > 0) {
@@ -86,7 +91,9 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   const wiring = plugin.wire(conf, at, given, nodeFacts)
   attempt.wiring = wiring
   encode(wiring.result, call.version)
+  made.record = note(plugin, at, wiring)
   made.links = true
+  for (const link of plugin.holders?.(conf) ?? []) made.holds = hold(link, at) || made.holds
   const { seen } = await onNode()
   const rest = await apply(beside(links, wiring), io.run)
   const settled = wiring.settle?.([...seen, ...rest.seen])
@@ -109,6 +116,8 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io }: C
       (cause) => !isTaken(cause),
     ))
   if (ours) await apply({ put: [], drop: plugin.unwire(at) }, io.run).catch(unlessGone(plugin.unwire(at)))
+  if (made.holds) await letGo(at, io.run)
+  if (made.record) forget(plugin, at)
   if (made.addresses) await pool?.del()
   end(at)
 }
@@ -174,6 +183,8 @@ async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call,
   const own = plugin.unwire(call.at).filter(mayBeThere(call.io.run))
   const { already } = await apply({ put: [], drop: own }, call.io.run)
   if (own.every((resource) => already.includes(resource))) await otherwise?.()
+  await letGo(call.at, call.io.run)
+  forget(plugin, call.at)
   await pool?.del()
   end(call.at)
 }
@@ -191,6 +202,7 @@ async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Pr
   const attempt = (work: Promise<void> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
   if (valid) {
     await attempt(removeBut(valid, call))
+    for (const owner of notedBut(plugin, at.network, valid)) await attempt(removeNoted(plugin, owner, io.run))
     if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
   }
   await attempt(poolOf(conf, call).then((pool) => pool?.gc()))
@@ -205,6 +217,7 @@ async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<voi
   const stale = (await aliased(aliasPrefix(at.network), io.run)).filter((link) => !keep.has(link.alias as string))
   for (const link of stale) beginRemoval(ownerOf(link.alias as string, at.network))
   await apply({ put: [], drop: stale }, io.run)
+  await letGoBut(at.network, valid, io.run)
 }
 
 async function poolOf<C extends NetConf>(conf: Partial<C>, call: Call): Promise<Delegate | undefined> {

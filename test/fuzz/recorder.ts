@@ -99,6 +99,13 @@ export class Recorder {
   /** One line of a batch: what is printed, and why it failed. */
   #line(text: string, ns: string): { said?: string; failed: string } {
     const words = text.split(' ')
+    const [, moved, called, to] = /^link set dev (\S+) .*?\bname (\S+).*? netns (\S+)/.exec(text) ?? []
+    // A device of the node: the real one stays where it is, which is what the next call finds.
+    if (moved && called && to) {
+      if (!this.#space(ns).has(moved)) return { failed: `Cannot find device "${moved}"` }
+      this.#space(to).set(called, { ifname: called, kind: 'macvlan', addr_info: [] })
+      return { failed: '' }
+    }
     if (words[0] === 'link') return { failed: words[1] === 'add' ? this.#add(words, ns) : this.#change(words, ns) }
     const dev = words[words.lastIndexOf('dev') + 1] ?? ''
     const row = this.#space(ns).get(dev)

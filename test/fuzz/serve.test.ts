@@ -7,6 +7,7 @@ import { CODE } from '../../lib/errors.ts'
 import type { Plugin } from '../../lib/plugin.ts'
 import bridge from '../../plugins/bridge.ts'
 import flannel from '../../plugins/flannel.ts'
+import hostDevice from '../../plugins/host-device.ts'
 import hostLocal from '../../plugins/host-local.ts'
 import loopback from '../../plugins/loopback.ts'
 import minicni from '../../plugins/minicni.ts'
@@ -25,7 +26,7 @@ const LIMIT_MS = 5000
 const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-device': hostDevice, 'host-local': hostLocal, static: staticPool, loopback, portmap }
 const CODES: readonly number[] = Object.values(CODE)
 
 describe('serve(), with input that is wrong', () => {
@@ -155,7 +156,7 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
 function world(kernel: Recorder): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
   // Addresses, unfinished calls, host ports (symbolic links in a folder per port) and records of what has them.
-  const held = files.filter((one) => (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`))) || /^\/run\/cni\/plumb\/(portmap|ports\/.+)$/.test(one.parentPath))
+  const held = files.filter((one) => (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`))) || /^\/run\/cni\/plumb\/(portmap|host-device|ports\/.+)$/.test(one.parentPath))
   return [...kernel.links(), ...kernel.ports(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 

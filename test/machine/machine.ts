@@ -83,6 +83,8 @@ mount -t devpts d /dev/pts; mount -t tmpfs t /dev/shm; mount -t cgroup2 c /sys/f
 mount --bind ${modules} /lib/modules/${release}
 for port in /sys/class/virtio-ports/*; do ln -s /dev/\${port##*/} /dev/$(cat $port/name); done
 ip link set lo up
+# Nobody here loads what hardware asks for.
+modprobe virtio_net
 # Where the network cards are.
 touch /machine-netns; mount --bind /proc/self/ns/net /machine-netns
 mkdir /run/dist; cp -a ${ROOT}/dist/. /run/dist; mount --bind /run/dist ${ROOT}/dist
