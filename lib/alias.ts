@@ -12,6 +12,11 @@ export function ownerOf(text: string, network: NetworkName): Owner {
   return { network, containerId, ifname: ifname as IfName }
 }
 
+/** An attachment as the name of a file; those of a network begin with the network's brief name and a colon. */
+export function fileName({ network, containerId, ifname }: Owner): string {
+  return `${brief(network)}:${brief(containerId)}:${ifname}`
+}
+
 /** What the aliases of all of a network's links begin with. */
 export function aliasPrefix(network: NetworkName): string {
   return `plumb/${brief(network)}/`

@@ -19,8 +19,7 @@ export function busyFile(): number {
 /** Waits until no other process, nor a tool that a killed one has left behind, is at work on this (a path that stands for it), and makes others wait until this process and its tools have ended. False when `limitMs` went by first; true where /run cannot be written to or locked. */
 export function occupy(what: string, limitMs = LIMIT_MS): boolean {
   const fd = busyFile()
-  // Offsets have 63 bits.
-  const byte = Bun.hash.xxHash64(what) >> 1n
+  const byte = byteOf(what)
   for (let [until, step] = [performance.now() + limitMs, 1]; fd >= 0 && !locked(fd, byte); step = Math.min(step * 2, LONGEST_STEP_MS)) {
     if (performance.now() >= until) return false
     Bun.sleepSync(step)
@@ -41,6 +40,17 @@ function locked(fd: number, byte: bigint): boolean {
     log(`plumb: Cannot tell whether an earlier call is still at work, going on as if none were: ${(cause as Error).message}`)
     return true
   }
+}
+
+/** Lets others work on it before this process ends. */
+export function leave(what: string): void {
+  const fd = busyFile()
+  if (fd >= 0) lockByte(fd, byteOf(what), false)
+}
+
+// Offsets have 63 bits.
+function byteOf(what: string): bigint {
+  return Bun.hash.xxHash64(what) >> 1n
 }
 
 function open(): number {

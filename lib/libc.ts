@@ -19,7 +19,7 @@ const [SIOCETHTOOL, ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM] = [0x8946n, 0x16, 0x17]
 const SYS_PIDFD_OPEN = 434n
 const SYS_FCNTL = process.arch === 'arm64' ? 25n : 72n
 // struct flock of 64-bit machines: two shorts, then from where and how much.
-const [F_OFD_SETLK, F_WRLCK, FLOCK_BYTES, FLOCK_START, FLOCK_LENGTH] = [37n, 1, 32, 8, 16]
+const [F_OFD_SETLK, F_WRLCK, F_UNLCK, FLOCK_BYTES, FLOCK_START, FLOCK_LENGTH] = [37n, 1, 2, 32, 8, 16]
 const [AF_NETLINK, SOCK_RAW, SOCK_CLOEXEC, MSG_DONTWAIT] = [16, 3, 0x80000, 0x40]
 // struct nlmsghdr, and the most that the kernel puts into one answer of a dump.
 const [NLMSG_HEADER, NETLINK_BYTES] = [16, 32768]
@@ -39,10 +39,10 @@ export function flock(fd: number, { shared = false, wait = true } = {}): boolean
   return true
 }
 
-/** Locks one byte of an open file for whoever has it open by the same open(2), heirs too (F_OFD_SETLK, fcntl(2)); false when another has it. Throws Error with the errno. */
-export function lockByte(fd: number, at: bigint): boolean {
+/** Locks one byte of an open file for whoever has it open by the same open(2), heirs too (F_OFD_SETLK, fcntl(2)); false when another has it. With `held: false` it is unlocked. Throws Error with the errno. */
+export function lockByte(fd: number, at: bigint, held = true): boolean {
   const lock = new DataView(new ArrayBuffer(FLOCK_BYTES))
-  lock.setInt16(0, F_WRLCK, true)
+  lock.setInt16(0, held ? F_WRLCK : F_UNLCK, true)
   lock.setBigInt64(FLOCK_START, at, true)
   lock.setBigInt64(FLOCK_LENGTH, 1n, true)
   if (Number(libc().syscall(SYS_FCNTL, BigInt(fd), F_OFD_SETLK, BigInt(ptr(lock)))) === 0) return true

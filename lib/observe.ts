@@ -115,6 +115,8 @@ const MAKING = new Set([
   'was',
   'through',
   'replaced',
+  'lent',
+  'move',
 ])
 
 function compare(want: Resource, have: Resource | undefined): string[] {

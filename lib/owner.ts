@@ -7,6 +7,12 @@ export function hostVeth(owner: Owner): { name: IfName; mac: Mac } {
   return { name: `veth${hash.slice(0, 11)}` as IfName, mac: local(hash.slice(11)) }
 }
 
+/** The two ends of a pair whose one end holds a bridge's gateway addresses in a VLAN and is called `name`, whichever network made it: the port's name, and the addresses of port and holder. */
+export function gatewayPair(name: IfName): { port: IfName; portMac: Mac; mac: Mac } {
+  const hash = digest(`gateway ${name}`)
+  return { port: `veth${hash.slice(0, 11)}` as IfName, portMac: local(hash.slice(11)), mac: local(digest(`gateway's ${name}`)) }
+}
+
 /** The address that a pod's link gets when nobody asks for another: the same for the same attachment, locally administered. */
 export function podMac(owner: Owner): Mac {
   return local(digest(`pod ${owner.network} ${owner.containerId} ${owner.ifname}`))

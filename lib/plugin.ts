@@ -140,6 +140,10 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly links?: (conf: C, at: Attachment, node: NodeFacts) => readonly Resource[]
   /** The link stands in the pod, with nothing of it on the node: where is noted before it is made, and only what has the owner's alias is removed there. */
   readonly inPod?: true
+  /** Links among `shared` that go with the last attachment that needs them (lib/holders.ts). */
+  readonly holders?: (conf: C) => readonly IfName[]
+  /** A name under which records are kept of what attachments own, each written before that is made and forgotten with it: for an `unwire` that needs more than the owner, and reads them. */
+  readonly records?: string
   /** What `own` comes down to when nothing but the owner is known: dropping it drops everything that ADD made for the attachment. */
   readonly unwire: (owner: Owner & Pick<Attachment, 'netns'>) => readonly Resource[]
   /** Removes what a reference plugin made for the same attachment. Called when nothing of ours was there; must succeed when there is nothing. */

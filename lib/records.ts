@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import { fileName } from './alias.ts'
 import { occupy } from './busy.ts'
 import { remove, writeAtomic } from './files.ts'
 import { log } from './log.ts'
@@ -54,6 +55,6 @@ export function recordsOf(type: string, network: NetworkName): string[] {
 }
 
 /** Where the record of an attachment lies. */
-export function recordPath(type: string, { network, containerId, ifname }: Owner): string {
-  return `${DIR}/${type}/${brief(network)}:${brief(containerId)}:${ifname}`
+export function recordPath(type: string, owner: Owner): string {
+  return `${DIR}/${type}/${fileName(owner)}`
 }

@@ -5,6 +5,12 @@ import type { Netns } from './state.ts'
 
 /** What commands of a batch tool show, in one process: the rows of each, none for one that failed (there is no such link). Throws ExecError. */
 export async function show(tool: readonly string[], asks: readonly string[], run: Run, ns: Netns = 'host'): Promise<readonly (readonly unknown[])[]> {
+  // bridge(8) of iproute2 6.1 aborts at a second `vlan show` in JSON (json_writer.c).
+  if (asks.filter((ask) => ask.startsWith('vlan ')).length > 1) {
+    const found: (readonly unknown[])[] = []
+    for (const ask of asks) found.push(...(await show(tool, [ask], run, ns)))
+    return found
+  }
   const argv = [...tool, '-j', '-force', '-batch', '-']
   const { status, stdout, stderr } = await run(argv, `${asks.join('\n')}\n`, ns)
   const failed = failures(stderr)

@@ -11,8 +11,8 @@ export interface Link {
   readonly kind: 'link'
   readonly ns: Netns
   readonly name: IfName
-  /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it, `port` that another plugin did. */
-  readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind | 'ifb'
+  /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it, `port` that another plugin did, `lent` that it is a device of the node's own, which is never deleted. */
+  readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind | 'ifb' | 'lent'
   readonly mac?: Mac
   /** The address is set on a bridge that is there already, too: then it no longer takes its lowest port's. */
   readonly pinned?: true
@@ -32,8 +32,23 @@ export interface Link {
   /** The name it was made under: it gets its own, and its alias, at once. */
   readonly was?: IfName
   readonly up: boolean
+  /** What a lent device was like on the node. */
+  readonly lent?: Lent
+  /** Where a lent device goes, what it is called there, and what else of it is set: when it is put, or on its way back when it is dropped. */
+  readonly move?: { readonly to?: Netns; readonly name: IfName; readonly alias?: string; readonly mac?: Mac; readonly mtu?: number }
   /** May be there already and be somebody else's: adding it again is no error, and only `drop` by name removes it. */
   readonly shared?: true
+}
+
+/** A device of the node as it was before a pod got it. `isMarked` says that it had no alias, so that it bears the attachment's for a while. */
+export interface Lent {
+  readonly name: IfName
+  readonly index: number
+  readonly mac: string
+  readonly permanent?: string
+  readonly mtu: number
+  readonly isUp: boolean
+  readonly isMarked: boolean
 }
 
 /** What makes a VXLAN device (ip-link(8)). What of it differs cannot be changed in place, but for `learning`. */
@@ -178,6 +193,8 @@ export interface Vlan {
   readonly last: number
   readonly pvid?: true
   readonly absent?: true
+  /** The port may be another's making, under another name: none is no error. */
+  readonly shared?: true
 }
 
 /** An element of a set or map of lib/ruleset.nft. `owner` becomes its comment. */

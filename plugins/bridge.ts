@@ -5,16 +5,16 @@ import { bridgeReady, bridgeSeen, gatewayPlan, mustBeBridge, raised } from '../l
 import { isSix } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { chooseDns, dnsShape } from '../lib/dns.ts'
-import { CniError, CODE, ValueError } from '../lib/errors.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
 import { type Cidr, split } from '../lib/ip.ts'
 import { masquerade, unmasquerade } from '../lib/masquerade.ts'
-import { bridgeMac, hostVeth, podMac } from '../lib/owner.ts'
+import { bridgeMac, gatewayPair, hostVeth, podMac } from '../lib/owner.ts'
 import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import { gatewayOf, podSide } from '../lib/pod.ts'
 import type { IpConfig, Result, RouteConfig } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
-import type { Addr, Link, Owner, Resource } from '../lib/state.ts'
+import type { Addr, Link, Resource } from '../lib/state.ts'
 import { type IfName, type Mac, type NetnsPath, parse } from '../lib/values.ts'
 import { portVlans, trunkShape, vlanId } from '../lib/vlans.ts'
 import { within, withinKeys } from '../lib/within.ts'
@@ -71,6 +71,7 @@ export default definePlugin<Conf>({
     const { bridge, port } = links(conf, at, {})
     return [bridge, port]
   },
+  holders: (conf) => (conf.vlan && (conf.isGateway || conf.isDefaultGateway) ? [gatewayName(conf.bridge, conf.vlan)] : []),
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
   async unwireForeign({ bridge, ipMasq }, at, run) {
     await removeForeignVeth(at, ({ master }) => master !== undefined && master === (bridge ?? master), run)
@@ -201,22 +202,24 @@ function forwarding(bridge: IfName, ips: readonly IpConfig[], gateway: boolean):
 }
 
 /** With a VLAN the gateway's addresses stand on a link of their own, `<bridge>.<vlan>`, whose other end is a port in that VLAN. */
-function gatewayLink({ name: network, bridge, vlan, mtu }: Conf): { name: IfName; mac: Mac; resources: Resource[] } {
+function gatewayLink({ bridge, vlan, mtu }: Conf): { name: IfName; mac: Mac; resources: Resource[] } {
   const name = gatewayName(bridge, vlan)
-  const owner: Owner = { network, containerId: 'gateway', ifname: name }
-  const port = hostVeth(owner)
-  const mac = podMac(owner)
+  const { port, portMac, mac } = gatewayPair(name)
   return {
     name,
     mac,
     resources: [
-      { kind: 'link', ns: 'host', name: port.name, type: 'veth', mac: port.mac, ...(mtu ? { mtu } : {}), peer: { ns: 'host', name, mac }, port: { master: bridge }, up: true, shared: true },
-      ...portVlans(port.name, { vlan, vlanTrunk: [], preserveDefaultVlan: false }),
+      { kind: 'link', ns: 'host', name: port, type: 'veth', mac: portMac, ...(mtu ? { mtu } : {}), peer: { ns: 'host', name, mac }, port: { master: bridge }, up: true, shared: true },
+      ...portVlans(port, { vlan, vlanTrunk: [], preserveDefaultVlan: false }).map((one) => ({ ...one, shared: true as const })),
       { kind: 'link', ns: 'host', name, type: 'peer', up: true },
     ],
   }
 }
 
 function gatewayName(bridge: IfName, vlan: number): IfName {
-  return parse.ifname(`${bridge}.${vlan}`)
+  try {
+    return parse.ifname(`${bridge}.${vlan}`)
+  } catch (cause) {
+    throw new ValueError(`Cannot hold gateway addresses in VLAN ${vlan} of bridge ${shown(bridge)}: the link for them has the name ${(cause as Error).message}`, { cause })
+  }
 }

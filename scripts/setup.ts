@@ -1,4 +1,5 @@
 import { wishOf } from '../cli/demo/wish.ts'
+import { unpackKernel } from './kernel.ts'
 import { install, type Need } from './packages.ts'
 
 const node: readonly Need[] = [
@@ -17,6 +18,10 @@ const dhcp: readonly Need[] = [
   { name: 'udhcpd', shows: 'udhcpd', why: 'a DHCP server whose leases last seconds' },
   { name: 'isc-dhcp-server', shows: 'dhcpd', why: 'the same for DHCPv6' },
 ]
+const machine: readonly Need[] = [
+  { name: 'qemu-system-x86', shows: 'qemu-system-x86_64', why: "test/vm tries in a virtual machine what this machine's kernel lacks" },
+  { name: 'kmod', shows: 'modprobe', why: 'that machine loads modules with it' },
+]
 /** What each task needs on a machine that has nothing but npm. `node` is what a node of a cluster needs. */
 const SETS: Readonly<Record<string, readonly Need[]>> = {
   node,
@@ -26,7 +31,7 @@ const SETS: Readonly<Record<string, readonly Need[]>> = {
 }
 /** What a task can do without: tests that want it say why they skip. */
 const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need[]>> = {
-  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }],
+  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...machine],
   demo: (argv) => (wantsEtcd(argv) ? [etcd] : []),
 }
 
@@ -36,7 +41,8 @@ try {
   if (!needs) throw new Error(`Cannot set up for ${JSON.stringify(wanted)}: want one of ${Object.keys(SETS).join(', ')}`)
   const extras = EXTRAS[wanted]?.(argv) ?? []
   await install(needs)
-  for (const extra of extras) await attempt(extra)
+  for (const extra of extras) await attempt(`${extra.name}, and without what needs it`, () => install([extra]))
+  if (wanted === 'test') await attempt('a kernel for test/vm, whose tests are skipped', unpackKernel)
 } catch (cause) {
   process.stderr.write(`setup: ${(cause as Error).message}\n`)
   process.exitCode = 1
@@ -48,11 +54,11 @@ function wantsEtcd(argv: readonly string[]): boolean {
   return wish !== 'help' && wish.stories.some(({ store }) => store === 'etcd')
 }
 
-async function attempt(extra: Need): Promise<void> {
+async function attempt(what: string, work: () => Promise<void>): Promise<void> {
   try {
-    await install([extra])
+    await work()
   } catch (cause) {
     const said = (cause as Error).message.split('\n').filter((line, i) => i === 0 || line.startsWith('E: '))
-    process.stderr.write(`setup: going on without ${extra.name}, and without what needs it: ${said.join(' ')}\n`)
+    process.stderr.write(`setup: going on without ${what}: ${said.join(' ')}\n`)
   }
 }

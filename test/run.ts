@@ -1,9 +1,10 @@
-import { readFileSync, rmSync } from 'node:fs'
+import { appendFileSync, readFileSync, rmSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import { parseArgs } from 'node:util'
 import { Glob } from 'bun'
 import { execa } from 'execa'
+import { inMachine, type Line, missing } from './machine/machine.ts'
 import type { Outcome } from './reporter.ts'
 
 const ROOT = join(import.meta.dir, '..')
@@ -11,6 +12,8 @@ const BIN = join(ROOT, 'node_modules/.bin')
 /** A test file that takes longer is stuck; its processes are killed. Overridden by PLUMB_TEST_LIMIT_S. */
 const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? 300) * 1000
 const isRoot = process.getuid?.() === 0
+/** Set in the virtual machine: where the runner outside hears of each file. */
+const GUEST = process.env['PLUMB_GUEST']
 // Its own network, mounts and processes: whatever a test leaves, or dies from, goes with the namespaces. /etc and /var/lib are
 // seen as they are, and written to memory.
 const SCRIPT = `
@@ -46,8 +49,11 @@ if (jobs.length === 0) {
   process.exit(1)
 }
 // First and alone: the other tests call what it makes.
-const made = await all([{ name: 'build', argv: [process.execPath, 'scripts/build.ts'] }], 1)
-const reports = [...made, ...(await all(jobs, Number(flags.jobs ?? Math.max(2, availableParallelism()))))]
+const made = GUEST ? [] : await all([{ name: 'build', argv: [process.execPath, 'scripts/build.ts'] }], 1)
+const isHere = ({ name }: Job) => GUEST !== undefined || !name.startsWith('test/vm/')
+const reports = [...made, ...(await all(jobs.filter(isHere), Number(flags.jobs ?? Math.max(2, availableParallelism()))))]
+// Last and alone: a machine in software wants all processors, and time that is not another test's.
+reports.push(...(await there(jobs.filter((job) => !isHere(job)))))
 process.exitCode = summary(reports)
 
 // The gate's other half. Run by Bun, so that the age of the machine's Node does not matter.
@@ -63,7 +69,7 @@ function files(): Job[] {
   return found
     .filter((name) => (!flags.only || room(name, flags.only)) && !room(name, flags.without))
     .map((name, i) => {
-      const mocha = [process.execPath, '--bun', join(BIN, 'mocha'), '--timeout', '60000', '--reporter', join(ROOT, 'test/reporter.ts'), name]
+      const mocha = [process.execPath, '--bun', join(BIN, 'mocha'), '--timeout', GUEST ? '180000' : '60000', '--reporter', join(ROOT, 'test/reporter.ts'), name]
       return { name, argv: isRoot ? [...SANDBOX, ...mocha] : mocha, report: join(tmpdir(), `plumb-test-${process.pid}-${i}.jsonl`) }
     })
 }
@@ -76,10 +82,32 @@ async function all(queue: readonly Job[], width: number): Promise<Report[]> {
       const report = await run(job)
       done.push(report)
       show(report)
+      if (GUEST) appendFileSync(GUEST, `${JSON.stringify({ name: job.name, outcomes: report.outcomes, ms: report.ms, said: report.said } satisfies Line)}\n`)
     }
   }
   await Promise.all(Array.from({ length: width }, work))
   return done
+}
+
+/** What needs another kernel, in a machine that has it; where there can be none, each test of it is skipped. */
+async function there(wanted: readonly Job[]): Promise<Report[]> {
+  if (wanted.length === 0) return []
+  const why = missing()
+  if (!why) {
+    const done: Report[] = []
+    await inMachine(
+      wanted.map(({ name }) => name),
+      ({ name, ...rest }) => {
+        const report = { job: { name, argv: [] }, ...rest }
+        done.push(report)
+        show(report)
+      },
+    )
+    return done
+  }
+  // Named, and not run.
+  const named = await Promise.all(wanted.map((job) => run({ ...job, argv: [...job.argv, '--dry-run'] })))
+  return named.map((one) => ({ ...one, outcomes: one.outcomes.map((outcome) => (outcome.state === 'passed' ? { ...outcome, state: 'skipped', text: `no virtual machine: ${why}` } : outcome)) }))
 }
 
 async function run(job: Job): Promise<Report> {

@@ -22,8 +22,11 @@ export interface Sample {
   capabilities(nth: number): Row
 }
 
+const all: readonly Sample[] = [...new Glob('**/*.{conf,conflist,json}').scanSync({ cwd: CONF })].sort().map(read)
 /** Every file below conf/ that is a network; one that is added there is run by every test that walks these. */
-export const SAMPLES: readonly Sample[] = [...new Glob('**/*.{conf,conflist,json}').scanSync({ cwd: CONF })].sort().map(read)
+export const SAMPLES = all.filter(({ type }) => type !== 'host-device')
+/** Those that have a device of the node for one container at a time. */
+export const LENDING = all.filter(({ type }) => type === 'host-device')
 
 /** The files below conf/ that hold JSON, whatever they are called. */
 export function jsonFiles(): string[] {

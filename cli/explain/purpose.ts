@@ -26,8 +26,9 @@ type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { ki
 const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect }
 
 function link(want: Link, { text, asks, isFirst, gone }: At): string {
-  const { ns, name, type, peer, port, alias, mtu, vlanFiltering } = want
+  const { ns, name, type, peer, port, alias, mtu, vlanFiltering, move } = want
   if (isPodKind(type)) return podLink(want, text, gone)
+  if (move) return gone ? `the device is back on the node as ${move.name}, with address, size and state as they were` : `the device goes to the pod, is ${move.name} there, and bears a mark by which DEL finds it`
   if (gone) return `${name} and with it its other end, its addresses and its routes`
   if (asks) return `what ${name} is like${isFirst ? '; where there is none, a second process goes on behind this line' : ''}`
   if (type === 'ifb') return `what the pod sends passes through it, to be shaped`

@@ -1,6 +1,7 @@
 import { holds } from '../../lib/claimed.ts'
 import type { Call } from '../../lib/cni.ts'
 import { isHeld } from '../../lib/held.ts'
+import { lastOf } from '../../lib/holders.ts'
 import type { Plugin } from '../../lib/plugin.ts'
 import { readLoose } from '../../lib/shape.ts'
 import type { Resource } from '../../lib/state.ts'
@@ -27,7 +28,12 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
     const foreign = plugin.unwireForeign ? ['when nothing of plumb was there, what a reference plugin made of the same attachment is looked for and removed'] : []
     const parts = (plugin.within?.(conf) ?? []).flatMap(({ type }) => noted(type, call) ?? [])
     const held = parts.length > 0 || !own ? following(parts, holds) : following(own, () => true)
-    return { runs: [...removing(held, () => true).flatMap((plan) => runsOf(plan)), ...unwiring(plugin.unwire(call.at))], isWhole: true, notes: [...foreign, ...(conf.ipam?.type ? [`then the pool ${conf.ipam.type} frees its addresses`] : [])] }
+    const holders = unwiring(visible(() => lastOf(call.at)) ?? []).map((run) => ({ ...run, when: 'only when no other attachment needs it by then' }))
+    return {
+      runs: [...removing(held, () => true).flatMap((plan) => runsOf(plan)), ...unwiring(plugin.unwire(call.at)), ...holders],
+      isWhole: true,
+      notes: [...foreign, ...(conf.ipam?.type ? [`then the pool ${conf.ipam.type} frees its addresses`] : [])],
+    }
   }
   if (plugin.role === 'meta') {
     const { found, inner } = await findDelegate(plugin.outline(readLoose(plugin.conf, call.raw)), call)

@@ -13,13 +13,14 @@ export const link: Handler<Link> = {
     // Another's link: what is no port of a Linux bridge is left as it is.
     if (want.type === 'port') return [{ text: `link set dev ${want.name} type bridge_slave${want.port?.hairpin ? ' hairpin on' : ''}${want.port?.isolated ? ' isolated on' : ''}`, unless: /not supported|Cannot find device/ }]
     if (want.type === 'loopback') return [{ text: `link set dev ${want.name} up` }]
+    if (want.type === 'lent') return [{ text: want.move ? moving(want) : `link set dev ${want.name} up` }]
     if (want.type === 'veth') return veth(want)
     if (want.type === 'vxlan') return createVxlan(want)
     if (isPodKind(want.type)) return inPod(want)
     if (want.type === 'ifb') return ifb(want)
     return want.shared ? bridge(want) : [{ text: `link set dev ${want.name}${flags(want)}` }]
   },
-  drop: ({ name, type }) => (type === 'port' ? [] : type === 'loopback' ? [{ text: `link set dev ${name} down` }] : [{ text: `link delete dev ${name}`, unless: /Cannot find device|No such device/ }]),
+  drop: (gone) => (gone.type === 'lent' ? (gone.move ? [{ text: moving(gone), unless: NONE }] : []) : drop(gone)),
   change: (want, have) => (want.type === 'vxlan' ? changeVxlan(want, have) : link.put(want)),
   ask: ({ name }) => `addr show dev ${name}`,
   read(row, want) {
@@ -31,7 +32,7 @@ export const link: Handler<Link> = {
       ns: want.ns,
       name: seen.ifname as IfName,
       // Told from the other half only by which one was asked for.
-      type: (want.type === 'peer' || want.type === 'port') && seen.linkinfo?.info_kind === 'veth' ? want.type : ((seen.linkinfo?.info_kind ?? seen.link_type) as Link['type']),
+      type: want.type === 'lent' || ((want.type === 'peer' || want.type === 'port') && seen.linkinfo?.info_kind === 'veth') ? want.type : ((seen.linkinfo?.info_kind ?? seen.link_type) as Link['type']),
       mac: seen.address as Mac,
       // An ifb carries whatever its pair does, which may have been told another size since.
       ...(want.type === 'ifb' && want.mtu !== undefined ? { mtu: want.mtu } : { mtu: seen.mtu }),
@@ -45,6 +46,8 @@ export const link: Handler<Link> = {
     }
   },
 }
+
+const NONE = /Cannot find device|No such device/
 
 /** What `ip -d -j addr show dev X` prints of a link, as far as it is read. */
 export interface LinkRow {
@@ -87,6 +90,19 @@ function bridge({ name, mac, mtu, up, promisc, vlanFiltering }: Link): Line[] {
 function ifb({ name, mac, mtu }: Link): Line[] {
   const size = `${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} up`
   return [{ text: `link add name ${name}${size} type ifb`, unless: /File exists/, otherwise: [{ text: `link set dev ${name}${size}` }] }]
+}
+
+function drop({ name, type }: Link): Line[] {
+  if (type === 'port') return []
+  return type === 'loopback' ? [{ text: `link set dev ${name} down` }] : [{ text: `link delete dev ${name}`, unless: NONE }]
+}
+
+// All in one message to the kernel, which does what is behind `netns` once the device is there (rtnl_setlink): nobody sees it half moved, and a killed call leaves it on one side or the other.
+function moving({ name, up, move }: Link): string {
+  const { to, name: called = name, alias, mac, mtu } = move ?? {}
+  // `ip` may run in the pod: the node's namespace is this process's.
+  const netns = to === undefined ? '' : ` netns ${to === 'host' ? `/proc/${process.pid}/ns/net` : to}`
+  return `link set dev ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} name ${called}${alias === undefined ? '' : ` alias ${alias || '""'}`}${netns}${up ? ' up' : ''}`
 }
 
 function flags({ up, promisc }: Pick<Link, 'up' | 'promisc'>): string {

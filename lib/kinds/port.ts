@@ -17,8 +17,8 @@ export const fdb: Handler<Fdb> = {
 export const vlan: Handler<Vlan> = {
   tool: 'bridge',
   key: ({ ns, dev, first, last }) => `vlan ${ns} ${dev} ${first}-${last}`,
-  put: (want) => (want.absent ? vlan.drop(want) : [{ text: `vlan add vid ${range(want)}${want.pvid ? ' pvid untagged' : ''} dev ${want.dev}` }]),
-  drop: (want) => [{ text: `vlan delete vid ${range(want)} dev ${want.dev}`, unless: /No such|Cannot find device/ }],
+  put: (want) => (want.absent ? vlan.drop(want) : [{ text: `vlan add vid ${range(want)}${want.pvid ? ' pvid untagged' : ''} dev ${want.dev}`, ...(want.shared && { unless: /Cannot find (bridge )?device/ }) }]),
+  drop: (want) => [{ text: `vlan delete vid ${range(want)} dev ${want.dev}`, unless: /No such|Cannot find (bridge )?device/ }],
   ask: ({ dev }) => `vlan show dev ${dev}`,
   read(row, want) {
     const { vlans } = row as { vlans: readonly { vlan: number; vlanEnd?: number; flags?: readonly string[] }[] }

@@ -4,6 +4,7 @@ import { holds, isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { untilUnique } from '../dad.ts'
 import { CniError, CODE } from '../errors.ts'
+import { hold, letGo } from '../holders.ts'
 import type { Delegate } from '../ipam.ts'
 import { BLIND, SHOWING } from '../iproute.ts'
 import { handler } from '../kinds/index.ts'
@@ -19,6 +20,7 @@ import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { readConf, requirePod, requirePrevious } from './call.ts'
 import { following, isClaim, reserve } from './noted.ts'
+import { forget, noteOwn } from './recorded.ts'
 import { del, gc, poolOf, remove, unlessGone } from './removal.ts'
 import { dropParts, noteParts, together } from './within.ts'
 
@@ -42,7 +44,7 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
   const { at, io } = call
   requirePod(call)
   // The tool that every ADD needs starts up while the configuration is read.
-  if (!alone.inPod) io.run.prepare?.(SHOWING)
+  if (!alone.inPod) io.run.prepare?.(alone.links ? SHOWING : BLIND)
   const conf = readConf(alone, call)
   const plugin = await together(alone, conf, call)
   const pool = await poolOf(conf, call)
@@ -54,12 +56,13 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
     await dropParts(plugin, undefined, call)
     await remove(plugin, call, pool)
   }
-  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false, parts: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
+  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false, parts: false, holds: false, record: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
   try {
     const text = await make(plugin, call, attempt)
     return { text, undo: () => undo(plugin, call, attempt), delivered: () => end(at) }
   } catch (cause) {
-    if (isTaken(cause) && !plugin.inPod) attempt.made.links = false
+    // A device that meets its name in the pod has moved all the same.
+    if (isTaken(cause) && !plugin.inPod && !attempt.made.record) attempt.made.links = false
     await undo(plugin, call, attempt).catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
     throw explained(cause, at, attempt.wiring)
   }
@@ -70,7 +73,7 @@ interface Attempt<C> {
   readonly conf: C
   readonly pool: Delegate | undefined
   readonly links: readonly Resource[]
-  readonly made: { addresses: boolean; links: boolean; parts: boolean; noted?: true }
+  readonly made: { addresses: boolean; links: boolean; parts: boolean; holds: boolean; record: boolean; noted?: true }
   /** Makes `links`; called again, it tells how that went. */
   readonly onNode: () => Promise<Applied>
   wiring?: Wiring
@@ -80,6 +83,8 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   const { at, io } = call
   const { conf, pool, links, made, onNode } = attempt
   if (plugin.inPod) note(plugin, call, made)
+  // What it needs of the node is there, or no address is taken.
+  if (plugin.records) plugin.wire(conf, at, {}, nodeFacts)
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
   made.addresses = pool?.foreign === true && !pool.byLink && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
   if (pool?.byLink) {
@@ -99,7 +104,9 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   const wiring = plugin.wire(conf, at, given, nodeFacts)
   attempt.wiring = wiring
   encode(wiring.result, call.version)
+  made.record = noteOwn(plugin, at, wiring)
   made.links = true
+  for (const link of plugin.holders?.(conf) ?? []) made.holds = hold(link, at) || made.holds
   const { seen } = await onNode()
   if (wiring.noted) {
     // Where the link is made with the rest, one that is there is the attachment's from an ADD that went well, and so is what was noted.
@@ -145,6 +152,8 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, {
   const kept = isFirst ? await pool.del().catch((cause: Error) => cause) : undefined
   const own = ours ? ownIn(plugin.unwire(at), io.run) : []
   if (own.length > 0) await apply({ put: [], drop: own }, io.run).catch(unlessGone(own))
+  if (made.holds) await letGo(at, io.run)
+  if (made.record) forget(plugin, at)
   if (kept) throw kept
   if (made.addresses && !isFirst) await pool?.del()
   if (made.noted) await unplace(at)

@@ -1,6 +1,7 @@
 import { alias, aliasPrefix, ownerOf } from '../alias.ts'
 import { apply } from '../apply.ts'
 import type { Call } from '../cni.ts'
+import { letGo, letGoBut } from '../holders.ts'
 import { type Delegate, delegate } from '../ipam.ts'
 import { BLIND } from '../iproute.ts'
 import { log } from '../log.ts'
@@ -13,6 +14,7 @@ import { readLoose } from '../shape.ts'
 import type { Owner, Resource } from '../state.ts'
 import { forDel, readConf, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
+import { forget, notedBut, removeNoted } from './recorded.ts'
 import { dropOthers, dropParts, together } from './within.ts'
 
 /** DEL of an interface plugin (CNI spec 1.1.0: complete without error even if things are missing; the namespace may be gone). */
@@ -35,6 +37,8 @@ export async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call
   const isNoted = plugin.inPod === true && placed(call.at) !== undefined
   const { already } = await apply({ put: [], drop: own }, call.io.run)
   if (!isNoted && own.every((resource) => already.includes(resource))) await otherwise?.()
+  await letGo(call.at, call.io.run)
+  forget(plugin, call.at)
   if (!pool?.byLink) await pool?.del()
   if (failed.length > 0) throw failed[0]
   if (isNoted) await unplace(call.at)
@@ -63,6 +67,7 @@ export async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Ca
   if (valid) {
     await attempt(dropOthers(valid, call))
     await attempt(removeBut(valid, call))
+    for (const owner of notedBut(plugin, at.network, valid)) await attempt(removeNoted(plugin, owner, io.run))
     for (const owner of plugin.inPod ? placedBeside(at.network, valid) : []) await attempt(removePlaced(owner, io.run))
     if (valid.length === 0) await attempt(together(plugin, conf, call).then((whole) => whole.unshare?.(conf, io.run)))
   }
@@ -78,6 +83,7 @@ async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<voi
   const stale = (await aliased(aliasPrefix(at.network), io.run)).filter((link) => !keep.has(link.alias as string))
   for (const link of stale) beginRemoval(ownerOf(link.alias as string, at.network))
   await apply({ put: [], drop: stale }, io.run)
+  await letGoBut(at.network, valid, io.run)
 }
 
 /** Removes what an attachment has in a pod that still lives. */

@@ -117,6 +117,13 @@ export class Recorder {
   #line(text: string, ns: string): { said?: string; failed: string } {
     const words = text.split(' ')
     if (words[0] === 'tuntap') return { failed: this.#add(['link', 'add', 'name', words[5] as string, 'type', 'tun'], ns) }
+    const [, moved, called, to] = /^link set dev (\S+) .*?\bname (\S+).*? netns (\S+)/.exec(text) ?? []
+    // A device of the node: the real one stays where it is, which is what the next call finds.
+    if (moved && called && to) {
+      if (!this.#space(ns).has(moved)) return { failed: `Cannot find device "${moved}"` }
+      this.#space(to).set(called, { ifname: called, kind: 'macvlan', addr_info: [] })
+      return { failed: '' }
+    }
     if (words[0] === 'link') return { failed: words[1] === 'add' ? this.#add(words, ns) : this.#change(words, ns) }
     if (words[0] === 'rule') return { failed: '' }
     const dev = words[words.lastIndexOf('dev') + 1] ?? ''

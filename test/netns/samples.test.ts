@@ -7,7 +7,7 @@ import { lackingKinds, needsKind, wireMaster } from '../kinds.ts'
 import { sourceSeen, WORLD, wireWorld } from '../packets.ts'
 import { DIST, left, on, onFreshNode } from '../peers/tool.ts'
 import { addresses } from '../pool.ts'
-import { jsonFiles, SAMPLES, type Sample } from '../samples.ts'
+import { jsonFiles, LENDING, SAMPLES, type Sample } from '../samples.ts'
 import { reach, serve } from '../servers.ts'
 
 type Nodes = Record<'node' | 'pod' | 'other' | 'world', Namespace>
@@ -22,10 +22,7 @@ interface Attached {
 
 describe('the samples of conf/', () => {
   it('are every file there that holds JSON', () => {
-    assert.deepEqual(
-      SAMPLES.map(({ file }) => file),
-      jsonFiles(),
-    )
+    assert.deepEqual([...SAMPLES, ...LENDING].map(({ file }) => file).sort(), jsonFiles())
     assert.ok(SAMPLES.some(({ file }) => file.includes('/')))
   })
 
@@ -53,7 +50,32 @@ describe('the samples of conf/', () => {
       }),
     )
   }
+
+  for (const sample of LENDING) {
+    it(`conf/${sample.file}: ADD, CHECK, packets and DEL of the one device that it has, by plumb cni`, onFreshNode(['node', 'pod', 'world'], lends(sample)))
+  }
 })
+
+/** A pod reaches what its device is wired to, as the node did before and does again. */
+function lends(sample: Sample): (nodes: Omit<Nodes, 'other'>) => Promise<void> {
+  return async ({ node, pod, world }) => {
+    const device: string = sample.plugins[0]?.['device']
+    await world.ip('link', 'add', 'wire', 'type', 'veth', 'peer', 'name', device, 'netns', node.path)
+    await world.ip('link', 'set', 'dev', 'wire', 'up')
+    await node.ip('link', 'set', 'dev', device, 'up')
+    const run = caller(sample, node, pod, 1)
+    const result = await run('add')
+    for (const { address, gateway } of result['ips']) {
+      await world.ip('addr', 'add', `${gateway}/${address.split('/')[1]}`, 'dev', 'wire', 'nodad')
+      assert.ok(await until(() => ping(pod, gateway)), gateway)
+    }
+    for (const address of addresses(result)) assert.ok(await until(() => ping(world, address)), address)
+    await checked(sample, run)
+    for (const _ of [1, 2]) await run('del')
+    assert.ok((await node.json('link', 'show', 'dev', device))[0]?.['flags'].includes('UP'))
+    assert.deepEqual(await left(node, sample.name), { cached: [], reserved: [], ports: [] })
+  }
+}
 
 async function attach(sample: Sample, { node, world }: Nodes, pod: Namespace, nth: number): Promise<Attached> {
   const run = caller(sample, node, pod, nth)

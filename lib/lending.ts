@@ -1,0 +1,84 @@
+import { alias } from './alias.ts'
+import { CniError, CODE } from './errors.ts'
+import { type LinkFacts, linksIn } from './links.ts'
+import { netnsState } from './netns.ts'
+import type { Attachment } from './plugin.ts'
+import { readRecord } from './records.ts'
+import type { Lent, Link, Netns, Owner } from './state.ts'
+import { type IfName, type NetnsPath, parse } from './values.ts'
+
+/** A device of the node as a resource of the pod's: put, it goes there and gets the pod's name and a mark, all in one message to the kernel. What it was like is with it, for the way back. */
+export function lend({ name, index, mac, mtu, isUp, permanent, alias: text }: LinkFacts, at: Attachment): Link {
+  const lent: Lent = { name, index, mac, mtu, isUp, ...(permanent && { permanent }), isMarked: text === undefined }
+  return { kind: 'link', ns: 'host', name, type: 'lent', up: false, lent, move: { to: at.netns as NetnsPath, name: at.ifname, ...(lent.isMarked && { alias: markOf(at) }) } }
+}
+
+/** What gives a device back, wherever it is and whatever it is called by now; nothing when it is gone, or back as it was. Dropped, it does that in one message: name, address, size and whether it is up as they were. `path` is the attachment's record. Throws CniError 11 when its name on the node is another's meanwhile. */
+export function givingBack(path: string, owner: Owner): Link[] {
+  const note = readRecord(path)
+  return (note?.own ?? []).flatMap((one) => (one.kind === 'link' && one.lent ? back(one.lent, owner, note?.netns) : []))
+}
+
+/** The same for one that a reference plugin lent: its name in the alias is all that it noted. */
+export function givingBackForeign({ netns, ifname }: Attachment): Link[] {
+  const [link] = netns === undefined ? [] : linksIn(netns, ifname)
+  if (!link?.alias || !isName(link.alias) || link.alias.startsWith(MARK)) return []
+  const { name, index, mac, mtu, alias: original } = link
+  return returning({ name: parse.ifname(original), index, mac, mtu, isUp: false, isMarked: true }, { ns: netns as NetnsPath, link: { ...link, name } })
+}
+
+interface Place {
+  readonly ns: Netns
+  readonly link: LinkFacts
+}
+
+// The kernel moves a card of a namespace that dies back to the node by itself, and deletes what is no hardware.
+function back(lent: Lent, owner: Owner, netns: NetnsPath | undefined): Link[] {
+  const spaces: Netns[] = [...(netns !== undefined && netnsState(netns) === 'pod' ? [netns] : []), 'host']
+  const places = spaces.flatMap((ns) => linksIn(ns).map((link): Place => ({ ns, link })))
+  const found = sought(places, lent, owner)
+  return found ? returning(lent, found) : []
+}
+
+// By its mark, which stays with it. One that is on the node as it was has never left. Any other, which could not be marked or lost it, by what it has in common with what was lent: two of number, address and name, and the address of its hardware when it has one.
+function sought(places: readonly Place[], lent: Lent, owner: Owner): Place | undefined {
+  const mark = markOf(owner)
+  const alike = ({ ns, link: { name, index, mac } }: Place) => [index === lent.index, mac === lent.mac, name === lent.name || (ns !== 'host' && name === owner.ifname)].filter(Boolean).length
+  const others = places.filter(({ link: { alias, permanent } }) => !alias?.startsWith(MARK) && permanent === lent.permanent)
+  const likely = others.filter((place) => alike(place) >= 2).sort((a, b) => alike(b) - alike(a))
+  return places.find(({ link }) => link.alias === mark) ?? others.find((place) => place.ns === 'host' && alike(place) === 3) ?? likely[0]
+}
+
+function returning(lent: Lent, { ns, link }: Place): Link[] {
+  const { name, isUp, mac, mtu } = lent
+  const isMarked = lent.isMarked && link.alias !== undefined
+  if (ns === 'host' && link.name === name && link.isUp === isUp && !isMarked) return []
+  if ((ns !== 'host' || link.name !== name) && linksIn('host', name).length > 0)
+    throw new CniError(CODE.tryLater, `Cannot give ${name} back: the node has another link of that name by now`, `it stays where it is, as ${link.name}${ns === 'host' ? '' : ` in ${ns}`}; delete or rename the other one, then DEL again`)
+  return [
+    {
+      kind: 'link',
+      ns,
+      name: link.name,
+      type: 'lent',
+      up: isUp,
+      move: { ...(ns === 'host' ? {} : { to: 'host' as const }), name, ...(isMarked && { alias: '' }), ...(mac !== link.mac && /^(..:){5}..$/.test(mac) && { mac: parse.mac(mac) }), ...(mtu !== link.mtu && { mtu }) },
+    },
+  ]
+}
+
+const MARK = 'plumb-lent/'
+
+// Not of the form that GC takes for links that plumb made, which it deletes.
+function markOf(owner: Owner): string {
+  return `${MARK}${alias(owner).slice('plumb/'.length)}`
+}
+
+function isName(text: string): text is IfName {
+  try {
+    parse.ifname(text)
+    return true
+  } catch {
+    return false
+  }
+}

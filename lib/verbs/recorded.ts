@@ -1,0 +1,34 @@
+import { apply } from '../apply.ts'
+import { remove } from '../files.ts'
+import { beginRemoval } from '../pending.ts'
+import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
+import { readRecord, record, recordPath, recordsOf } from '../records.ts'
+import type { Owner } from '../state.ts'
+
+type Noting<C extends NetConf> = Pick<InterfacePlugin<C>, 'records' | 'unwire'>
+
+/** Notes what an attachment will own, for a plugin whose `unwire` reads that; false for any other. */
+export function noteOwn<C extends NetConf>({ records }: Noting<C>, at: Attachment, { own }: Wiring): boolean {
+  if (records === undefined) return false
+  record(recordPath(records, at), at, own)
+  return true
+}
+
+/** Forgets it. */
+export function forget<C extends NetConf>({ records }: Noting<C>, owner: Owner): void {
+  if (records !== undefined) remove(recordPath(records, owner))
+}
+
+/** The attachments of a network that something is noted of, but these (GC). */
+export function notedBut<C extends NetConf>({ records }: Noting<C>, network: Owner['network'], valid: readonly Owner[]): Owner[] {
+  if (records === undefined) return []
+  const keep = new Set(valid.map((owner) => recordPath(records, owner)))
+  return recordsOf(records, network).flatMap((path) => (keep.has(path) ? [] : (readRecord(path)?.owner ?? [])))
+}
+
+/** Removes what one of them owns. */
+export async function removeNoted<C extends NetConf>(plugin: Noting<C>, owner: Owner, run: Run): Promise<void> {
+  beginRemoval(owner)
+  await apply({ put: [], drop: plugin.unwire(owner) }, run)
+  forget(plugin, owner)
+}

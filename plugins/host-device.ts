@@ -1,0 +1,93 @@
+import * as v from 'valibot'
+import { apply } from '../lib/apply.ts'
+import { definePlugin } from '../lib/cni.ts'
+import { findDevice, isDevice } from '../lib/devices.ts'
+import { chooseDns, dnsShape } from '../lib/dns.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { givingBack, givingBackForeign, lend } from '../lib/lending.ts'
+import { isLink, netnsState } from '../lib/netns.ts'
+import type { Attachment, Wiring } from '../lib/plugin.ts'
+import { podSide } from '../lib/pod.ts'
+import { readRecord, recordPath, recordsOf } from '../lib/records.ts'
+import type { Result } from '../lib/result.ts'
+import { common, field } from '../lib/shape.ts'
+import type { Link } from '../lib/state.ts'
+import { type NetnsPath, parse } from '../lib/values.ts'
+
+const TYPE = 'host-device'
+
+const conf = v.object({
+  ...common,
+  device: v.exactOptional(field.by((text) => (text === '' ? undefined : parse.ifname(text)))),
+  hwaddr: v.exactOptional(field.by((text) => (text === '' ? undefined : hardware(text)))),
+  kernelpath: v.exactOptional(field.by((text) => (text === '' ? undefined : sysPath(text)))),
+  pciBusID: v.exactOptional(field.by((text) => (text === '' ? undefined : matching(text, /^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$/i, 'an address of the PCI bus such as 0000:00:1f.6').toLowerCase()))),
+  ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
+  dns: dnsShape,
+  runtimeConfig: v.optional(
+    v.looseObject({ deviceID: v.exactOptional(field.by((text) => (text === '' ? undefined : matching(text, /^\w[\w:.-]{0,99}$/, 'a PCI address such as 0000:00:1f.6, or a name of the auxiliary bus such as mlx5_core.sf.4')))) }),
+    {},
+  ),
+})
+type Conf = v.InferOutput<typeof conf>
+
+/** The plugin `host-device` (upstream plugins/main/host-device). */
+export default definePlugin<Conf>({
+  role: 'interface',
+  about: 'CNI plugin host-device: a device of the node is the container’s for as long as that lives',
+  conf,
+  // The pool's, which reads them from the same variable.
+  args: ['IP', 'GATEWAY'],
+  records: TYPE,
+  wire,
+  unwire: (owner) => givingBack(recordPath(TYPE, owner), owner),
+  async unwireForeign(_conf, at, run) {
+    await apply({ put: [], drop: givingBackForeign(at) }, run)
+  },
+  async status({ name, runtimeConfig: { deviceID }, ...keys }) {
+    const isLent = recordsOf(TYPE, name).some((path) => readRecord(path)?.own.some((one) => one.kind === 'link' && one.lent !== undefined && (one.lent.name === keys.device || one.lent.mac === keys.hwaddr || one.lent.permanent === keys.hwaddr)))
+    if (!isLent && !isDevice({ ...keys, deviceID })) throw new CniError(CODE.notReady, `Network ${name} has no device: neither the node nor a container of it has the one that its configuration names`, 'look for it with ip link')
+  },
+})
+
+/** What one pod needs: the device, under the pod's name for it. But for finding the device, pure: CHECK is told by the result which it was. */
+function wire(conf: Conf, at: Attachment, given: Result): Wiring {
+  const ns = at.netns as NetnsPath
+  const made = given.interfaces?.find(({ name, sandbox }) => sandbox && name === at.ifname)
+  if (made) return { shared: [], own: made.mac ? podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', ...known(made.mac), up: true }, given) : [], result: given }
+  if (netnsState(ns) === 'pod' && isLink(at.ifname, ns)) throw new CniError(CODE.env, `Cannot create ${at.ifname} in ${ns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME')
+  const { runtimeConfig, device, hwaddr, kernelpath, pciBusID } = conf
+  const { link, pciID } = findDevice({ device, hwaddr, kernelpath, pciBusID, deviceID: runtimeConfig.deviceID })
+  const shape = { name: at.ifname, sandbox: ns, ...(pciID && { pciID }) }
+  const answer = (details: object): Result => ({ interfaces: [{ ...shape, ...details }], ips: (given.ips ?? []).map((ip) => ({ ...ip, interface: 0 })), ...(given.routes && { routes: given.routes }), ...chooseDns(conf.dns, given.dns) })
+  if (!link) return { shared: [], own: [], result: answer({}) }
+  return { shared: [], own: [lend(link, at), ...podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', up: true }, given)], result: answer({ ...(link.mac && { mac: link.mac }), mtu: link.mtu }) }
+}
+
+function podLinks(link: Link, given: Result): Wiring['own'] {
+  return (given.ips ?? []).length > 0 ? podSide(link, given, false) : [link]
+}
+
+// CHECK compares what can be an Ethernet address; InfiniBand's has 20 bytes.
+function known(mac: string): Pick<Link, 'mac'> {
+  return /^(..[:-]){5}..$/.test(mac) ? { mac: parse.mac(mac) } : {}
+}
+
+// As the kernel tells it: six bytes, or eight or twenty of InfiniBand.
+function hardware(text: unknown): string {
+  return matching(text, /^([0-9a-f]{2}[:-]){5}[0-9a-f]{2}$|^([0-9a-f]{2}[:-]){7}[0-9a-f]{2}$|^([0-9a-f]{2}[:-]){19}[0-9a-f]{2}$|^([0-9a-f]{4}\.){2}[0-9a-f]{4}$/i, 'the address of a device such as 02:00:0a:f4:00:02')
+    .toLowerCase()
+    .replace(/[:.-]/g, '')
+    .replace(/..(?!$)/g, '$&:')
+}
+
+function sysPath(text: unknown): string {
+  const path = matching(text, /^\/sys\/devices\/[^\0]+$/, 'a path below /sys/devices/')
+  if (path.split('/').includes('..')) throw new ValueError(`${shown(text)}: want a path below /sys/devices/ without ".."`)
+  return path.replace(/\/+$/, '')
+}
+
+function matching(text: unknown, pattern: RegExp, want: string): string {
+  if (typeof text !== 'string' || !pattern.test(text)) throw new ValueError(`${shown(text)}: want ${want}`)
+  return text
+}
