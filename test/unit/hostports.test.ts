@@ -50,7 +50,7 @@ describe('podAddresses()', () => {
 describe('hostPorts()', () => {
   it('puts each claim before what belongs to it', () => {
     const { own } = hostPorts(OWNER, [WEB, { ...WEB, protocol: 'udp' }], BOTH, NEEDED)
-    assert.deepEqual(own.map(name), ['claim any4', 'ports4', 'snat4', 'claim any6', 'ports6', 'snat6', 'claim any4', 'ports4', 'snat4', 'flows', 'claim any6', 'ports6', 'snat6', 'flows'])
+    assert.deepEqual(own.map(name), ['claim any4', 'ports4', 'snat4', 'claim any6', 'ports6', 'snat6', 'claim any4', 'ports4', 'given', 'left4', 'snat4', 'flows', 'claim any6', 'ports6', 'given', 'left6', 'snat6', 'flows'])
   })
   it('notes an address that is a subnet of its own with the pod, so that DEL takes it away', () => {
     const { shared, own } = hostPorts(OWNER, [WEB], ['10.1.0.2/32', 'fd00:1::2/128'] as Cidr[], NEEDED)

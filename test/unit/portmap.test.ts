@@ -42,6 +42,7 @@ add element inet plumb snat6 { tcp . fd00:1::2 . 80 comment "net/c1" }`,
 free udp port 8080 of 192.0.2.1
 # host nft
 delete element inet plumb ports4at { 192.0.2.1 . udp . 8080 }
+add element inet plumb left4 { 10.1.0.2 . 80 timeout 1s expires 1s comment "net/c1" }
 delete element inet plumb snat4 { udp . 10.1.0.2 . 80 }
 # host conntrack
 -D -f ipv4 -p udp --orig-dst 192.0.2.1 --orig-port-dst 8080 --reply-src 10.1.0.2`,
@@ -59,7 +60,7 @@ delete element inet plumb snat4 { udp . 10.1.0.2 . 80 }
       [...text(all).matchAll(/ports4 \{ (\w+ \. \d) /g)].map(([, key]) => key),
       ['tcp . 1', 'sctp . 2', 'tcp . 3', 'udp . 4'],
     )
-    assert.match(text(all), /# host conntrack\n-L -f ipv4 -p udp --orig-port-dst 4\n-L -f ipv6 -p udp --orig-port-dst 4$/)
+    assert.match(text(all), /# host conntrack\n-L -f ipv4 -p udp --orig-port-dst 4\n-L -f ipv4 -p udp --orig-port-src 4\n-L -f ipv6 -p udp --orig-port-dst 4\n-L -f ipv6 -p udp --orig-port-src 4$/)
     for (const protocol of ['icmp', 'tcp ', 'tcp; flush ruleset', 6]) assert.throws(() => wired([{ ...WEB, protocol }]), { name: 'ValueError', message: /^Cannot read runtimeConfig\.portMappings\[0\]\.protocol .*: want tcp, udp or sctp$/ })
   })
 
