@@ -1,6 +1,7 @@
 import type { Answer, Call, Namespace, Row } from './harness.ts'
 import { plugin } from './harness.ts'
 import { bridgeConf, type Conf, containerId, type Network, network } from './network.ts'
+import { skip } from './skip.ts'
 
 /** A list of two: bridge on `br0`, then another plugin, as a runtime calls them. */
 export interface Chain {
@@ -58,6 +59,18 @@ export function chainAsNetwork(node: Namespace, conf: Conf): Network {
     },
     fails: (command, pod, more) => own.fails(command, pod, { ...more, conf: { prevResult: { ips: [{ address: '10.1.0.9/24' }] }, ...(more?.conf as object) } }),
   }
+}
+
+/** Skips the running test of a network with these plugins where its kernel has no VRFs; test/vm has them. */
+export function needsVrf(test: Mocha.Context, types: readonly string[]): void {
+  if (types.includes('vrf') && !hasVrf()) skip(test, NO_VRF)
+}
+
+export const NO_VRF = 'this kernel has no vrf'
+
+/** Whether this kernel has VRFs, tried in a namespace of its own. */
+export function hasVrf(): boolean {
+  return Bun.spawnSync(['unshare', '--net', 'ip', 'link', 'add', 'blue', 'type', 'vrf', 'table', '10'], { stderr: 'ignore' }).exitCode === 0
 }
 
 /** The answer, when the call succeeded; throws with what it said when not. */

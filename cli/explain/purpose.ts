@@ -1,6 +1,6 @@
 import { isSix } from '../../lib/cidr.ts'
 import { type Cidr, split } from '../../lib/ip.ts'
-import type { Rule, Unrouted } from '../../lib/policy.ts'
+import type { Rerouted, Rule, Unrouted, Vrf } from '../../lib/policy.ts'
 import type { Saved, Setting } from '../../lib/settings.ts'
 import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Resource, Route, Sysctl, Vlan } from '../../lib/state.ts'
 
@@ -22,7 +22,7 @@ type Explained = Exclude<Kind, 'neigh' | 'tunnel' | 'nexthop'>
 type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { kind: K }>, at: At) => string }
 
 // One place per kind; a kind without one does not compile.
-const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, rule, unrouted }
+const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, rule, unrouted, rerouted, vrf }
 
 function link({ ns, name, type, peer, port, alias, mtu, vlanFiltering }: Link, { text, asks, isFirst, gone }: At): string {
   if (gone) return `${name} and with it its other end, its addresses and its routes`
@@ -116,9 +116,16 @@ function flows({ port, pod }: Flows): string {
   return `UDP clients of port ${port} do not go on to ${pod}`
 }
 
-function setting({ ns, dev, mac, mtu, txQLen, promisc, allmulti }: Setting, { gone }: At): string {
+function setting({ ns, dev, mac, mtu, txQLen, promisc, allmulti, master }: Setting, { gone }: At): string {
   if (gone) return `${dev} is as it was before`
-  const told = [mac && 'its address', mtu && `packets of ${mtu} bytes`, txQLen !== undefined && `a queue of ${txQLen} packets`, promisc !== undefined && 'whose packets it takes', allmulti !== undefined && 'which groups it listens to']
+  const told = [
+    master && `a port of ${master}`,
+    mac && 'its address',
+    mtu && `packets of ${mtu} bytes`,
+    txQLen !== undefined && `a queue of ${txQLen} packets`,
+    promisc !== undefined && 'whose packets it takes',
+    allmulti !== undefined && 'which groups it listens to',
+  ]
   return `${dev}${ns === 'host' ? ', the other end of the pair' : ''}: ${told.filter(Boolean).join(', ')}`
 }
 
@@ -132,4 +139,12 @@ function rule({ from, table }: Rule, { gone }: At): string {
 
 function unrouted({ route: { dst } }: Unrouted, { gone }: At): string {
   return gone ? `${dst} is in the main table again` : `${dst} is no longer in the main table`
+}
+
+function rerouted({ route: { dst }, table }: Rerouted, { gone }: At): string {
+  return gone ? `${dst} is in the main table again` : `${dst} is in table ${table}, the VRF's`
+}
+
+function vrf({ name, table }: Vrf, { gone }: At): string {
+  return gone ? `${name}, whose last port this was` : `the VRF, with routes of its own in table ${table}`
 }

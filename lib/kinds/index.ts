@@ -7,6 +7,7 @@ import { link } from './link.ts'
 import { neigh } from './neigh.ts'
 import { nexthop } from './nexthop.ts'
 import { fdb, vlan } from './port.ts'
+import { rerouted } from './rerouted.ts'
 import { route } from './route.ts'
 import { rule } from './rule.ts'
 import { saved } from './saved.ts'
@@ -14,8 +15,9 @@ import { setting } from './setting.ts'
 import { sysctl } from './sysctl.ts'
 import { tunnel } from './tunnel.ts'
 import { unrouted } from './unrouted.ts'
+import { vrf } from './vrf.ts'
 
-const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, rule, unrouted }
+const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, rule, unrouted, rerouted, vrf }
 
 /** The handler of a resource's kind. */
 export function handler(kind: Kind): Handler<Resource> {

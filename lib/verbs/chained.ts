@@ -17,6 +17,7 @@ import type { Claim, Kind, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { title } from '../title.ts'
 import { encode } from '../versions.ts'
+import { isLastOf } from '../vrfs.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
 
@@ -128,6 +129,7 @@ function drop(path: string, run: Run, isFailed = false): Promise<boolean> {
 function reachable(note: Note, run: Run, isFailed: boolean): Resource[] {
   const inPod = isThere(note)
   return note.own
+    .filter((one) => one.kind !== 'vrf' || (inPod && occupy(podOf(note.inode)) && isLastOf(one, note.owner.ifname)))
     .filter((one) => (one.ns === 'host' || inPod) && (!ON_LINK.includes(one.kind) || run.link?.((one as Setting).dev, one.ns) !== false))
     .map((one) => {
       if (one.kind !== 'sysctl' || !isFailed) return one
@@ -137,18 +139,22 @@ function reachable(note: Note, run: Run, isFailed: boolean): Resource[] {
 }
 
 // These go with their link; rules, say, do not.
-const ON_LINK: readonly Kind[] = ['setting', 'route', 'unrouted']
+const ON_LINK: readonly Kind[] = ['setting', 'route', 'unrouted', 'rerouted']
 
 // The path may be another pod's by now.
 function isThere({ netns, inode }: Note): boolean {
   return netns !== undefined && inode !== undefined && inodeOf(netns) === inode
 }
 
+function podOf(inode: number | undefined): string {
+  return `pod ${inode}`
+}
+
 function begin<C extends NetConf>(path: string, plugin: ChainedPlugin<C>, { at }: Call): void {
   const late = (what: string) => new CniError(CODE.tryLater, `Cannot begin: ${what} is still at work`, 'it, or a tool that it started, has not ended for 30 s')
   if (!occupy(path)) throw late(`an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId}`)
   // What is looked at must not change before what follows from it is made.
-  if (plugin.look && !occupy(`pod ${at.netns && inodeOf(at.netns)}`)) throw late(`another plugin in ${at.netns}`)
+  if (plugin.look && !occupy(podOf(at.netns && inodeOf(at.netns)))) throw late(`another plugin in ${at.netns}`)
 }
 
 /** What `wire` of a plugin is given of the node and the pod as they are. */

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { Glob } from 'bun'
 import type { Told, ToldPlugin } from '../../cli/explain/told.ts'
+import { needsVrf } from '../chained.ts'
 import { ENV, writeEnv } from '../flannel.ts'
 import { type Finished, inNamespaces, type Namespace, type Row } from '../harness.ts'
 import { FRESH, type Node, played, settings, USED } from '../played.ts'
@@ -62,8 +63,9 @@ describe('plumb cni explain', () => {
   for (const [what, { conf, argv = [] }] of [...Object.entries(networks), ...samples]) {
     it(
       `prints beforehand, line by line, what ADD and DEL give to tools and write: ${what}`,
-      inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
+      inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }, test) => {
         const net = networkOn(node, conf)
+        needsVrf(test, net.types)
         const first = await explained(net, [pod.path, ...argv])
         const result = await recorded(net, 'add', [pod.path, ...argv], first, FRESH, { node, pod })
         assert.deepEqual(first.result, result)

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
+import { needsVrf } from '../chained.ts'
 import { type Namespace, ping, type Row, until } from '../harness.ts'
 import { mappings } from '../hostports.ts'
 import { sourceSeen, WORLD, wireWorld } from '../packets.ts'
@@ -30,7 +31,11 @@ describe('the samples of conf/', () => {
   for (const sample of SAMPLES) {
     it(
       `conf/${sample.file}: ADD, CHECK where CNI ${sample.cniVersion} has it, packets and DEL, by plumb cni`,
-      onFreshNode(['node', 'pod', 'other', 'world'], async (all) => {
+      onFreshNode(['node', 'pod', 'other', 'world'], async (all, test) => {
+        needsVrf(
+          test,
+          sample.plugins.map(({ type }) => type),
+        )
         if (sample.type === 'loopback') return loops(sample, all)
         await wireWorld(all.node, all.world)
         const [one, two] = [await attach(sample, all, all.pod, 1), await attach(sample, all, all.other, 2)]
