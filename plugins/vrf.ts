@@ -45,7 +45,7 @@ function wire({ vrfname, table }: Conf, at: Attachment, given: Result, { before 
   const vrf: Vrf = { kind: 'vrf', ns, name: vrfname, table: tableFor(vrfname, table, before) }
   const link = before.find((one): one is Setting => one.kind === 'setting')
   if (link?.master && link.master !== vrfname) throw new CniError(CODE.config, `Cannot make ${at.ifname} a port of VRF ${vrfname}: it is one of ${link.master} already`, 'a link has one master')
-  const addresses = before.filter((one): one is Addr => one.kind === 'addr')
+  const addresses = new Map(before.flatMap((one) => (one.kind === 'addr' ? [[one.cidr, one]] : [])))
   const routes = new Map(before.flatMap((one) => (one.kind === 'rerouted' ? [one.route] : isOwn(one, at.ifname) ? [one] : [])).map(({ table: _, ...route }) => [JSON.stringify([route.dst, route.via, route.priority]), route]))
   return {
     shared: [],
@@ -68,7 +68,7 @@ function look({ vrfname }: Conf, { ifname, netns }: Attachment, _given: Result, 
     const master = links.find(({ index }) => index === link.master)?.name ?? ''
     const six = addressesNow(link.index).filter(({ cidr, scope }) => isSix(cidr) && scope === GLOBAL)
     const routes = routesNow(link.index, ifname).map((one): Route => ({ ...one, ns }))
-    return [...earlier.filter(({ kind }) => kind === 'rerouted'), ...vrfs, ...rules, { kind: 'setting', ns, dev: ifname, master }, ...six.map(({ cidr }): Addr => ({ kind: 'addr', ns, dev: ifname, cidr, stays: true })), ...routes]
+    return [...earlier.filter(({ kind }) => kind === 'rerouted' || kind === 'addr'), ...vrfs, ...rules, { kind: 'setting', ns, dev: ifname, master }, ...six.map(({ cidr }): Addr => ({ kind: 'addr', ns, dev: ifname, cidr, stays: true })), ...routes]
   })
 }
 
