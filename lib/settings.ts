@@ -8,6 +8,8 @@ export interface Settings {
   readonly txQLen?: number
   readonly promisc?: boolean
   readonly allmulti?: boolean
+  /** The link that it is a port of; empty: of none. */
+  readonly master?: IfName | ''
 }
 
 /** Settings of a link that another made. */

@@ -1,5 +1,5 @@
 import type { Cidr, Ip } from './ip.ts'
-import type { Rule, Unrouted } from './policy.ts'
+import type { Rerouted, Rule, Unrouted, Vrf } from './policy.ts'
 import type { Saved, Setting } from './settings.ts'
 import type { IfName, Mac, NetnsPath, NetworkName } from './values.ts'
 
@@ -97,6 +97,8 @@ export interface Addr {
   readonly cidr: Cidr
   /** Duplicate address detection is left on: the address is tentative for one to two seconds (RFC 4862). */
   readonly dad?: true
+  /** Another gave it to the link: it is not taken away with this. */
+  readonly stays?: true
   /** The kernel makes no route to its subnet of it. */
   readonly noprefixroute?: true
 }
@@ -277,7 +279,7 @@ export interface Passage {
 }
 
 /** A kernel object that plumb makes, as plain data. */
-export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved | Passage | Rule | Unrouted | Qdisc | Redirect
+export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved | Passage | Rule | Unrouted | Qdisc | Redirect | Rerouted | Vrf
 /** The kinds of resources; one handler each in lib/kinds. */
 export type Kind = Resource['kind']
 

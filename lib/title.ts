@@ -5,6 +5,8 @@ export function title(resource: Resource): string {
   const where = resource.ns === 'host' ? '' : ' in the pod'
   if (resource.kind === 'setting') return `link ${resource.dev}${where}`
   if (resource.kind === 'rule') return `rule from ${resource.from} to table ${resource.table}${where}`
+  if (resource.kind === 'vrf') return `VRF ${resource.name}${where}`
+  if (resource.kind === 'rerouted') return `route ${resource.route.dst} in table ${resource.table}${where}`
   if (resource.kind === 'unrouted') return `absence of route ${resource.route.dst}${where}`
   if (resource.kind === 'saved') return `file ${resource.path}`
   if (resource.kind === 'link') return `link ${resource.name}${where}`

@@ -3,7 +3,7 @@ import { skip } from './skip.ts'
 
 const NEEDS_MASTER = ['macvlan', 'ipvlan', 'vlan']
 const MASTER = 'ip link add m0 type veth peer name m1;'
-const OWN: Readonly<Record<string, string>> = { vlan: 'type vlan id 5', dummy: 'type dummy' }
+const OWN: Readonly<Record<string, string>> = { vlan: 'type vlan id 5', dummy: 'type dummy', vrf: 'type vrf table 10' }
 
 /** Whether this kernel has a kind of link, tried in a namespace of its own. */
 export function hasKind(kind: string): boolean {
@@ -24,7 +24,7 @@ export function needsTwo(test: Mocha.Context, types: readonly string[]): void {
 
 /** The kinds of link that a network's plugins make and this kernel lacks. */
 export function lackingKinds(types: readonly string[]): string[] {
-  return types.filter((type) => ['ipvlan', 'vlan', 'dummy'].includes(type) && !hasKind(type))
+  return types.filter((type) => ['ipvlan', 'vlan', 'dummy', 'vrf'].includes(type) && !hasKind(type))
 }
 
 /** Shell commands that give a node the master that a network's first plugin names, when it names one: a LAN with a router behind it, which the node has itself, on `lan0`, and which passes packets on. Empty when there is no need. */

@@ -1,7 +1,7 @@
 import { isSix } from '../../lib/cidr.ts'
 import { type Cidr, split } from '../../lib/ip.ts'
 import { isPodKind } from '../../lib/kinds/podlink.ts'
-import type { Rule, Unrouted } from '../../lib/policy.ts'
+import type { Rerouted, Rule, Unrouted, Vrf } from '../../lib/policy.ts'
 import type { Saved, Setting } from '../../lib/settings.ts'
 import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Qdisc, Redirect, Resource, Route, Sysctl, Vlan } from '../../lib/state.ts'
 
@@ -23,7 +23,7 @@ type Explained = Exclude<Kind, 'neigh' | 'tunnel' | 'nexthop'>
 type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { kind: K }>, at: At) => string }
 
 // One place per kind; a kind without one does not compile.
-const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect }
+const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect, rerouted, vrf }
 
 function link(want: Link, { text, asks, isFirst, gone }: At): string {
   const { ns, name, type, peer, port, alias, mtu, vlanFiltering, move } = want
@@ -139,9 +139,16 @@ function flows({ port, pod }: Flows): string {
   return `UDP clients of port ${port} do not go on to ${pod}`
 }
 
-function setting({ ns, dev, mac, mtu, txQLen, promisc, allmulti }: Setting, { gone }: At): string {
+function setting({ ns, dev, mac, mtu, txQLen, promisc, allmulti, master }: Setting, { gone }: At): string {
   if (gone) return `${dev} is as it was before`
-  const told = [mac && 'its address', mtu && `packets of ${mtu} bytes`, txQLen !== undefined && `a queue of ${txQLen} packets`, promisc !== undefined && 'whose packets it takes', allmulti !== undefined && 'which groups it listens to']
+  const told = [
+    master && `a port of ${master}`,
+    mac && 'its address',
+    mtu && `packets of ${mtu} bytes`,
+    txQLen !== undefined && `a queue of ${txQLen} packets`,
+    promisc !== undefined && 'whose packets it takes',
+    allmulti !== undefined && 'which groups it listens to',
+  ]
   return `${dev}${ns === 'host' ? ', the other end of the pair' : ''}: ${told.filter(Boolean).join(', ')}`
 }
 
@@ -171,4 +178,12 @@ function qdisc({ dev, rate, limit }: Qdisc, { gone }: At): string {
 function redirect({ dev, to }: Redirect, { text, gone }: At): string {
   if (text.startsWith('qdisc')) return `where filters of what comes in by ${dev} stand; another's serves as well`
   return gone ? `what comes in by ${dev} goes on as usual` : `what comes in by ${dev}, which the pod sends, goes through ${to} first`
+}
+
+function rerouted({ route: { dst }, table }: Rerouted, { gone }: At): string {
+  return gone ? `${dst} is in the main table again` : `${dst} is in table ${table}, the VRF's`
+}
+
+function vrf({ name, table }: Vrf, { gone }: At): string {
+  return gone ? `${name}, whose last port this was` : `the VRF, with routes of its own in table ${table}`
 }

@@ -11,7 +11,7 @@ export const addr: Handler<Addr> = {
     const extra = family === 6 ? (dad ? '' : ' nodad') : length < 31 ? ' brd +' : ''
     return [{ text: `addr replace ${cidr}${extra} dev ${dev}${noprefixroute ? ' noprefixroute' : ''}` }]
   },
-  drop: ({ dev, cidr }) => [{ text: `addr delete ${cidr} dev ${dev}`, unless: /Cannot (find device|assign requested address)|Address not found/ }],
+  drop: ({ dev, cidr, stays }) => (stays ? [] : [{ text: `addr delete ${cidr} dev ${dev}`, unless: /Cannot (find device|assign requested address)|Address not found/ }]),
   ask: ({ dev }) => `addr show dev ${dev}`,
   read(row, want) {
     const found = (row as LinkRow).addr_info.find(({ local, prefixlen }) => `${local}/${prefixlen}` === want.cidr)

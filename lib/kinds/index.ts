@@ -9,6 +9,7 @@ import { nexthop } from './nexthop.ts'
 import { passage } from './passage.ts'
 import { fdb, vlan } from './port.ts'
 import { qdisc, redirect } from './qdisc.ts'
+import { rerouted } from './rerouted.ts'
 import { route } from './route.ts'
 import { rule } from './rule.ts'
 import { saved } from './saved.ts'
@@ -16,8 +17,9 @@ import { setting } from './setting.ts'
 import { sysctl } from './sysctl.ts'
 import { tunnel } from './tunnel.ts'
 import { unrouted } from './unrouted.ts'
+import { vrf } from './vrf.ts'
 
-const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect }
+const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect, rerouted, vrf }
 
 /** The handler of a resource's kind. */
 export function handler(kind: Kind): Handler<Resource> {

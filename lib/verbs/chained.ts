@@ -18,7 +18,8 @@ import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
-import { dropNoted, following, isClaim, isThere, reserve } from './noted.ts'
+import { dropNoted, following, isClaim, reserve } from './noted.ts'
+import { isThere, podOf } from './reachable.ts'
 
 /** The verbs of a plugin that adds to what others made. A record of what it makes is written before it is made, so that DEL and GC need nothing else. */
 export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
@@ -103,7 +104,7 @@ async function gc<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Prom
 function begin<C extends NetConf>(path: string, plugin: ChainedPlugin<C>, { at }: Call): void {
   takeTurn(path, `an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId}`)
   // What is looked at must not change before what follows from it is made.
-  if (plugin.look) takeTurn(`pod ${at.netns && inodeOf(at.netns)}`, `another plugin in ${at.netns}`)
+  if (plugin.look) takeTurn(podOf(at.netns && inodeOf(at.netns)), `another plugin in ${at.netns}`)
 }
 
 /** What `wire` of a plugin is given of the node and the pod as they are. */

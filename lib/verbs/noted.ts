@@ -1,12 +1,11 @@
 import { apply } from '../apply.ts'
 import { holds, lapsed } from '../claimed.ts'
 import { log } from '../log.ts'
-import { inodeOf } from '../netns.ts'
 import type { Run } from '../plugin.ts'
-import { type Note, readRecord, unrecord } from '../records.ts'
-import type { Setting } from '../settings.ts'
-import type { Claim, Kind, Plan, Resource } from '../state.ts'
+import { readRecord, unrecord } from '../records.ts'
+import type { Claim, Plan, Resource } from '../state.ts'
 import { title } from '../title.ts'
+import { reachable } from './reachable.ts'
 
 /** Reserves the claims among these. Whoever is in the way of one and whose pod is gone has waited for a DEL in vain: it gets it now. Throws CniError 7 when another has one. */
 export async function reserve(own: readonly Resource[], run: Run): Promise<void> {
@@ -44,26 +43,6 @@ async function removed(held: readonly Resource[], run: Run): Promise<void> {
     const { already } = await apply(plan, run)
     for (const one of already) if (one.kind === 'setting') log(`plumb: Cannot put ${title(one)} back to what it was`)
   }
-}
-
-// What was in a pod has gone with it, and settings with their link: no process is started for those.
-function reachable(note: Note, run: Run, isFailed: boolean): Resource[] {
-  const inPod = isThere(note)
-  return note.own
-    .filter((one) => (one.ns === 'host' || inPod) && (!ON_LINK.includes(one.kind) || run.link?.((one as Setting).dev, one.ns) !== false))
-    .map((one) => {
-      if (one.kind !== 'sysctl' || !isFailed) return one
-      const { stays: _, ...rest } = one
-      return rest
-    })
-}
-
-// These go with their link; rules, say, do not.
-const ON_LINK: readonly Kind[] = ['setting', 'route', 'unrouted']
-
-/** Whether the namespace that a note tells of is still there: the path may be another pod's by now. */
-export function isThere({ netns, inode }: Note): boolean {
-  return netns !== undefined && inode !== undefined && inodeOf(netns) === inode
 }
 
 /** What removes what was noted, in order, given which claims stand. Claims last: another may have the port only when nothing that it adds can meet what is removed here. Pure. */

@@ -1,0 +1,33 @@
+import { occupy } from '../busy.ts'
+import { inodeOf } from '../netns.ts'
+import type { Run } from '../plugin.ts'
+import type { Note } from '../records.ts'
+import type { Setting } from '../settings.ts'
+import type { Kind, Resource } from '../state.ts'
+import { isLastOf } from '../vrfs.ts'
+
+/** Of what was noted what can still be there: what was in a pod has gone with it, and settings with their link; no process is started for those. `isFailed`: the ADD that made it fails. */
+export function reachable(note: Note, run: Run, isFailed: boolean): Resource[] {
+  const inPod = isThere(note)
+  return note.own
+    .filter((one) => one.kind !== 'vrf' || (inPod && occupy(podOf(note.inode)) && isLastOf(one, note.owner.ifname)))
+    .filter((one) => (one.ns === 'host' || inPod) && (!ON_LINK.includes(one.kind) || run.link?.((one as Setting).dev, one.ns) !== false))
+    .map((one) => {
+      if (one.kind !== 'sysctl' || !isFailed) return one
+      const { stays: _, ...rest } = one
+      return rest
+    })
+}
+
+/** Whether the namespace that a note tells of is still there: the path may be another pod's by now. */
+export function isThere({ netns, inode }: Note): boolean {
+  return netns !== undefined && inode !== undefined && inodeOf(netns) === inode
+}
+
+/** What stands for a pod where one call at a time may look at it and change it (lib/busy.ts), by the inode of its namespace. */
+export function podOf(inode: number | undefined): string {
+  return `pod ${inode}`
+}
+
+// These go with their link; rules, say, do not.
+const ON_LINK: readonly Kind[] = ['setting', 'route', 'unrouted', 'rerouted']

@@ -1,0 +1,95 @@
+import * as v from 'valibot'
+import { isSix } from '../lib/cidr.ts'
+import { definePlugin } from '../lib/cni.ts'
+import { CniError, CODE } from '../lib/errors.ts'
+import { linksNow } from '../lib/linkfacts.ts'
+import { inside } from '../lib/netns.ts'
+import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
+import { addressesNow, routesNow, rulesNow } from '../lib/podroutes.ts'
+import type { Rerouted, Vrf } from '../lib/policy.ts'
+import type { Result } from '../lib/result.ts'
+import type { Setting } from '../lib/settings.ts'
+import { common, field } from '../lib/shape.ts'
+import type { Addr, Resource, Route } from '../lib/state.ts'
+import type { IfName, NetnsPath } from '../lib/values.ts'
+import { leaveForeign } from '../lib/vrfs.ts'
+
+const keys = v.object({
+  ...common,
+  vrfname: field.ifname,
+  // 0: the one of the VRF that is there, or the first that is free.
+  table: v.optional(field.int(0, 2 ** 32 - 1), 0),
+})
+type Conf = v.InferOutput<typeof keys>
+// rt_scopes of iproute2, and rt_tables.
+const [GLOBAL, MAIN] = [0, 254]
+const RESERVED = [253, 254, 255]
+
+/** The plugin `vrf` (upstream plugins/meta/vrf). */
+export default definePlugin<Conf>({
+  role: 'chained',
+  type: 'vrf',
+  about: "CNI plugin vrf: the container's link is a port of a VRF, with routes of its own",
+  conf: keys,
+  wire,
+  look,
+  isBlind: 'what it runs depends on the VRFs of the pod and on the addresses and routes that the link has by then',
+  async unwireForeign({ vrfname }, { netns, ifname }, run) {
+    if (vrfname !== undefined) await leaveForeign(vrfname, netns, ifname, run)
+  },
+})
+
+/** The VRF, the link as its port, and what the kernel takes from a link that becomes one: IPv6 addresses and routes. Pure. */
+function wire({ vrfname, table }: Conf, at: Attachment, given: Result, { before = [] }: NodeFacts): Wiring {
+  const ns = at.netns as NetnsPath
+  const vrf: Vrf = { kind: 'vrf', ns, name: vrfname, table: tableFor(vrfname, table, before) }
+  const link = before.find((one): one is Setting => one.kind === 'setting')
+  if (link?.master && link.master !== vrfname) throw new CniError(CODE.config, `Cannot make ${at.ifname} a port of VRF ${vrfname}: it is one of ${link.master} already`, 'a link has one master')
+  const addresses: Resource[] = Array.from(new Map(before.flatMap((one) => (one.kind === 'addr' ? [[one.cidr, one] as const] : []))).values())
+  const routes = new Map(before.flatMap((one) => (one.kind === 'rerouted' ? [one.route] : isOwn(one, at.ifname) ? [one] : [])).map(({ table: _, ...route }) => [JSON.stringify([route.dst, route.via, route.priority]), route]))
+  return {
+    shared: [],
+    own: [vrf, { kind: 'setting', ns, dev: at.ifname, master: vrfname, before: { master: '' } }, ...addresses, ...[...routes.values()].map((route): Rerouted => ({ kind: 'rerouted', ns, dev: at.ifname, route, table: vrf.table }))],
+    result: given,
+  }
+}
+
+/** The pod's VRFs; the link, its global IPv6 addresses and its routes; what an earlier ADD has moved first. Throws CniError 7 for a link of the VRF's name that is none. */
+function look({ vrfname }: Conf, { ifname, netns }: Attachment, _given: Result, earlier: readonly Resource[]): Resource[] {
+  const ns = netns as NetnsPath
+  return inside(ns, () => {
+    const links = linksNow()
+    const other = links.find(({ name, type }) => name === vrfname && type !== 'vrf')
+    if (other) throw new CniError(CODE.config, `Cannot use ${vrfname} as a VRF: a link of that name is there, and it is ${other.type ? `a ${other.type}` : 'none'}`, `in ${ns}; want another "vrfname"`)
+    const link = links.find(({ name }) => name === ifname)
+    const vrfs = links.flatMap(({ name, table }): Vrf[] => (table === undefined ? [] : [{ kind: 'vrf', ns, name, table }]))
+    const rules = rulesNow().map((one): Resource => ({ kind: 'rule', ns, ...one }))
+    if (!link) return [...vrfs, ...rules]
+    const master = links.find(({ index }) => index === link.master)?.name ?? ''
+    const six = addressesNow(link.index).filter(({ cidr, scope }) => isSix(cidr) && scope === GLOBAL)
+    const routes = routesNow(link.index, ifname).map((one): Route => ({ ...one, ns }))
+    return [...earlier.filter(({ kind }) => kind === 'rerouted' || kind === 'addr'), ...vrfs, ...rules, { kind: 'setting', ns, dev: ifname, master }, ...six.map(({ cidr }): Addr => ({ kind: 'addr', ns, dev: ifname, cidr, stays: true })), ...routes]
+  })
+}
+
+// Neither connected nor local: those the kernel makes of the addresses, in the table of the VRF too. IPv6 knows no scope: of it, what the kernel did not make.
+function isOwn(one: Resource, dev: IfName): one is Route {
+  return one.kind === 'route' && one.dev === dev && one.table === MAIN && (isSix(one.dst) ? one.proto !== KERNEL : one.scope === GLOBAL)
+}
+
+// rtm_protocol RTPROT_KERNEL.
+const KERNEL = 2
+
+function tableFor(name: IfName, wanted: number, before: readonly Resource[]): number {
+  const vrfs = before.filter((one): one is Vrf => one.kind === 'vrf')
+  const found = vrfs.find((one) => one.name === name)
+  if (found && wanted && found.table !== wanted) throw new CniError(CODE.config, `Cannot give table ${wanted} to VRF ${name}: it has table ${found.table}`, 'it is there already; want its table, or another "vrfname"')
+  if (found) return found.table
+  const other = vrfs.find(({ table }) => table === wanted)
+  if (other) throw new CniError(CODE.config, `Cannot give table ${wanted} to VRF ${name}: VRF ${other.name} has it`, 'want another "table", or none')
+  if (wanted) return wanted
+  const taken = new Set([...RESERVED, ...before.flatMap((one) => (one.kind === 'vrf' || one.kind === 'rule' ? [one.table] : one.kind === 'route' ? [one.table ?? MAIN] : []))])
+  let free = 1
+  while (taken.has(free)) free++
+  return free
+}
