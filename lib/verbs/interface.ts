@@ -6,18 +6,17 @@ import { untilUnique } from '../dad.ts'
 import { CniError, CODE } from '../errors.ts'
 import { type Delegate, delegate } from '../ipam.ts'
 import { BLIND, SHOWING } from '../iproute.ts'
-import { handler } from '../kinds/index.ts'
 import { log } from '../log.ts'
 import { isLink } from '../netns.ts'
 import { aliased, differences, present } from '../observe.ts'
 import { begin, beginRemoval, besides, end } from '../pending.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
-import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
-import type { Link, Owner, Plan, Resource } from '../state.ts'
+import type { Link, Owner, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
+import { beside, firstLinks, requireAddress } from './early.ts'
 import { throwAll } from './failures.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
@@ -101,11 +100,6 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   return encode(settled?.result ?? wiring.result, call.version)
 }
 
-/** Throws CniError 7 for a pool's answer without an address, as the reference plugins do. */
-export function requireAddress({ ips = [] }: Result, type: string): void {
-  if (ips.length === 0) throw new CniError(CODE.config, 'IPAM plugin returned missing IP config', `${type} gave no address; leave "ipam" out for a link without addresses`)
-}
-
 async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io }: Call, { pool, made, onNode }: Attempt<C>): Promise<void> {
   const ours =
     made.links &&
@@ -140,20 +134,6 @@ function explained(cause: unknown, { ifname, netns }: Attachment, wiring: Wiring
     return better
   }
   return cause
-}
-
-/** What of a wiring is left to make beside the links that are made while the pool works. Pure. */
-export function beside(links: readonly Link[], { shared, own }: Wiring): Plan {
-  const made = new Set(links.map((one) => handler(one.kind).key(one)))
-  return { put: [...shared, ...own].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
-}
-
-/** The links that are made before the pool has answered. A pool that asks through the container's link needs all of them but a pair's other end, which the daemon switches on and the addresses follow. */
-export function firstLinks<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, at: Attachment, byLink: boolean): readonly Link[] {
-  const early = plugin.links?.(conf, at) ?? []
-  if (!byLink) return early
-  const { put } = beside(early, plugin.wire(conf, at, {}, nodeFacts))
-  return [...early, ...put.filter((one) => one.kind === 'link').filter(({ type, shared }) => type !== 'peer' && !shared)]
 }
 
 // A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it.

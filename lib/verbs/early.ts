@@ -1,0 +1,25 @@
+import { CniError, CODE } from '../errors.ts'
+import { handler } from '../kinds/index.ts'
+import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
+import type { Result } from '../result.ts'
+import type { Link, Plan } from '../state.ts'
+import { nodeFacts } from '../sysctls.ts'
+
+/** The links that are made before the pool has answered. A pool that asks through the container's link needs all of them but a pair's other end, which the daemon switches on and the addresses follow. */
+export function firstLinks<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, at: Attachment, byLink: boolean): readonly Link[] {
+  const early = plugin.links?.(conf, at) ?? []
+  if (!byLink) return early
+  const { put } = beside(early, plugin.wire(conf, at, {}, nodeFacts))
+  return [...early, ...put.filter((one) => one.kind === 'link').filter(({ type, shared }) => type !== 'peer' && !shared)]
+}
+
+/** What of a wiring is left to make beside the links that are made while the pool works. Pure. */
+export function beside(links: readonly Link[], { shared, own }: Wiring): Plan {
+  const made = new Set(links.map((one) => handler(one.kind).key(one)))
+  return { put: [...shared, ...own].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
+}
+
+/** Throws CniError 7 for a pool's answer without an address, as the reference plugins do. */
+export function requireAddress({ ips = [] }: Result, type: string): void {
+  if (ips.length === 0) throw new CniError(CODE.config, 'IPAM plugin returned missing IP config', `${type} gave no address; leave "ipam" out for a link without addresses`)
+}
