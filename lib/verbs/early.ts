@@ -5,12 +5,13 @@ import type { Result } from '../result.ts'
 import type { Link, Plan } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 
-/** The links that are made before the pool has answered. A pool that asks through the container's link needs all of them but a pair's other end, which the daemon switches on and the addresses follow. */
+/** The links that are made before the pool has answered. A pool that asks through the container's link needs all of them but a pair's other end; what is in the pod the daemon switches on, when its settings are made. */
 export function firstLinks<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, at: Attachment, byLink: boolean): readonly Link[] {
   const early = plugin.links?.(conf, at) ?? []
   if (!byLink) return early
   const { put } = beside(early, plugin.wire(conf, at, {}, nodeFacts))
-  return [...early, ...put.filter((one) => one.kind === 'link').filter(({ type, shared }) => type !== 'peer' && !shared)]
+  const rest = put.filter((one) => one.kind === 'link').filter(({ type, shared }) => type !== 'peer' && !shared)
+  return [...early, ...rest.map((one) => (one.ns === 'host' ? one : { ...one, up: false }))]
 }
 
 /** What of a wiring is left to make beside the links that are made while the pool works. Pure. */
