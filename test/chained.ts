@@ -1,7 +1,6 @@
 import type { Answer, Call, Namespace, Row } from './harness.ts'
 import { plugin } from './harness.ts'
 import { bridgeConf, type Conf, containerId, type Network, network } from './network.ts'
-import { skip } from './skip.ts'
 
 /** A list of two: bridge on `br0`, then another plugin, as a runtime calls them. */
 export interface Chain {

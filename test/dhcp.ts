@@ -107,6 +107,14 @@ export async function daemon(node: Namespace, socket: string, ...options: readon
   return start(node, [PLUMB, 'dhcp', '-socketpath', socket, '-timeout', '1s', '-resendtimeout', '4s', ...options], /dhcp: ready/)
 }
 
+/** Starts the daemon of the reference's dhcp, which lies in a folder. */
+export async function referenceDaemon(node: Namespace, folder: string, socket: string): Promise<void> {
+  const running = start(node, [join(folder, 'dhcp'), 'daemon', '-socketpath', socket], /./)
+  // It says nothing when it is ready.
+  await Promise.race([running, until(() => existsSync(socket))])
+  running.catch(() => {})
+}
+
 // What systemd does: a socket that listens, as the third file, and who is meant. perl is in every Debian.
 const HANDING = 'use Socket; use POSIX; $^F = 9; socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un(shift)) or die $!; listen(S, 5); POSIX::dup2(fileno(S), 3); @ENV{qw(LISTEN_FDS LISTEN_PID)} = (1, $$); exec @ARGV'
 

@@ -3,7 +3,7 @@ import type { Attachment, InterfacePlugin, NodeFacts, Plugin } from '../lib/plug
 import type { Result } from '../lib/result.ts'
 import { read } from '../lib/shape.ts'
 import type { Resource } from '../lib/state.ts'
-import { beside } from '../lib/verbs/interface.ts'
+import { beside } from '../lib/verbs/early.ts'
 
 /** A node whose link eth1, of 1450 bytes, every namespace has too. */
 const NODE = { bridgeNf: false, link: (name: string) => (name === 'eth1' ? { index: 7, mtu: 1450, mac: '02:00:00:00:00:e1', kind: '', alias: '', isEthernet: true } : undefined) } as unknown as NodeFacts

@@ -1,25 +1,24 @@
 import { type Applied, ApplyError, ahead, apply } from '../apply.ts'
 import { untilRunning } from '../carrier.ts'
-import { holds, isElsewhere } from '../claimed.ts'
+import { isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { untilUnique } from '../dad.ts'
 import { CniError, CODE } from '../errors.ts'
 import { hold, letGo } from '../holders.ts'
 import type { Delegate } from '../ipam.ts'
 import { BLIND, SHOWING } from '../iproute.ts'
-import { handler } from '../kinds/index.ts'
 import { log } from '../log.ts'
 import { differences, present } from '../observe.ts'
 import { begin, end } from '../pending.ts'
 import { ownIn, place, placed, unplace } from '../places.ts'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
 import { onlyOnce } from '../podlink.ts'
-import type { Result } from '../result.ts'
-import type { Claim, Plan, Resource } from '../state.ts'
+import type { Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { readConf, requirePod, requirePrevious } from './call.ts'
-import { following, isClaim, reserve } from './noted.ts'
+import { beside, firstLinks, requireAddress } from './early.ts'
+import { following, reserve } from './noted.ts'
 import { forget, noteOwn } from './recorded.ts'
 import { del, gc, poolOf, remove, unlessGone } from './removal.ts'
 import { dropParts, noteParts, together } from './within.ts'
@@ -134,11 +133,6 @@ function note<C extends NetConf>({ unwire }: InterfacePlugin<C>, { at, io }: Cal
   made.noted = true
 }
 
-/** Throws CniError 7 for a pool's answer without an address, as the reference plugins do. */
-export function requireAddress({ ips = [] }: Result, type: string): void {
-  if (ips.length === 0) throw new CniError(CODE.config, 'IPAM plugin returned missing IP config', `${type} gave no address; leave "ipam" out for a link without addresses`)
-}
-
 async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, { pool, made, onNode }: Attempt<C>): Promise<void> {
   const { at, io } = call
   const ours =
@@ -183,21 +177,6 @@ function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): 
 
 function taken({ ifname, netns }: Attachment, options?: ErrorOptions): CniError {
   return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', options)
-}
-
-/** What of a wiring is left to make beside the links that are made while the pool works, and the claims that are made before; `stands` says of those which are the attachment's. Pure but for that. */
-export function beside(links: readonly Resource[], { shared, own, noted = [] }: Wiring, stands: (claim: Claim) => boolean = holds): Plan {
-  const made = new Set(links.map((one) => handler(one.kind).key(one)))
-  const parts = noted.flatMap((one) => following(one.own, stands)).filter((one) => !isClaim(one))
-  return { put: [...shared, ...own, ...parts].filter((one) => !made.has(handler(one.kind).key(one))), drop: [] }
-}
-
-/** The links that are made before the pool has answered. A pool that asks through the container's link needs all of them but a pair's other end, which the daemon switches on and the addresses follow. */
-export function firstLinks<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, at: Attachment, byLink: boolean): readonly Resource[] {
-  const early = plugin.links?.(conf, at, nodeFacts) ?? []
-  if (!byLink) return early
-  const { put } = beside(early, plugin.wire(conf, at, {}, nodeFacts))
-  return [...early, ...put.filter((one) => one.kind === 'link').filter(({ type, shared }) => type !== 'peer' && !shared)]
 }
 
 async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {

@@ -59,6 +59,21 @@ describe('dhcp: what it gives', () => {
   )
 
   it(
+    'eight pods at once have eight addresses, and give back all of them at once',
+    inNamespaces(['node', 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'], async ({ node, ...rest }) => {
+      const { net, server, socket } = await place(node)
+      const pods = Object.values(rest)
+      const results = await Promise.all(pods.map((pod) => net.add(pod)))
+      const all = results.flatMap(addresses)
+      assert.equal(new Set(all).size, 8)
+      await until(() => assert.deepEqual(server.leases().toSorted(), all.toSorted()) === undefined)
+      await Promise.all(pods.map((pod) => net.del(pod)))
+      await until(() => server.leases().length === 0)
+      assert.deepEqual(leaseFiles(socket), [])
+    }),
+  )
+
+  it(
     '[DH 152] DEL again, and DEL of what was never added, succeed; ADD after it works',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const { net, server } = await place(node)
