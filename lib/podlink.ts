@@ -1,12 +1,12 @@
 import { alias } from './alias.ts'
 import { chooseDns } from './dns.ts'
-import { CniError, CODE } from './errors.ts'
 import { birthName } from './owner.ts'
 import type { Attachment, Run, Wiring } from './plugin.ts'
 import { podSide } from './pod.ts'
+import type { Birth, Likeness, PodKind } from './podkinds.ts'
 import { previous } from './previous.ts'
 import type { Dns, Result } from './result.ts'
-import type { Birth, Likeness, Link, Owner, PodKind, Resource } from './state.ts'
+import type { Link, Owner, Resource } from './state.ts'
 import { type Mac, type NetnsPath, parse } from './values.ts'
 
 /** The link of a pod that has nothing of it on the node. */
@@ -55,19 +55,6 @@ export function unwirePod(at: Owner & Pick<Attachment, 'netns'>, type: PodKind):
     { ...link, name: birthName(at) },
     { ...link, name: at.ifname, alias: alias(at) },
   ]
-}
-
-/** What a VLAN says that cannot be made because its master has it already, in whichever namespace; undefined for any other refusal. */
-export function onlyOnce(cause: { readonly resource: Resource }): CniError | undefined {
-  const { resource } = cause
-  if (resource.kind !== 'link' || resource.type !== 'vlan' || !resource.born) return undefined
-  const { born, like } = resource
-  return new CniError(
-    CODE.tryLater,
-    `Cannot create VLAN ${like?.id} of ${born.master}: it is there already, and a link has each of its VLANs once`,
-    'another container or the node itself has it; use another "vlanId" or "master", or a bridge of that VLAN',
-    { cause },
-  )
 }
 
 /** Removes the link that a reference plugin made for this attachment: the pod's of its name and kind, when it has no alias of ours. */
