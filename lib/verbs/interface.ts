@@ -12,7 +12,7 @@ import { log } from '../log.ts'
 import { isLink } from '../netns.ts'
 import { aliased, differences, present } from '../observe.ts'
 import { begin, beginRemoval, besides, end } from '../pending.ts'
-import { ownIn, place, placed, placedBeside, unplace } from '../places.ts'
+import { ownIn, placed, placedBeside, unplace } from '../places.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
 import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
@@ -21,6 +21,7 @@ import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
+import { note, removePlaced, taken } from './inpod.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
 export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {
@@ -74,7 +75,10 @@ interface Attempt<C> {
 async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, attempt: Attempt<C>): Promise<string> {
   const { at, io } = call
   const { conf, pool, links, made, onNode } = attempt
-  if (plugin.inPod) note(plugin, call, made)
+  if (plugin.inPod) {
+    note(plugin, call)
+    made.noted = true
+  }
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
   made.addresses = pool?.foreign === true && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
   if (pool?.foreign === false && links.length > 0) {
@@ -97,17 +101,6 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   untilRunning(wiring.own, io.run)
   await untilUnique(wiring.own, io.run)
   return encode(settled?.result ?? wiring.result, call.version)
-}
-
-/** Notes what will stand in the pod, and in which, before it is made. Throws CniError 4 when the name is taken there. */
-function note<C extends NetConf>({ unwire }: InterfacePlugin<C>, { at, io }: Call, made: Attempt<C>['made']): void {
-  if (at.netns !== undefined && io.run.seen?.(at.ifname, at.netns)) {
-    // The DEL that follows must not take it for a reference plugin's of this attachment.
-    if (placed(at) === undefined) place(at, [])
-    throw taken(at)
-  }
-  place(at, unwire(at))
-  made.noted = true
 }
 
 /** Throws CniError 7 for a pool's answer without an address, as the reference plugins do. */
@@ -148,10 +141,6 @@ function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): 
     return better
   }
   return cause
-}
-
-function taken({ ifname, netns }: Attachment, options?: ErrorOptions): CniError {
-  return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', options)
 }
 
 /** What of a wiring is left to make beside the links that are made while the pool works. Pure. */
@@ -233,13 +222,6 @@ async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<voi
   const stale = (await aliased(aliasPrefix(at.network), io.run)).filter((link) => !keep.has(link.alias as string))
   for (const link of stale) beginRemoval(ownerOf(link.alias as string, at.network))
   await apply({ put: [], drop: stale }, io.run)
-}
-
-/** Removes what an attachment has in a pod that still lives. */
-async function removePlaced(owner: Owner, run: Run): Promise<void> {
-  beginRemoval(owner)
-  await apply({ put: [], drop: ownIn(placed(owner) ?? [], run) }, run)
-  await unplace(owner)
 }
 
 async function poolOf<C extends NetConf>(conf: Partial<C>, call: Call): Promise<Delegate | undefined> {
