@@ -42,7 +42,7 @@ export function podWiring(link: PodLink, at: Attachment, { dns }: { readonly dns
   const ends = ips.length > 0 ? [notify, ...podSide(done, { ...given, ips }, false)] : [done]
   return {
     shared: [],
-    own: made ? ends.filter(isTheirsToo) : [birthOf(at, link), named(at, link), ...ends.map((one) => through(one, at))],
+    own: made ? ends.filter(isLasting) : [birthOf(at, link), named(at, link), ...ends.map((one) => through(one, at))],
     result: { interfaces: [{ name: at.ifname, ...(mac ? { mac } : {}), mtu: link.mtu || link.shown.mtu, sandbox: ns }], ips, ...(given.routes ? { routes: given.routes } : {}), ...chooseDns(dns, given.dns) },
   }
 }
@@ -75,7 +75,7 @@ function through(one: Resource, at: Attachment): Resource {
   return one.kind === 'sysctl' && one.name.includes(own) ? { ...one, through: one.name.replace(own, `/${birthName(at)}/`) } : one
 }
 
-// The reference plugins leave duplicate address detection on.
-function isTheirsToo(one: Resource): boolean {
-  return one.kind !== 'sysctl' || !one.name.endsWith('/accept_dad')
+// Settings have done their work when the link is up, and each release of the reference plugins has others.
+function isLasting(one: Resource): boolean {
+  return one.kind !== 'sysctl'
 }
