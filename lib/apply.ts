@@ -38,7 +38,7 @@ export class ApplyError extends ExecError {
     super([batch.tool, ...(batch.ns === 'host' ? [] : ['in', batch.ns])], step.line.text, said)
     this.resource = step.resource
     this.seen = seen
-    this.exists = /File exists/.test(said) && step.resource.kind === 'link'
+    this.exists = /File exists|VLAN device already exists/.test(said) && step.resource.kind === 'link'
   }
 }
 

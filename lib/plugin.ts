@@ -78,6 +78,8 @@ export interface NodeFacts {
   readonly before?: readonly Resource[]
   /** What the kernel says of a link of a namespace; undefined when there is none. */
   readonly link?: (name: string, ns: Netns) => SeenLink | undefined
+  /** Taps can be made: the node has /dev/net/tun. */
+  readonly hasTun?: boolean
   /** SELinux is on: programs, and what they make, have labels. */
   readonly hasSelinux?: boolean
   /** The link of a namespace's default route. */

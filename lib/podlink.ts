@@ -1,12 +1,12 @@
 import { alias } from './alias.ts'
 import { chooseDns } from './dns.ts'
-import { CniError, CODE } from './errors.ts'
 import { birthName } from './owner.ts'
 import type { Attachment, Run, Wiring } from './plugin.ts'
 import { podSide } from './pod.ts'
+import type { Birth, Likeness, PodKind } from './podkinds.ts'
 import { previous } from './previous.ts'
 import type { Dns, Result } from './result.ts'
-import type { Birth, Likeness, Link, Owner, PodKind, Resource } from './state.ts'
+import type { Link, Owner, Resource } from './state.ts'
 import { type Mac, type NetnsPath, parse } from './values.ts'
 
 /** The link of a pod that has nothing of it on the node. */
@@ -42,7 +42,7 @@ export function podWiring(link: PodLink, at: Attachment, { dns }: { readonly dns
   const ends = ips.length > 0 ? [notify, ...podSide(done, { ...given, ips }, false)] : [done]
   return {
     shared: [],
-    own: made ? ends.filter(isTheirsToo) : [birthOf(at, link), named(at, link), ...ends.map((one) => through(one, at))],
+    own: made ? ends.filter(isLasting) : [birthOf(at, link), named(at, link), ...ends.map((one) => through(one, at))],
     result: { interfaces: [{ name: at.ifname, ...(mac ? { mac } : {}), mtu: link.mtu || link.shown.mtu, sandbox: ns }], ips, ...(given.routes ? { routes: given.routes } : {}), ...chooseDns(dns, given.dns) },
   }
 }
@@ -55,19 +55,6 @@ export function unwirePod(at: Owner & Pick<Attachment, 'netns'>, type: PodKind):
     { ...link, name: birthName(at) },
     { ...link, name: at.ifname, alias: alias(at) },
   ]
-}
-
-/** What a VLAN says that cannot be made because its master has it already, in whichever namespace; undefined for any other refusal. */
-export function onlyOnce(cause: { readonly resource: Resource }): CniError | undefined {
-  const { resource } = cause
-  if (resource.kind !== 'link' || resource.type !== 'vlan' || !resource.born) return undefined
-  const { born, like } = resource
-  return new CniError(
-    CODE.tryLater,
-    `Cannot create VLAN ${like?.id} of ${born.master}: it is there already, and a link has each of its VLANs once`,
-    'another container or the node itself has it; use another "vlanId" or "master", or a bridge of that VLAN',
-    { cause },
-  )
 }
 
 /** Removes the link that a reference plugin made for this attachment: the pod's of its name and kind, when it has no alias of ours. */
@@ -88,7 +75,7 @@ function through(one: Resource, at: Attachment): Resource {
   return one.kind === 'sysctl' && one.name.includes(own) ? { ...one, through: one.name.replace(own, `/${birthName(at)}/`) } : one
 }
 
-// The reference plugins leave duplicate address detection on.
-function isTheirsToo(one: Resource): boolean {
-  return one.kind !== 'sysctl' || !one.name.endsWith('/accept_dad')
+// Settings have done their work when the link is up, and each release of the reference plugins has others.
+function isLasting(one: Resource): boolean {
+  return one.kind !== 'sysctl'
 }

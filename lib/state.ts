@@ -1,4 +1,5 @@
 import type { Cidr, Ip } from './ip.ts'
+import type { Birth, Likeness, PodKind } from './podkinds.ts'
 import type { Rerouted, Rule, Unrouted, Vrf } from './policy.ts'
 import type { Saved, Setting } from './settings.ts'
 import type { IfName, Mac, NetnsPath, NetworkName } from './values.ts'
@@ -62,31 +63,6 @@ export interface Vxlan {
   readonly gbp?: true
   /** Checksums of the inner packets are left to the device (ethtool tx-checksum-ip-generic); undefined leaves it to the kernel. */
   readonly offload?: boolean
-}
-
-/** Links that stand in a pod with nothing of them on the node; `tun` is what the kernel calls a tap. */
-export type PodKind = 'macvlan' | 'ipvlan' | 'vlan' | 'dummy' | 'tun'
-
-/** What such a link shows (ip-link(8)). */
-export interface Likeness {
-  /** Of a macvlan or ipvlan. */
-  readonly mode?: string
-  /** Of a macvlan: how many broadcast frames may wait. */
-  readonly bcqueuelen?: number
-  /** Of a VLAN. */
-  readonly id?: number
-  /** Of a tap. */
-  readonly multiQueue?: boolean
-}
-
-/** What makes such a link beside its likeness: the namespace of the tool that is told, the link it stands on, and whose a tap is. */
-export interface Birth {
-  readonly by: Netns
-  readonly master?: IfName
-  readonly owner?: number
-  readonly group?: number
-  /** The SELinux context in which the tool runs. */
-  readonly context?: string
 }
 
 /** An address on a link. */

@@ -50,6 +50,9 @@ export const nodeFacts: NodeFacts = {
   get bridgeNf() {
     return ['iptables', 'ip6tables'].some((tables) => readSysctl(`bridge/bridge-nf-call-${tables}`) === '1')
   },
+  get hasTun() {
+    return existsSync('/dev/net/tun')
+  },
   get hasSelinux() {
     return existsSync('/sys/fs/selinux/enforce')
   },

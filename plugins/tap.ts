@@ -8,6 +8,7 @@ import type { Attachment, NodeFacts } from '../lib/plugin.ts'
 import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from '../lib/podlink.ts'
 import { common, field } from '../lib/shape.ts'
 import type { Link } from '../lib/state.ts'
+import { nodeFacts } from '../lib/sysctls.ts'
 import { type NetnsPath, parse } from '../lib/values.ts'
 
 const mac = v.exactOptional(field.by((text) => (text === '' ? undefined : parse.mac(text))))
@@ -47,9 +48,13 @@ export default definePlugin<Conf>({
   wire: (conf, at, given, node) => podWiring(linkOf(conf, at, node), at, conf, given),
   unwire: (at) => unwirePod(at, KIND),
   unwireForeign: (_, at, run) => removeForeignPodLink(at, KIND, run),
+  async status() {
+    requireTun(nodeFacts, CODE.notReady)
+  },
 })
 
 function linkOf(conf: Conf, at: Attachment, node: NodeFacts): PodLink {
+  requireTun(node, CODE.env)
   const { mtu, owner, group, multiQueue } = conf
   return {
     type: KIND,
@@ -60,6 +65,11 @@ function linkOf(conf: Conf, at: Attachment, node: NodeFacts): PodLink {
     ...portOf(conf, at, node),
     shown: { mtu: MTU },
   }
+}
+
+// Throws CniError where the node has nothing to make taps with.
+function requireTun({ hasTun }: NodeFacts, code: number): void {
+  if (hasTun === false) throw new CniError(code, 'Cannot make a tap: the node has no /dev/net/tun', 'want the kernel module tun (modprobe tun)')
 }
 
 // A tap has the label of the program that makes it. Throws CniError 4 where there are no labels: one that was asked for is not left out in silence.

@@ -37,10 +37,10 @@ export function aliasOf(pod: Namespace, { name }: Conf, ifname = 'eth0'): string
 }
 
 /** A test on a node with that LAN. */
-export function onLan<N extends string>(pods: readonly N[], work: (all: Record<N | 'node', Namespace>) => Promise<void>): (this: Mocha.Context) => Promise<void> {
-  return inNamespaces(['node', ...pods], async (all) => {
+export function onLan<N extends string>(pods: readonly N[], work: (all: Record<N | 'node', Namespace>, test: Mocha.Context) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+  return inNamespaces(['node', ...pods], async (all, test) => {
     await wireLan(all.node)
-    await work(all)
+    await work(all, test)
   })
 }
 

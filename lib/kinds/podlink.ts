@@ -1,4 +1,6 @@
-import type { Likeness, Line, Link, PodKind } from '../state.ts'
+import { CniError, CODE } from '../errors.ts'
+import type { Likeness, PodKind } from '../podkinds.ts'
+import type { Line, Link, Resource } from '../state.ts'
 
 const KINDS: readonly string[] = ['macvlan', 'ipvlan', 'vlan', 'dummy', 'tun']
 
@@ -13,6 +15,19 @@ export function inPod(want: Link): Line[] {
   if (born) return want.type === 'tun' ? tap(want) : made(want)
   if (was) return [{ text: `link set dev ${was}${mac ? ` address ${mac}` : ''} alias ${alias} name ${name}` }]
   return up ? [{ text: `link set dev ${name}${port ? ` master ${port.master}` : ''} up` }] : []
+}
+
+/** What a VLAN says that cannot be made because its master has it already, in whichever namespace; undefined for any other refusal. */
+export function onlyOnce(cause: { readonly resource: Resource }): CniError | undefined {
+  const { resource } = cause
+  if (resource.kind !== 'link' || resource.type !== 'vlan' || !resource.born) return undefined
+  const { born, like } = resource
+  return new CniError(
+    CODE.tryLater,
+    `Cannot create VLAN ${like?.id} of ${born.master}: it is there already, and a link has each of its VLANs once`,
+    'another container or the node itself has it; use another "vlanId" or "master", or a bridge of that VLAN',
+    { cause },
+  )
 }
 
 // The node makes what stands on a link of its, in the pod's namespace at once. A link of the node that has the same name is no hindrance then

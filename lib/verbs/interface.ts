@@ -7,17 +7,18 @@ import { CniError, CODE } from '../errors.ts'
 import { hold, letGo } from '../holders.ts'
 import type { Delegate } from '../ipam.ts'
 import { BLIND, SHOWING } from '../iproute.ts'
+import { onlyOnce } from '../kinds/podlink.ts'
 import { log } from '../log.ts'
 import { differences, present } from '../observe.ts'
 import { begin, end } from '../pending.ts'
-import { ownIn, place, placed, unplace } from '../places.ts'
+import { ownIn, unplace } from '../places.ts'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
-import { onlyOnce } from '../podlink.ts'
 import type { Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { readConf, requirePod, requirePrevious } from './call.ts'
 import { beside, firstLinks, requireAddress } from './early.ts'
+import { note, taken } from './inpod.ts'
 import { following, reserve } from './noted.ts'
 import { forget, noteOwn } from './recorded.ts'
 import { del, gc, poolOf, remove, unlessGone } from './removal.ts'
@@ -81,7 +82,10 @@ interface Attempt<C> {
 async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, attempt: Attempt<C>): Promise<string> {
   const { at, io } = call
   const { conf, pool, links, made, onNode } = attempt
-  if (plugin.inPod) note(plugin, call, made)
+  if (plugin.inPod) {
+    note(plugin, call)
+    made.noted = true
+  }
   // What it needs of the node is there, or no address is taken.
   if (plugin.records) plugin.wire(conf, at, {}, nodeFacts)
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
@@ -120,17 +124,6 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   untilRunning(wiring.own, io.run)
   await untilUnique(wiring.own, io.run)
   return encode(settled?.result ?? wiring.result, call.version)
-}
-
-/** Notes what will stand in the pod, and in which, before it is made. Throws CniError 4 when the name is taken there. */
-function note<C extends NetConf>({ unwire }: InterfacePlugin<C>, { at, io }: Call, made: Attempt<C>['made']): void {
-  if (at.netns !== undefined && io.run.seen?.(at.ifname, at.netns)) {
-    // The DEL that follows must not take it for a reference plugin's of this attachment.
-    if (placed(at) === undefined) place(at, [])
-    throw taken(at)
-  }
-  place(at, unwire(at))
-  made.noted = true
 }
 
 async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, { pool, made, onNode }: Attempt<C>): Promise<void> {
@@ -173,10 +166,6 @@ function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): 
     return better
   }
   return cause
-}
-
-function taken({ ifname, netns }: Attachment, options?: ErrorOptions): CniError {
-  return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', options)
 }
 
 async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {

@@ -14,6 +14,7 @@ import { readLoose } from '../shape.ts'
 import type { Owner, Resource } from '../state.ts'
 import { forDel, readConf, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
+import { removePlaced } from './inpod.ts'
 import { forget, notedBut, removeNoted } from './recorded.ts'
 import { dropOthers, dropParts, together } from './within.ts'
 
@@ -84,13 +85,6 @@ async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<voi
   for (const link of stale) beginRemoval(ownerOf(link.alias as string, at.network))
   await apply({ put: [], drop: stale }, io.run)
   await letGoBut(at.network, valid, io.run)
-}
-
-/** Removes what an attachment has in a pod that still lives. */
-async function removePlaced(owner: Owner, run: Run): Promise<void> {
-  beginRemoval(owner)
-  await apply({ put: [], drop: ownIn(placed(owner) ?? [], run) }, run)
-  await unplace(owner)
 }
 
 /** Throws what a removal failed with, unless none of the links is there. A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it. */

@@ -9,6 +9,7 @@ import tapPlugin from '../../plugins/tap.ts'
 import { inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../harness.ts'
 import { aliasOf, lanConf, linksOf } from '../lan.ts'
 import { type Conf, network, traces } from '../network.ts'
+import { shimmed } from '../shim.ts'
 import { testPlugin } from '../suites/testPlugin.ts'
 
 testPlugin({
@@ -81,6 +82,24 @@ describe('tap', () => {
         assert.match(error.msg, want)
         assert.deepEqual([error.code, await linksOf(pod), traces(pod, net.conf)], [code, [], []], error.msg)
       }
+    }),
+  )
+
+  it(
+    '[TAP 107] on a node without /dev/net/tun STATUS says 50, ADD why, nothing is left, and DEL works',
+    onNode(async ({ node, pod }) => {
+      const net = network(node, tap())
+      // In a mount namespace of its own.
+      const { file } = shimmed('tap', {}, 'mount -t tmpfs none /dev/net')
+      for (const [command, code] of [
+        ['STATUS', 50],
+        ['ADD', 4],
+      ] as const) {
+        const error = await net.fails(command, pod, { file })
+        assert.deepEqual([error.code, error.msg], [code, 'Cannot make a tap: the node has no /dev/net/tun'])
+      }
+      await net.del(pod, { file })
+      assert.deepEqual([await linksOf(pod), traces(pod, net.conf)], [[], []])
     }),
   )
 
