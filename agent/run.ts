@@ -2,7 +2,7 @@ import { closeSync } from 'node:fs'
 import { ExecError } from '../lib/errors.ts'
 import { locate, textOf } from '../lib/exec.ts'
 import { memory } from '../lib/libc.ts'
-import { isLink } from '../lib/netns.ts'
+import { isLink } from '../lib/looking.ts'
 import type { Output, Run } from '../lib/plugin.ts'
 
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }

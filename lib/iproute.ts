@@ -1,17 +1,5 @@
 import { ExecError, shown } from './errors.ts'
 
-/** The argv of a batch that only sets. */
-export const BLIND: readonly string[] = ['ip', '-batch', '-']
-/** The argv of a batch of tc. */
-export const SHAPING: readonly string[] = ['tc', '-batch', '-']
-/** The argv of a batch that also shows. */
-export const SHOWING: readonly string[] = ['ip', '-d', '-j', '-batch', '-']
-
-/** The argv of a batch that only shows, and goes on where there is nothing to show. */
-export function asking(tool: readonly string[]): string[] {
-  return [...tool, '-d', '-j', '-force', '-batch', '-']
-}
-
 /** What a batch tool said, by line number; iproute2 prints `Command failed -:N` after the message of line N. */
 export function failures(stderr: string): { byLine: Map<number, string>; rest: string } {
   const byLine = new Map<number, string>()

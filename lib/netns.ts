@@ -1,7 +1,6 @@
 import { closeSync, openSync, statfsSync, statSync } from 'node:fs'
 import { CniError, CODE } from './errors.ts'
-import { linkState, setns } from './libc.ts'
-import { type SeenLink, seenLink } from './seenlink.ts'
+import { setns } from './libc.ts'
 import type { Netns } from './state.ts'
 import type { NetnsPath } from './values.ts'
 
@@ -38,21 +37,6 @@ export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
 /** What tells a namespace from another that comes to the same path later; undefined when there is none. */
 export function inodeOf(path: NetnsPath): number | undefined {
   return statSync(path, { throwIfNoEntry: false })?.ino
-}
-
-/** Whether a namespace has a link of this name, asked of the kernel itself. True also when it would not say. */
-export function isLink(name: string, ns: Netns): boolean {
-  return inside(ns, () => linkState(name)) !== 'absent'
-}
-
-/** Whether a link is up and works: one that is being removed does not from the first moment, long before it is gone. False also when there is none. */
-export function isRunning(name: string, ns: Netns): boolean {
-  return inside(ns, () => linkState(name)) === 'running'
-}
-
-/** What the kernel says of a link of a namespace; undefined when there is none. Throws CniError 3 when the namespace cannot be entered. */
-export function seenIn(name: string, ns: Netns): SeenLink | undefined {
-  return inside(ns, () => seenLink(name))
 }
 
 function enter(path: NetnsPath): number {

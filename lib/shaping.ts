@@ -1,3 +1,6 @@
+import { digest, localMac } from './digest.ts'
+import type { Owner } from './state.ts'
+import type { IfName, Mac } from './values.ts'
 /** What a token bucket is made with: bits per second, and bytes. */
 export interface Bucket {
   readonly rate: number
@@ -28,4 +31,10 @@ export function bucketOf(rate: number, burst: number, mtu: number): Bucket {
     burst: Math.ceil((burst >= UNCHOSEN ? usual : Math.max(usual, burst)) / 8),
     limit: Math.ceil(Math.max(QUEUE_PACKETS * (mtu + FRAME), (rate / 8000) * QUEUE_MS)),
   }
+}
+
+/** The link that what an attachment sends is shaped on: of its interface alone, as its host end is. */
+export function ifbOf(owner: Owner): { name: IfName; mac: Mac } {
+  const hash = digest(`ifb ${owner.network} ${owner.containerId} ${owner.ifname}`)
+  return { name: `bwp${hash.slice(0, 12)}` as IfName, mac: localMac(hash.slice(12)) }
 }

@@ -1,8 +1,13 @@
+import type { Chain, Claim, Element, Flows, Passage, Qdisc, Redirect } from './filtering.ts'
 import type { Cidr, Ip } from './ip.ts'
+import type { Lent, Neigh, Nexthop, Tunnel, Vxlan } from './overlay.ts'
 import type { Birth, Likeness, PodKind } from './podkinds.ts'
 import type { Rerouted, Rule, Unrouted, Vrf } from './policy.ts'
 import type { Saved, Setting } from './settings.ts'
 import type { IfName, Mac, NetnsPath, NetworkName } from './values.ts'
+
+export type { Chain, Claim, Element, Flows, Passage, Qdisc, Redirect } from './filtering.ts'
+export type { Lent, Neigh, Nexthop, Tunnel, Vxlan } from './overlay.ts'
 
 /** Which namespace a resource lives in: the one plumb was started in, or the pod's. */
 export type Netns = 'host' | NetnsPath
@@ -39,30 +44,6 @@ export interface Link {
   readonly move?: { readonly to?: Netns; readonly name: IfName; readonly alias?: string; readonly mac?: Mac; readonly mtu?: number }
   /** May be there already and be somebody else's: adding it again is no error, and only `drop` by name removes it. */
   readonly shared?: true
-}
-
-/** A device of the node as it was before a pod got it. `isMarked` says that it had no alias, so that it bears the attachment's for a while. */
-export interface Lent {
-  readonly name: IfName
-  readonly index: number
-  readonly mac: string
-  readonly permanent?: string
-  readonly mtu: number
-  readonly isUp: boolean
-  readonly isMarked: boolean
-}
-
-/** What makes a VXLAN device (ip-link(8)). What of it differs cannot be changed in place, but for `learning`. */
-export interface Vxlan {
-  readonly id: number
-  /** The underlay: the link, and the address that packets go out with. */
-  readonly dev: IfName
-  readonly local: Ip
-  readonly port: number
-  readonly learning: boolean
-  readonly gbp?: true
-  /** Checksums of the inner packets are left to the device (ethtool tx-checksum-ip-generic); undefined leaves it to the kernel. */
-  readonly offload?: boolean
 }
 
 /** An address on a link. */
@@ -132,36 +113,6 @@ export interface Fdb {
   readonly mac: Mac
 }
 
-/** A permanent neighbour. */
-export interface Neigh {
-  readonly kind: 'neigh'
-  readonly ns: Netns
-  readonly dev: IfName
-  readonly ip: Ip
-  readonly mac: Mac
-  readonly proto: number
-}
-
-/** A permanent entry of a VXLAN device's own forwarding table: behind which address a MAC is. */
-export interface Tunnel {
-  readonly kind: 'tunnel'
-  readonly ns: Netns
-  readonly dev: IfName
-  readonly mac: Mac
-  readonly dst: Ip
-}
-
-/** A nexthop object (ip-nexthop(8)): routes through one hash by its number, not by their gateway, of which the kernel keeps all routes of one device in one bucket. */
-export interface Nexthop {
-  readonly kind: 'nexthop'
-  readonly ns: Netns
-  readonly id: number
-  readonly via: Ip
-  readonly dev: IfName
-  readonly onlink?: true
-  readonly proto: number
-}
-
 /** VLANs of a bridge port. */
 export interface Vlan {
   readonly kind: 'vlan'
@@ -173,85 +124,6 @@ export interface Vlan {
   readonly absent?: true
   /** The port may be another's making, under another name: none is no error. */
   readonly shared?: true
-}
-
-/** An element of a set or map of lib/ruleset.nft. `owner` becomes its comment. */
-export interface Element {
-  readonly kind: 'element'
-  readonly ns: Netns
-  readonly set: string
-  readonly key: string
-  readonly value?: string
-  readonly owner: string
-  /** Its set forgets it after a moment: it is added when what it belongs to is made, or when that is removed, and never looked for. */
-  readonly moment?: 'made' | 'removed'
-  /** The path of its owner's record, for one that several attachments may have at once: it goes with the last of them. */
-  readonly record?: string
-}
-
-/** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `record` is the path of its owner's record. */
-export interface Claim {
-  readonly kind: 'claim'
-  readonly ns: 'host'
-  readonly protocol: string
-  readonly port: number
-  readonly ip: string
-  readonly record: string
-}
-
-/** UDP connections to a host port that the kernel still remembers: forgotten whenever the port changes hands, else datagrams go on to the old target. `ip` is the address of the node, absent for all; `pod` is where the port leads. */
-export interface Flows {
-  readonly kind: 'flows'
-  readonly ns: 'host'
-  readonly family: 4 | 6
-  readonly port: number
-  readonly ip?: Ip
-  readonly pod: Ip
-}
-
-/** A chain of a network, for rules of its own; its elements lead there. */
-export interface Chain {
-  readonly kind: 'chain'
-  readonly ns: Netns
-  readonly name: string
-  readonly rules: readonly string[]
-  /** Its rules are somebody else's: it is only made. */
-  readonly kept?: true
-}
-
-/** A token bucket (tc-tbf(8)) as the root of what leaves a link: it goes with the link. */
-export interface Qdisc {
-  readonly kind: 'qdisc'
-  readonly ns: 'host'
-  readonly dev: IfName
-  readonly discipline: 'tbf'
-  /** Bits per second. */
-  readonly rate: number
-  /** Bytes that pass at once after a pause. */
-  readonly burst: number
-  /** Bytes that may wait. */
-  readonly limit: number
-  /** The link stays: `drop` is to remove it. */
-  readonly replaced?: true
-}
-
-/** All that comes in by a link is led to another (an ifb), behind the filters that others have there: it goes with the link. */
-export interface Redirect {
-  readonly kind: 'redirect'
-  readonly ns: 'host'
-  readonly dev: IfName
-  readonly to: IfName
-  readonly replaced?: true
-}
-
-/** Lets what lib/ruleset.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
-export interface Passage {
-  readonly kind: 'passage'
-  readonly ns: 'host'
-  readonly family: 4 | 6
-  readonly admin: string
-  /** Where there is no FORWARD chain, too: one that is made later, by Docker say, then finds it. */
-  readonly always?: true
 }
 
 /** A kernel object that plumb makes, as plain data. */

@@ -1,7 +1,7 @@
 import * as v from 'valibot'
+import { digest, localMac } from '../../lib/digest.ts'
 import { shown, ValueError } from '../../lib/errors.ts'
 import type { Cidr, Ip } from '../../lib/ip.ts'
-import { vtepMac } from '../../lib/owner.ts'
 import { field, read } from '../../lib/shape.ts'
 import type { Resource } from '../../lib/state.ts'
 import { type IfName, type Mac, parse } from '../../lib/values.ts'
@@ -141,4 +141,9 @@ function vtep(raw: unknown, at: string): Vtep {
 
 function fail(why: string): never {
   throw new ValueError(`Cannot program VXLAN: ${why}`)
+}
+
+// The address of a node's VXLAN device: the same for the same node whenever the device is made, so that what peers hold stays right.
+function vtepMac(node: string, id: number, family: 4 | 6): Mac {
+  return localMac(digest(`vtep ${family} ${id} ${node}`))
 }

@@ -1,0 +1,82 @@
+import type { Ip } from './ip.ts'
+import type { Netns } from './state.ts'
+import type { IfName } from './values.ts'
+
+/** An element of a set or map of lib/ruleset.nft. `owner` becomes its comment. */
+export interface Element {
+  readonly kind: 'element'
+  readonly ns: Netns
+  readonly set: string
+  readonly key: string
+  readonly value?: string
+  readonly owner: string
+  /** Its set forgets it after a moment: it is added when what it belongs to is made, or when that is removed, and never looked for. */
+  readonly moment?: 'made' | 'removed'
+  /** The path of its owner's record, for one that several attachments may have at once: it goes with the last of them. */
+  readonly record?: string
+}
+
+/** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `record` is the path of its owner's record. */
+export interface Claim {
+  readonly kind: 'claim'
+  readonly ns: 'host'
+  readonly protocol: string
+  readonly port: number
+  readonly ip: string
+  readonly record: string
+}
+
+/** UDP connections to a host port that the kernel still remembers: forgotten whenever the port changes hands, else datagrams go on to the old target. `ip` is the address of the node, absent for all; `pod` is where the port leads. */
+export interface Flows {
+  readonly kind: 'flows'
+  readonly ns: 'host'
+  readonly family: 4 | 6
+  readonly port: number
+  readonly ip?: Ip
+  readonly pod: Ip
+}
+
+/** A chain of a network, for rules of its own; its elements lead there. */
+export interface Chain {
+  readonly kind: 'chain'
+  readonly ns: Netns
+  readonly name: string
+  readonly rules: readonly string[]
+  /** Its rules are somebody else's: it is only made. */
+  readonly kept?: true
+}
+
+/** Lets what lib/ruleset.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
+export interface Passage {
+  readonly kind: 'passage'
+  readonly ns: 'host'
+  readonly family: 4 | 6
+  readonly admin: string
+  /** Where there is no FORWARD chain, too: one that is made later, by Docker say, then finds it. */
+  readonly always?: true
+}
+
+/** A token bucket (tc-tbf(8)) as the root of what leaves a link: it goes with the link. */
+export interface Qdisc {
+  readonly kind: 'qdisc'
+  readonly ns: 'host'
+  readonly dev: IfName
+  readonly discipline: 'tbf'
+  /** Bits per second. */
+  readonly rate: number
+  /** Bytes that pass at once after a pause. */
+  readonly burst: number
+  /** Bytes that may wait. */
+  readonly limit: number
+  /** The link stays: `drop` is to remove it. */
+  readonly replaced?: true
+}
+
+/** All that comes in by a link is led to another (an ifb), behind the filters that others have there: it goes with the link. */
+export interface Redirect {
+  readonly kind: 'redirect'
+  readonly ns: 'host'
+  readonly dev: IfName
+  readonly to: IfName
+  readonly replaced?: true
+}
