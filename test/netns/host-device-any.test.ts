@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict'
-import { type Namespace, ping, until } from '../harness.ts'
+import { createHash } from 'node:crypto'
+import { join } from 'node:path'
+import { inNamespaces, type Namespace, ping, type Row, until } from '../harness.ts'
 import { deviceConf, makeDevices, names, wire } from '../lent.ts'
 import { type Conf, type Network, network } from '../network.ts'
+import { DIST, folder, on } from '../peers/tool.ts'
 import { addresses } from '../pool.ts'
 import type { Subject } from '../suites/subject.ts'
 import { testKill } from '../suites/testKill.ts'
@@ -51,3 +54,29 @@ const subject: Subject = {
 
 testPlugin(subject)
 describe('host-device, killed', () => testKill(subject))
+
+describe('host-device, explained', () => {
+  it(
+    'plumb cni explain tells beforehand how the device goes and comes back',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      await makeDevices(node, 'dev0')
+      await node.ip('link', 'set', 'dev', 'dev0', 'up')
+      const net = network(node, deviceConf({ device: 'dev0', ipam: undefined }))
+      const dir = folder({ name: net.conf.name, cniVersion: '1.1.0', plugins: [net.conf] })
+      const { works } = on(node, dir)
+      const told = async (...argv: string[]): Promise<string[]> =>
+        JSON.parse(await works(['explain', net.conf.name, '--json', ...argv], [join(DIST, 'plumb'), 'cni'])).plugins[0].runs.flatMap(({ namespace, lines }: Row) =>
+          lines.map(({ text }: Row) => `${namespace === 'host' ? 'node' : 'pod'}: ${text.replace(/\/proc\/\d+/, '/proc/PID')}`),
+        )
+      assert.deepEqual(await told(pod.path), [`node: link set dev dev0 name eth0 alias plumb-lent/${net.conf.name}/${containerOf(pod)}/eth0 netns ${pod.path}`, 'pod: link set dev eth0 up'])
+      await works(['add', net.conf.name, pod.path], [join(DIST, 'plumb'), 'cni'])
+      assert.deepEqual(await told('--del', pod.path), ['pod: link set dev eth0 name dev0 alias "" netns /proc/PID/ns/net up'])
+      await works(['del', net.conf.name, pod.path], [join(DIST, 'plumb'), 'cni'])
+    }),
+  )
+})
+
+// cnitool's, which plumb cni has too.
+function containerOf(pod: Namespace): string {
+  return `cnitool-${createHash('sha512').update(pod.path).digest('hex').slice(0, 20)}`
+}
