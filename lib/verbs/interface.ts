@@ -46,7 +46,7 @@ async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): P
   const pool = await poolOf(conf, call)
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
-  if (!pool) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
+  if (!pool && !plugin.records) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
   const links = plugin.links?.(conf, at) ?? []
   if (begin(at)) await remove(plugin, call, pool)
   const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false, holds: false, record: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
@@ -75,8 +75,7 @@ interface Attempt<C> {
 async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, attempt: Attempt<C>): Promise<string> {
   const { at, io } = call
   const { conf, pool, links, made, onNode } = attempt
-  // What it needs of the node is there, or no address is taken.
-  if (plugin.records) plugin.wire(conf, at, {}, nodeFacts)
+  const moved = plugin.records === undefined ? undefined : await move(plugin, call, attempt)
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
   made.addresses = pool?.foreign === true && (await present(plugin.unwire(at), io.run)).length === 0
   if (pool?.foreign === false && links.length > 0) {
@@ -88,10 +87,9 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   const given = pool ? await pool.add() : {}
   made.addresses = true
   if (pool) requireAddress(given, conf.ipam?.type ?? '')
-  const wiring = plugin.wire(conf, at, given, nodeFacts)
+  const wiring = plugin.wire(conf, at, moved ? { ...given, ...moved } : given, nodeFacts)
   attempt.wiring = wiring
   encode(wiring.result, call.version)
-  made.record = note(plugin, at, wiring)
   made.links = true
   for (const link of plugin.holders?.(conf) ?? []) made.holds = hold(link, at) || made.holds
   const { seen } = await onNode()
@@ -101,6 +99,16 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   untilRunning(wiring.own, io.run)
   await untilUnique(wiring.own, io.run)
   return encode(settled?.result ?? wiring.result, call.version)
+}
+
+/** What of a noted wiring stands on the node is made before the pool is asked, which may have to ask on it (dhcp): the interfaces of the result. */
+async function move<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io, version }: Call, { conf, pool, made }: Attempt<C>): Promise<Pick<Result, 'interfaces'>> {
+  const { own, result } = plugin.wire(conf, at, {}, nodeFacts)
+  if (!pool) encode(result, version)
+  made.record = note(plugin, at, own)
+  made.links = made.record
+  await apply({ put: own.filter(({ ns }) => ns === 'host'), drop: [] }, io.run)
+  return result.interfaces ? { interfaces: result.interfaces } : {}
 }
 
 /** Throws CniError 7 for a pool's answer without an address, as the reference plugins do. */
