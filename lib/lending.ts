@@ -40,12 +40,12 @@ function back(lent: Lent, owner: Owner, netns: NetnsPath | undefined): Link[] {
   return found ? returning(lent, found) : []
 }
 
-// By its mark, which stays with it. One that is on the node as it was has never left. Any other, which could not be marked or lost it, by what it has in common with what was lent: two of number, address and name, and the address of its hardware when it has one.
+// By its mark, which stays with it. One that is on the node as it was has never left. Any other, which could not be marked or lost it, by what it has in common with what was lent: the address of its hardware, or without one two of number, address and name.
 function sought(places: readonly Place[], lent: Lent, owner: Owner): Place | undefined {
   const mark = markOf(owner)
   const alike = ({ ns, link: { name, index, mac } }: Place) => [index === lent.index, mac === lent.mac, name === lent.name || (ns !== 'host' && name === owner.ifname)].filter(Boolean).length
   const others = places.filter(({ link: { alias, permanent } }) => !alias?.startsWith(MARK) && permanent === lent.permanent)
-  const likely = others.filter((place) => alike(place) >= 2).sort((a, b) => alike(b) - alike(a))
+  const likely = others.filter((place) => alike(place) >= (lent.permanent === undefined ? 2 : 0)).sort((a, b) => alike(b) - alike(a))
   return places.find(({ link }) => link.alias === mark) ?? others.find((place) => place.ns === 'host' && alike(place) === 3) ?? likely[0]
 }
 

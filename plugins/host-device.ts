@@ -10,7 +10,7 @@ import { netnsState } from '../lib/netns.ts'
 import type { Attachment, Wiring } from '../lib/plugin.ts'
 import { podSide } from '../lib/pod.ts'
 import { readRecord, recordPath, recordsOf } from '../lib/records.ts'
-import type { Result } from '../lib/result.ts'
+import type { Interface, Result } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
 import type { Link } from '../lib/state.ts'
 import { type NetnsPath, parse } from '../lib/values.ts'
@@ -51,18 +51,19 @@ export default definePlugin<Conf>({
   },
 })
 
-/** What one pod needs: the device, under the pod's name for it. But for finding the device, pure: CHECK is told by the result which it was. */
+/** What one pod needs: the device, under the pod's name for it. But for finding the device, pure: what has it already, ADD once it has moved and CHECK, says so by the result's interface. */
 function wire(conf: Conf, at: Attachment, given: Result): Wiring {
   const ns = at.netns as NetnsPath
   const made = given.interfaces?.find(({ name, sandbox }) => sandbox && name === at.ifname)
-  if (made) return { shared: [], own: made.mac ? podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', ...known(made.mac), up: true }, given) : [], result: given }
+  const answer = (one: Interface): Result => ({ interfaces: [one], ips: (given.ips ?? []).map((ip) => ({ ...ip, interface: 0 })), ...(given.routes && { routes: given.routes }), ...chooseDns(conf.dns, given.dns) })
+  // One of a driver in user space has neither.
+  if (made) return { shared: [], own: made.mac || made.mtu ? podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', ...known(made.mac), up: true }, given) : [], result: answer(made) }
   if (netnsState(ns) === 'pod' && isLink(at.ifname, ns)) throw new CniError(CODE.env, `Cannot create ${at.ifname} in ${ns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME')
   const { runtimeConfig, device, hwaddr, kernelpath, pciBusID } = conf
   const { link, pciID } = findDevice({ device, hwaddr, kernelpath, pciBusID, deviceID: runtimeConfig.deviceID })
   const shape = { name: at.ifname, sandbox: ns, ...(pciID && { pciID }) }
-  const answer = (details: object): Result => ({ interfaces: [{ ...shape, ...details }], ips: (given.ips ?? []).map((ip) => ({ ...ip, interface: 0 })), ...(given.routes && { routes: given.routes }), ...chooseDns(conf.dns, given.dns) })
-  if (!link) return { shared: [], own: [], result: answer({}) }
-  return { shared: [], own: [lend(link, at), ...podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', up: true }, given)], result: answer({ ...(link.mac && { mac: link.mac }), mtu: link.mtu }) }
+  if (!link) return { shared: [], own: [], result: answer(shape) }
+  return { shared: [], own: [lend(link, at), ...podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', up: true }, given)], result: answer({ ...shape, ...(link.mac && { mac: link.mac }), mtu: link.mtu }) }
 }
 
 function podLinks(link: Link, given: Result): Wiring['own'] {
@@ -70,7 +71,7 @@ function podLinks(link: Link, given: Result): Wiring['own'] {
 }
 
 // CHECK compares what can be an Ethernet address; InfiniBand's has 20 bytes.
-function known(mac: string): Pick<Link, 'mac'> {
+function known(mac = ''): Pick<Link, 'mac'> {
   return /^(..[:-]){5}..$/.test(mac) ? { mac: parse.mac(mac) } : {}
 }
 

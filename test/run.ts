@@ -9,11 +9,11 @@ import type { Outcome } from './reporter.ts'
 
 const ROOT = join(import.meta.dir, '..')
 const BIN = join(ROOT, 'node_modules/.bin')
-/** A test file that takes longer is stuck; its processes are killed. Overridden by PLUMB_TEST_LIMIT_S. */
-const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? 300) * 1000
 const isRoot = process.getuid?.() === 0
 /** Set in the virtual machine: where the runner outside hears of each file. */
 const GUEST = process.env['PLUMB_GUEST']
+/** A test file that takes longer is stuck; its processes are killed. Overridden by PLUMB_TEST_LIMIT_S. */
+const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (GUEST ? 600 : 300)) * 1000
 // Its own network, mounts and processes: whatever a test leaves, or dies from, goes with the namespaces. /etc and /var/lib are
 // seen as they are, and written to memory.
 const SCRIPT = `

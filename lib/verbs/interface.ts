@@ -13,6 +13,7 @@ import { differences, present } from '../observe.ts'
 import { begin, end } from '../pending.ts'
 import { ownIn, unplace } from '../places.ts'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
+import type { Result } from '../result.ts'
 import type { Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
@@ -50,7 +51,7 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
   const pool = await poolOf(conf, call)
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
-  if (!pool) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
+  if (!pool && !plugin.records) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
   const links = firstLinks(plugin, conf, at, pool?.byLink === true)
   if (begin(at)) {
     await dropParts(plugin, undefined, call)
@@ -86,8 +87,7 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
     note(plugin, call)
     made.noted = true
   }
-  // What it needs of the node is there, or no address is taken.
-  if (plugin.records) plugin.wire(conf, at, {}, nodeFacts)
+  const moved = plugin.records === undefined ? undefined : await move(plugin, call, attempt)
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
   made.addresses = pool?.foreign === true && !pool.byLink && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
   if (pool?.byLink) {
@@ -104,10 +104,9 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   const given = pool ? await pool.add() : {}
   made.addresses = true
   if (pool) requireAddress(given, conf.ipam?.type ?? '')
-  const wiring = plugin.wire(conf, at, given, nodeFacts)
+  const wiring = plugin.wire(conf, at, moved ? { ...given, ...moved } : given, nodeFacts)
   attempt.wiring = wiring
   encode(wiring.result, call.version)
-  made.record = noteOwn(plugin, at, wiring)
   made.links = true
   for (const link of plugin.holders?.(conf) ?? []) made.holds = hold(link, at) || made.holds
   const { seen } = await onNode()
@@ -124,6 +123,16 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   untilRunning(wiring.own, io.run)
   await untilUnique(wiring.own, io.run)
   return encode(settled?.result ?? wiring.result, call.version)
+}
+
+/** What of a noted wiring stands on the node is made before the pool is asked, which may have to ask on it (dhcp): the interfaces of the result. */
+async function move<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io, version }: Call, { conf, pool, made }: Attempt<C>): Promise<Pick<Result, 'interfaces'>> {
+  const { own, result } = plugin.wire(conf, at, {}, nodeFacts)
+  if (!pool) encode(result, version)
+  made.record = noteOwn(plugin, at, own)
+  made.links = made.record
+  await apply({ put: own.filter(({ ns }) => ns === 'host'), drop: [] }, io.run)
+  return result.interfaces ? { interfaces: result.interfaces } : {}
 }
 
 async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, { pool, made, onNode }: Attempt<C>): Promise<void> {

@@ -7,9 +7,9 @@ import type { Owner } from '../state.ts'
 
 type Noting<C extends NetConf> = Pick<InterfacePlugin<C>, 'records' | 'unwire'>
 
-/** Notes what an attachment will own, for a plugin whose `unwire` reads that; false for any other. */
-export function noteOwn<C extends NetConf>({ records }: Noting<C>, at: Attachment, { own }: Wiring): boolean {
-  if (records === undefined) return false
+/** Notes what an attachment will own, for a plugin whose `unwire` reads that; false for any other, and for nothing. */
+export function noteOwn<C extends NetConf>({ records }: Noting<C>, at: Attachment, own: Wiring['own']): boolean {
+  if (records === undefined || own.length === 0) return false
   record(recordPath(records, at), at, own)
   return true
 }

@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict'
-import { type Namespace, ping, until } from '../harness.ts'
-import { deviceConf, makeDevices, names, wire } from '../lent.ts'
-import { type Conf, type Network, network } from '../network.ts'
+import { createHash } from 'node:crypto'
+import { mkdtempSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { inNamespaces, type Namespace, ping, type Row, until } from '../harness.ts'
+import { deviceConf, linkOf, makeDevices, names, wire } from '../lent.ts'
+import { type Conf, containerId, type Network, network, traces } from '../network.ts'
+import { DIST, folder, on } from '../peers/tool.ts'
 import { addresses } from '../pool.ts'
 import type { Subject } from '../suites/subject.ts'
 import { testKill } from '../suites/testKill.ts'
@@ -51,3 +55,66 @@ const subject: Subject = {
 
 testPlugin(subject)
 describe('host-device, killed', () => testKill(subject))
+
+describe('host-device, before and after others', () => {
+  it(
+    'HD 111: a pool that asks on the link (dhcp) finds it in the container, and a pool that fails brings the device back',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      await makeDevices(node, 'dev0')
+      const before = await linkOf(node, 'dev0')
+      const dir = mkdtempSync('/run/asking-')
+      const pool = (answer: string) => writeFileSync(`${dir}/asking`, `#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\nnsenter --net=$CNI_NETNS ip link show dev $CNI_IFNAME >&2 >/dev/null || exit 1\n${answer}\n`, { mode: 0o755 })
+      const net = network(node, deviceConf({ device: 'dev0', ipam: { type: 'asking' } }))
+      pool('exit 3')
+      await net.fails('ADD', pod, { path: dir })
+      assert.deepEqual([await linkOf(node, 'dev0'), await names(pod), traces(pod, net.conf)], [before, [], []])
+      pool(`echo '{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.77/24"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.1"}]}'`)
+      const result = await net.add(pod, { path: dir })
+      assert.deepEqual([result['ips'], result['interfaces'].length], [[{ interface: 0, address: '10.1.0.77/24' }], 1])
+      assert.ok(await until(() => ping(node, '10.1.0.77')))
+      await net.del(pod, { path: dir })
+      assert.deepEqual(await linkOf(node, 'dev0'), before)
+    }),
+  )
+
+  it(
+    'an ADD without a pool after one that was killed works',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      await makeDevices(node, 'dev0')
+      const before = await linkOf(node, 'dev0')
+      const net = network(node, deviceConf({ device: 'dev0', ipam: undefined }))
+      const result = await net.add(pod)
+      writeFileSync(`/run/cni/plumb/pending/${net.conf.name}:${containerId(pod)}:eth0`, '')
+      assert.deepEqual(await net.add(pod), result)
+      assert.match((await net.fails('ADD', pod)).msg, /already/)
+      await net.del(pod)
+      assert.deepEqual([await linkOf(node, 'dev0'), traces(pod, net.conf)], [before, []])
+    }),
+  )
+})
+
+describe('host-device, explained', () => {
+  it(
+    'plumb cni explain tells beforehand how the device goes and comes back',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      await makeDevices(node, 'dev0')
+      await node.ip('link', 'set', 'dev', 'dev0', 'up')
+      const net = network(node, deviceConf({ device: 'dev0', ipam: undefined }))
+      const dir = folder({ name: net.conf.name, cniVersion: '1.1.0', plugins: [net.conf] })
+      const { works } = on(node, dir)
+      const told = async (...argv: string[]): Promise<string[]> =>
+        JSON.parse(await works(['explain', net.conf.name, '--json', ...argv], [join(DIST, 'plumb'), 'cni'])).plugins[0].runs.flatMap(({ namespace, lines }: Row) =>
+          lines.map(({ text }: Row) => `${namespace === 'host' ? 'node' : 'pod'}: ${text.replace(/\/proc\/\d+/, '/proc/PID')}`),
+        )
+      assert.deepEqual(await told(pod.path), [`node: link set dev dev0 name eth0 alias plumb-lent/${net.conf.name}/${containerOf(pod)}/eth0 netns ${pod.path}`, 'pod: link set dev eth0 up'])
+      await works(['add', net.conf.name, pod.path], [join(DIST, 'plumb'), 'cni'])
+      assert.deepEqual(await told('--del', pod.path), ['pod: link set dev eth0 name dev0 alias "" netns /proc/PID/ns/net up'])
+      await works(['del', net.conf.name, pod.path], [join(DIST, 'plumb'), 'cni'])
+    }),
+  )
+})
+
+// cnitool's, which plumb cni has too.
+function containerOf(pod: Namespace): string {
+  return `cnitool-${createHash('sha512').update(pod.path).digest('hex').slice(0, 20)}`
+}

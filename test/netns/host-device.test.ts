@@ -1,12 +1,9 @@
 import assert from 'node:assert/strict'
-import { createHash } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { execa } from 'execa'
-import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../harness.ts'
+import { inNamespaces, type Namespace, ping, plugin, until } from '../harness.ts'
 import { deviceConf, linkOf, makeDevices, names, onBus, withSysfs } from '../lent.ts'
 import { containerId, network, traces } from '../network.ts'
-import { DIST, folder, on } from '../peers/tool.ts'
 import { addresses } from '../pool.ts'
 
 /** A node with dev0, up, its address 02:00:00:00:01:10. */
@@ -16,11 +13,6 @@ function lending(work: (node: Namespace, pod: Namespace) => Promise<void>) {
     await node.ip('link', 'set', 'dev', 'dev0', 'up')
     await work(node, pod)
   })
-}
-
-// cnitool's, which plumb cni has too.
-function containerOf(pod: Namespace): string {
-  return `cnitool-${createHash('sha512').update(pod.path).digest('hex').slice(0, 20)}`
 }
 
 describe('host-device', () => {
@@ -134,23 +126,6 @@ describe('host-device', () => {
       writeFileSync(file, text)
       await net.del(pod)
       assert.deepEqual([await linkOf(node, 'dev0'), await names(pod), traces(pod, net.conf)], [before, ['eth0'], []])
-    }),
-  )
-
-  it(
-    'plumb cni explain tells beforehand how the device goes and comes back',
-    lending(async (node, pod) => {
-      const net = network(node, deviceConf({ device: 'dev0', ipam: undefined }))
-      const dir = folder({ name: net.conf.name, cniVersion: '1.1.0', plugins: [net.conf] })
-      const { works } = on(node, dir)
-      const told = async (...argv: string[]): Promise<string[]> =>
-        JSON.parse(await works(['explain', net.conf.name, '--json', ...argv], [join(DIST, 'plumb'), 'cni'])).plugins[0].runs.flatMap(({ namespace, lines }: Row) =>
-          lines.map(({ text }: Row) => `${namespace === 'host' ? 'node' : 'pod'}: ${text.replace(/\/proc\/\d+/, '/proc/PID')}`),
-        )
-      assert.deepEqual(await told(pod.path), [`node: link set dev dev0 name eth0 alias plumb-lent/${net.conf.name}/${containerOf(pod)}/eth0 netns ${pod.path}`, 'pod: link set dev eth0 up'])
-      await works(['add', net.conf.name, pod.path], [join(DIST, 'plumb'), 'cni'])
-      assert.deepEqual(await told('--del', pod.path), ['pod: link set dev eth0 name dev0 alias "" netns /proc/PID/ns/net up'])
-      await works(['del', net.conf.name, pod.path], [join(DIST, 'plumb'), 'cni'])
     }),
   )
 
