@@ -1,4 +1,6 @@
 import type { Cidr, Ip } from './ip.ts'
+import type { Passage } from './passage.ts'
+import type { Qdisc, Redirect } from './shaping.ts'
 import type { IfName, Mac, NetnsPath, NetworkName } from './values.ts'
 
 /** Which namespace a resource lives in: the one plumb was started in, or the pod's. */
@@ -183,40 +185,7 @@ export interface Chain {
   readonly kept?: true
 }
 
-/** A token bucket (tc-tbf(8)) as the root of what leaves a link: it goes with the link. */
-export interface Qdisc {
-  readonly kind: 'qdisc'
-  readonly ns: 'host'
-  readonly dev: IfName
-  readonly discipline: 'tbf'
-  /** Bits per second. */
-  readonly rate: number
-  /** Bytes that pass at once after a pause. */
-  readonly burst: number
-  /** Bytes that may wait. */
-  readonly limit: number
-  /** The link stays: `drop` is to remove it. */
-  readonly replaced?: true
-}
-
-/** All that comes in by a link is led to another (an ifb), behind the filters that others have there: it goes with the link. */
-export interface Redirect {
-  readonly kind: 'redirect'
-  readonly ns: 'host'
-  readonly dev: IfName
-  readonly to: IfName
-  readonly replaced?: true
-}
-
-/** Lets what lib/ruleset.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
-export interface Passage {
-  readonly kind: 'passage'
-  readonly ns: 'host'
-  readonly family: 4 | 6
-  readonly admin: string
-  /** Where there is no FORWARD chain, too: one that is made later, by Docker say, then finds it. */
-  readonly always?: true
-}
+export type { Passage, Qdisc, Redirect }
 
 /** A kernel object that plumb makes, as plain data. */
 export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Passage | Qdisc | Redirect

@@ -5,7 +5,7 @@ import { type Node, type Place, places, text, tree } from './json.ts'
 import { type Dice, dice, HUGE, mutate, mutateBytes, STRINGS } from './mutate.ts'
 import { FAULTS, type Fault } from './recorder.ts'
 
-export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap', 'flannel', 'firewall'] as const
+export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap', 'flannel', 'firewall', 'bandwidth'] as const
 /** One call: what the runtime sets, and what it writes. */
 export interface Input {
   readonly env: Readonly<Record<string, string>>
@@ -89,7 +89,16 @@ function planted({ type, conf: nth, at }: Slot, number: number, roll: Dice, site
   place?.set(value)
   const path = place?.path ?? ''
   // Most of what is in a previous result only CHECK looks at, but for a plugin that adds to it, and GC is the one to read the lists.
-  const command = roll.below(5) === 0 ? roll.pick(COMMANDS) : path.startsWith('prevResult') ? (type === 'portmap' || type === 'firewall' ? roll.pick(['ADD', 'CHECK', 'DEL']) : 'CHECK') : path.startsWith('cni.dev') ? 'GC' : roll.pick(COMMANDS)
+  const command =
+    roll.below(5) === 0
+      ? roll.pick(COMMANDS)
+      : path.startsWith('prevResult')
+        ? type === 'portmap' || type === 'firewall' || type === 'bandwidth'
+          ? roll.pick(['ADD', 'CHECK', 'DEL'])
+          : 'CHECK'
+        : path.startsWith('cni.dev')
+          ? 'GC'
+          : roll.pick(COMMANDS)
   return { type, ...preceded(roll, before, site), call: { env: { ...environment(command, roll, site), ...(place ? {} : { [at]: value }) }, stdin: text(conf) } }
 }
 

@@ -51,7 +51,7 @@ export class Recorder {
 
   /** `namespace/name` of every link that belongs to an attachment: the pair that holds a bridge's gateway in a VLAN has both its ends on the host. */
   links(): string[] {
-    return [...this.#spaces].flatMap(([ns, all]) => [...all.values()].flatMap(({ ifname, peer }) => (peer && peer[0] !== ns ? `${ns}/${ifname}` : []))).sort()
+    return [...this.#spaces].flatMap(([ns, all]) => [...all.values()].flatMap(({ ifname, kind, peer }) => ((peer && peer[0] !== ns) || kind === 'ifb' ? `${ns}/${ifname}` : []))).sort()
   }
 
   /** The elements that lead a host port to its owner. */
@@ -100,6 +100,7 @@ export class Recorder {
   /** One line of a batch: what is printed, and why it failed. */
   #line(text: string, ns: string): { said?: string; failed: string } {
     const words = text.split(' ')
+    if (words[0] === 'qdisc' || words[0] === 'filter') return { ...(words[1] === 'show' && { said: '[ ]' }), failed: '' }
     if (words[0] === 'link') return { failed: words[1] === 'add' ? this.#add(words, ns) : this.#change(words, ns) }
     const dev = words[words.lastIndexOf('dev') + 1] ?? ''
     const row = this.#space(ns).get(dev)

@@ -5,6 +5,7 @@ import { execa } from 'execa'
 import { serve } from '../../lib/cni.ts'
 import { CODE } from '../../lib/errors.ts'
 import type { Plugin } from '../../lib/plugin.ts'
+import bandwidth from '../../plugins/bandwidth.ts'
 import bridge from '../../plugins/bridge.ts'
 import firewall from '../../plugins/firewall.ts'
 import flannel from '../../plugins/flannel.ts'
@@ -26,7 +27,7 @@ const LIMIT_MS = 5000
 const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap, firewall }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-local': hostLocal, static: staticPool, loopback, portmap, firewall, bandwidth }
 const CODES: readonly number[] = Object.values(CODE)
 
 describe('serve(), with input that is wrong', () => {
@@ -156,7 +157,9 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
 function world(kernel: Recorder): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
   // Addresses, unfinished calls, host ports (symbolic links in a folder per port) and records of what has them.
-  const held = files.filter((one) => (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`))) || /^\/run\/cni\/plumb\/(portmap|ports\/.+|firewall|held\/.+)$/.test(one.parentPath))
+  const held = files.filter(
+    (one) => (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${one.parentPath}/${one.name}`))) || /^\/run\/cni\/plumb\/(portmap|ports\/.+|firewall|bandwidth|held\/.+)$/.test(one.parentPath),
+  )
   return [...kernel.links(), ...kernel.ports(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 
