@@ -76,7 +76,7 @@ function bridge({ name, mac, mtu, up, promisc, vlanFiltering }: Link): Line[] {
 
 // Its name is its owner's alone: one that is there is left from an earlier call.
 function ifb({ name, mac, mtu }: Link): Line[] {
-  return [{ text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} up type ifb`, unless: /File exists/, otherwise: [{ text: `link set dev ${name} up` }] }]
+  return [{ text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} txqueuelen 0 up type ifb`, unless: /File exists/, otherwise: [{ text: `link set dev ${name} up` }] }]
 }
 
 function flags({ up, promisc }: Pick<Link, 'up' | 'promisc'>): string {

@@ -18,7 +18,7 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' 
     'link set dev <name> up[ promisc on]',
     'link set dev <name>[ alias <alias>][ type bridge_slave[ hairpin on][ isolated on][ locked on]]',
     'link set dev lo down',
-    'link add name <name> address <mac> mtu <number> up type ifb',
+    'link add name <name> address <mac> mtu <number> txqueuelen 0 up type ifb',
     'link delete dev <name>',
     'route prepend <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>][ via <ip>] dev <name>[ onlink]',
     'route prepend <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>]{ nexthop via <ip> dev <name>[ onlink]}',
