@@ -2,8 +2,6 @@ import { ExecError, shown } from './errors.ts'
 
 /** The argv of a batch that only sets. */
 export const BLIND: readonly string[] = ['ip', '-batch', '-']
-/** The argv of a batch of tc. */
-export const SHAPING: readonly string[] = ['tc', '-batch', '-']
 /** The argv of a batch that also shows. */
 export const SHOWING: readonly string[] = ['ip', '-d', '-j', '-batch', '-']
 

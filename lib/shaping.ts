@@ -27,6 +27,9 @@ export interface Redirect {
   readonly replaced?: true
 }
 
+/** The argv of a batch of tc. */
+export const SHAPING: readonly string[] = ['tc', '-batch', '-']
+
 // All measured: docs/bandwidth.md. Of a rate's bytes so many milliseconds, or so many packets or bytes.
 const QUEUE = { ms: 9, packets: 5 }
 const BURST = { ms: 100, bytes: 125_000, leastMs: 4, leastPackets: 2 }

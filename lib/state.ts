@@ -185,6 +185,7 @@ export interface Chain {
   readonly kept?: true
 }
 
+/** Resources that stand beside what makes them. */
 export type { Passage, Qdisc, Redirect }
 
 /** A kernel object that plumb makes, as plain data. */
