@@ -5,6 +5,7 @@ import { parseArgs } from 'node:util'
 import type { Bench, Part } from './part.ts'
 import { agent } from './parts/agent.ts'
 import { attach } from './parts/attach.ts'
+import { bandwidth } from './parts/bandwidth.ts'
 import { chain } from './parts/chain.ts'
 import { cost } from './parts/cost.ts'
 import { crowd, ports } from './parts/crowd.ts'
@@ -15,7 +16,7 @@ import { type Bar, circumstances, markdown, write } from './report.ts'
 import { sides } from './sides.ts'
 
 // In this order: what leaves the kernel work to do afterwards comes last.
-const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, cost, pool, agent, storm, crowd, ports }
+const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, cost, pool, bandwidth, agent, storm, crowd, ports }
 const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write]]\n`
 const SCRATCH = 'PLUMB_BENCH_SCRATCH'
 // Networks, mounts and processes of its own: nothing of the machine's is touched, and whatever is left goes with it.

@@ -1,6 +1,5 @@
 import type { Ip } from './ip.ts'
 import type { Netns } from './state.ts'
-import type { IfName } from './values.ts'
 
 /** An element of a set or map of lib/ruleset.nft. `owner` becomes its comment. */
 export interface Element {
@@ -44,39 +43,4 @@ export interface Chain {
   readonly rules: readonly string[]
   /** Its rules are somebody else's: it is only made. */
   readonly kept?: true
-}
-
-/** Lets what lib/ruleset.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
-export interface Passage {
-  readonly kind: 'passage'
-  readonly ns: 'host'
-  readonly family: 4 | 6
-  readonly admin: string
-  /** Where there is no FORWARD chain, too: one that is made later, by Docker say, then finds it. */
-  readonly always?: true
-}
-
-/** A token bucket (tc-tbf(8)) as the root of what leaves a link: it goes with the link. */
-export interface Qdisc {
-  readonly kind: 'qdisc'
-  readonly ns: 'host'
-  readonly dev: IfName
-  readonly discipline: 'tbf'
-  /** Bits per second. */
-  readonly rate: number
-  /** Bytes that pass at once after a pause. */
-  readonly burst: number
-  /** Bytes that may wait. */
-  readonly limit: number
-  /** The link stays: `drop` is to remove it. */
-  readonly replaced?: true
-}
-
-/** All that comes in by a link is led to another (an ifb), behind the filters that others have there: it goes with the link. */
-export interface Redirect {
-  readonly kind: 'redirect'
-  readonly ns: 'host'
-  readonly dev: IfName
-  readonly to: IfName
-  readonly replaced?: true
 }

@@ -3,7 +3,16 @@ import { has } from './exec.ts'
 import { isThere, rulesOf } from './netfilter.ts'
 import type { Run } from './plugin.ts'
 import { readText } from './reading.ts'
-import type { Passage } from './state.ts'
+
+/** Lets what lib/ruleset.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
+export interface Passage {
+  readonly kind: 'passage'
+  readonly ns: 'host'
+  readonly family: 4 | 6
+  readonly admin: string
+  /** Where there is no FORWARD chain, too: one that is made later, by Docker say, then finds it. */
+  readonly always?: true
+}
 
 /** The chain of iptables that lets pods' packets pass. */
 const CHAIN = 'PLUMB-PODS'

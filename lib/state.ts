@@ -1,13 +1,16 @@
-import type { Chain, Claim, Element, Flows, Passage, Qdisc, Redirect } from './filtering.ts'
+import type { Chain, Claim, Element, Flows } from './filtering.ts'
 import type { Cidr, Ip } from './ip.ts'
 import type { Lent, Neigh, Nexthop, Tunnel, Vxlan } from './overlay.ts'
+import type { Passage } from './passage.ts'
 import type { Birth, Likeness, PodKind } from './podkinds.ts'
 import type { Rerouted, Rule, Unrouted, Vrf } from './policy.ts'
 import type { Saved, Setting } from './settings.ts'
+import type { Qdisc, Redirect } from './shaping.ts'
 import type { IfName, Mac, NetnsPath, NetworkName } from './values.ts'
 
-export type { Chain, Claim, Element, Flows, Passage, Qdisc, Redirect } from './filtering.ts'
+export type { Chain, Claim, Element, Flows } from './filtering.ts'
 export type { Lent, Neigh, Nexthop, Tunnel, Vxlan } from './overlay.ts'
+export type { Passage, Qdisc, Redirect }
 
 /** Which namespace a resource lives in: the one plumb was started in, or the pod's. */
 export type Netns = 'host' | NetnsPath

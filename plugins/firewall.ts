@@ -30,6 +30,7 @@ export default definePlugin<Conf>({
   about: 'CNI plugin firewall: what a container sends, and the answers, pass the node',
   conf,
   wire,
+  notes,
   async unwireForeign({ cniVersion = '0.1.0', prevResult }, _at, run) {
     await removeForeignRules(addressesOf(prevResult, cniVersion), run)
   },
@@ -78,4 +79,9 @@ function addressesOf(prevResult: unknown, cniVersion: string): Cidr[] {
     // DEL does without it.
     return []
   }
+}
+
+function notes({ backend, firewalldZone }: Conf): string[] {
+  const unused = [...(backend === 'firewalld' ? ['"backend": "firewalld"'] : []), ...(firewalldZone ? ['"firewalldZone"'] : [])]
+  return unused.map((key) => `${key} is not used: the pod is put into no zone of firewalld; where firewalld runs, its own zone of the bridge decides, too`)
 }

@@ -16,6 +16,8 @@ export function chainedNetwork(node: Namespace, conf: Conf, first: Conf = bridge
   return {
     conf,
     async add(pod, more) {
+      // The kernel's own link-local addresses, tentative for a second or two, would be one more thing to wait for.
+      await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
       const prevResult = made.get(containerId(pod)) ?? (await before.add(pod))
       made.set(containerId(pod), prevResult)
       return own.add(pod, { conf: { ...conf, prevResult }, ...more })

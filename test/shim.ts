@@ -46,7 +46,7 @@ export function shimmed(type: string, scripts: Partial<Record<Any, string>>, bef
 }
 
 /** Shell commands for `before`: the tool is in none of the folders where plumb looks. */
-export function without(tool: Tool): string {
+export function without(tool: Any): string {
   const dirs = [...new Set(DIRS.map((dir) => realpathSync(dir)))]
   return dirs
     .map((dir, i) => {

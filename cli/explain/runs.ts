@@ -43,7 +43,8 @@ export function runOf({ ns, argv, lines }: Script): ToldRun {
 
 function lineOf(resource: Resource, line: Line, gone: boolean, when: string | undefined): ToldLine[] {
   const { text, unless, otherwise = [] } = line
-  const missing = `only when ${title(resource)} is not there`
+  // What asks goes on where there is nothing; what makes goes on where there is something.
+  const missing = `only when ${title(resource)} is ${line.asks ? 'not there' : 'there already'}`
   const condition = when ?? (resource.kind === 'sysctl' && resource.ns === 'host' ? 'only when it is not so already' : undefined)
   return [{ text, about: purpose(resource, line, gone), ...(unless ? { already: unless.source } : {}), ...(condition === undefined ? {} : { when: condition }) }, ...otherwise.flatMap((one) => lineOf(resource, one, gone, missing))]
 }

@@ -88,8 +88,7 @@ function bridge({ name, mac, mtu, up, promisc, vlanFiltering }: Link): Line[] {
 
 // Its name is its owner's alone: one that is there is left from an earlier call.
 function ifb({ name, mac, mtu }: Link): Line[] {
-  const size = `${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} up`
-  return [{ text: `link add name ${name}${size} type ifb`, unless: /File exists/, otherwise: [{ text: `link set dev ${name}${size}` }] }]
+  return [{ text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} txqueuelen 0 up type ifb`, unless: /File exists/, otherwise: [{ text: `link set dev ${name} up` }] }]
 }
 
 function drop({ name, type }: Link): Line[] {

@@ -8,8 +8,10 @@ const PLACE = 'protocol all pref 20556'
 export const qdisc: Handler<Qdisc> = {
   tool: 'tc',
   key: ({ ns, dev }) => `qdisc ${ns} ${dev}`,
-  put: ({ dev, rate, burst, limit }) => {
-    const bucket = `dev ${dev} root handle ${HANDLE} tbf rate ${rate}bit burst ${burst} limit ${limit}`
+  put: ({ dev, rate, burst, limit, segment }) => {
+    // A second bucket, too fast to be felt, whose size is the largest piece (tbf_change); tc counts it in microseconds, so not faster than that.
+    const cut = segment === undefined ? '' : ` peakrate ${Math.max(1e9, 10 * rate)}bit mtu ${segment}`
+    const bucket = `dev ${dev} root handle ${HANDLE} tbf rate ${rate}bit burst ${burst} limit ${limit}${cut}`
     return [{ text: `qdisc add ${bucket}`, unless: /Exclusivity flag on/, otherwise: [{ text: `qdisc change ${bucket}` }] }]
   },
   drop: ({ dev, replaced }) => (replaced ? [{ text: `qdisc delete dev ${dev} root handle ${HANDLE}`, unless: GONE }] : []),
@@ -18,11 +20,9 @@ export const qdisc: Handler<Qdisc> = {
     const { kind, handle, root, options } = row as QdiscRow
     if (!root) return undefined
     if (kind !== want.discipline || handle !== HANDLE) return { ...want, discipline: `${kind} ${handle}` as typeof want.discipline }
-    const { rate = 0, burst, lat } = options ?? {}
-    // With -d `3027b/1`: both are rounded to the ticks of the kernel's clock.
-    const bytes = Number.parseInt(String(burst), 10)
-    const limit = lat === undefined ? want.limit : Math.round((rate * lat) / 1e6) + bytes
-    return { ...want, rate: near(rate * 8, want.rate), burst: near(bytes, want.burst), limit: near(limit, want.limit) }
+    const { rate = 0, burst } = options ?? {}
+    // With -d `3027b/1`: rounded to the ticks of the kernel's clock. The limit it does not print.
+    return { ...want, rate: near(rate * 8, want.rate), burst: near(Number.parseInt(String(burst), 10), want.burst) }
   },
 }
 
@@ -50,7 +50,7 @@ interface QdiscRow {
   readonly kind: string
   readonly handle: string
   readonly root?: boolean
-  readonly options?: { readonly rate?: number; readonly burst?: number | string; readonly lat?: number }
+  readonly options?: { readonly rate?: number; readonly burst?: number | string }
 }
 interface FilterRow {
   readonly pref?: number

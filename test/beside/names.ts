@@ -26,6 +26,7 @@ const COMMON = /^(33:33:|01:00:5e:|01:80:c2:|ff:ff:ff:ff:ff:ff|00:00:00:00:00:00
 export function makeNames(given: string, netns: Readonly<Record<string, string>>): Names {
   const asked = given.toLowerCase()
   const links = new Map<string, string>()
+  let ifbs = 0
   let holders = new Map<string, string[]>()
   function mac(address: string, of?: string): string {
     const low = address.toLowerCase()
@@ -38,6 +39,7 @@ export function makeNames(given: string, netns: Readonly<Record<string, string>>
     for (const [name, path] of Object.entries(netns)) out = out.replaceAll(path, `<netns ${name}>`)
     return out
       .replace(BRIDGE_ID, (id) => id.replace(/\b[0-9a-f]\b/g, '0$&'))
+      .replace(/\bbwp[0-9a-f]{12}\b/g, (name) => links.get(name) ?? name)
       .replace(/\bveth[0-9a-f]{8,11}\b/g, (name) => links.get(name) ?? '<another veth>')
       .replace(MAC, (address) => mac(address))
       .replace(/\bfe80::[0-9a-f:]+/g, 'fe80::*')
@@ -45,6 +47,8 @@ export function makeNames(given: string, netns: Readonly<Record<string, string>>
   return {
     learn(sight) {
       for (const pod of ['a', 'b'] as const) for (const inPod of sight[pod]?.links ?? []) for (const outer of sight.node.links) if (isPair(inPod, outer)) links.set(outer['ifname'], `veth-${pod}`)
+      // The links on which what pods send is shaped, in the order of the ADDs.
+      for (const { ifname } of sight.node.links) if (/^bwp[0-9a-f]{12}$/.test(ifname) && !links.has(ifname)) links.set(ifname, `ifb-${++ifbs}`)
       holders = holdersOf(sight, links)
     },
     plain,

@@ -5,7 +5,7 @@ import { type Node, type Place, places, text, tree } from './json.ts'
 import { type Dice, dice, HUGE, mutate, mutateBytes, STRINGS } from './mutate.ts'
 import { FAULTS, type Fault } from './recorder.ts'
 
-export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap', 'flannel', 'host-device', 'dhcp', 'tuning', 'sbr', 'firewall', 'macvlan', 'ipvlan', 'vlan', 'dummy', 'tap'] as const
+export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap', 'flannel', 'host-device', 'dhcp', 'tuning', 'sbr', 'firewall', 'bandwidth', 'macvlan', 'ipvlan', 'vlan', 'dummy', 'tap'] as const
 /** Those that add to what another plugin made: its link is there. */
 export const CHAINED: readonly string[] = ['tuning', 'sbr']
 /** One call: what the runtime sets, and what it writes. */
@@ -101,7 +101,7 @@ function planted({ type, conf: nth, at }: Slot, number: number, roll: Dice, site
     roll.below(5) === 0
       ? roll.pick(COMMANDS)
       : path.startsWith('prevResult')
-        ? type === 'portmap' || type === 'firewall' || CHAINED.includes(type)
+        ? type === 'portmap' || type === 'firewall' || type === 'bandwidth' || CHAINED.includes(type)
           ? roll.pick(['ADD', 'CHECK', 'DEL'])
           : 'CHECK'
         : path.startsWith('cni.dev')

@@ -8,7 +8,7 @@ export type Given = ReadonlySet<string>
 /** lib/ruleset.nft, which is how nft prints the rules, too. */
 export const RULES = readFileSync(join(import.meta.dir, '../../lib/ruleset.nft'), 'utf8')
 // `[…]` may be missing, `{…}` comes once or more, `<…>` is a value: checked below, apart from lib/'s own parsers.
-const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables', readonly string[]>> = {
+const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' | 'tc', readonly string[]>> = {
   ip: [
     'addr show dev <name>',
     'addr replace <cidr>[ nodad][ brd +] dev <name>[ noprefixroute]',
@@ -26,6 +26,7 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables',
     'link set dev <name> address <mac>[ mtu <number>]',
     'link set dev <name>[ address <mac>] alias <alias> name <name>',
     'link set dev <name>[ master <name>] up',
+    'link add name <name> address <mac> mtu <number> txqueuelen 0 up type ifb',
     'link delete dev <name>',
     'route prepend <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>][ via <ip>] dev <name>[ onlink]',
     'route prepend <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>]{ nexthop via <ip> dev <name>[ onlink]}',
@@ -73,6 +74,16 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables',
     'add rule inet plumb <chain> <match> dnat <family> to <family> daddr . meta l4proto . th dport map @<ports>',
     'add rule inet plumb <chain> <match> dnat <family> to meta l4proto . th dport map @<ports>',
   ],
+  tc: [
+    'qdisc add dev <name> root handle 504c: tbf rate <big>bit burst <number> limit <big>[ peakrate <big>bit mtu <number>]',
+    'qdisc change dev <name> root handle 504c: tbf rate <big>bit burst <number> limit <big>[ peakrate <big>bit mtu <number>]',
+    'qdisc delete dev <name> root handle 504c:',
+    'qdisc add dev <name> clsact',
+    'filter add dev <name> ingress protocol all pref 20556 u32 match u32 0 0 action mirred egress redirect dev <name>',
+    'filter delete dev <name> ingress protocol all pref 20556',
+    'qdisc show dev <name>',
+    'filter show dev <name> ingress',
+  ],
   iptables: ['*filter', ':<table> - <counts>', '-A PLUMB-PODS -j <admin>', '-I PLUMB-PODS 1 -j <admin>', '-A PLUMB-PODS -m mark --mark 0x1000/0x1000 -j ACCEPT', '-I FORWARD 1 -j PLUMB-PODS', 'COMMIT'],
   conntrack: ['-D -f <version> -p udp[ --orig-dst <ip>] --orig-port-dst <port> --reply-src <ip>', '-D -f <version> -p udp --orig-src <ip> --orig-dst <ip> --orig-port-src <port> --orig-port-dst <port>'],
 }
@@ -89,6 +100,8 @@ const ARGV = [
   'ip link delete dev <name>',
   'nft list tables',
   'nft list set inet plumb <set>',
+  'tc -batch -',
+  'tc -d -j -force -batch -',
   'ip[6]tables-nft-restore --noflush --wait',
   'conntrack -L -f <version> -p udp[ --orig-port-dst <port>]',
   'conntrack -L -f <version> -p udp[ --orig-port-src <port>]',
@@ -97,7 +110,7 @@ const ARGV = [
   ...LINES.conntrack.map((line) => `conntrack ${line}`),
 ]
 const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> = {
-  name: (text, given) => wellNamed(text) && (/^(veth[0-9a-f]{11}|plumb[0-9a-f]{10}|lo|minicni0|cni0(\.\d{1,4})?)$/.test(text) || given.has(text) || given.has(text.replace(/\.\d{1,4}$/, ''))),
+  name: (text, given) => wellNamed(text) && (/^(veth[0-9a-f]{11}|bwp[0-9a-f]{12}|plumb[0-9a-f]{10}|lo|minicni0|cni0(\.\d{1,4})?)$/.test(text) || given.has(text) || given.has(text.replace(/\.\d{1,4}$/, ''))),
   podkind: (text) => /^(macvlan|ipvlan|vlan|dummy)$/.test(text),
   mode: (text) => /^(bridge|private|vepa|passthru|l2|l3|l3s)$/.test(text),
   mac: (text) => /^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(text) && (Number.parseInt(text, 16) & 1) === 0,
@@ -122,6 +135,7 @@ const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> 
   self: (text) => /^self[46]$/.test(text),
   // A record may name one that the call does not.
   bridge: (text) => wellNamed(text),
+  big: (text) => /^[1-9]\d{0,16}$/.test(text),
   counts: (text) => text === '[0:0]',
   pods: (text) => /^(pods|admin)[46]$/.test(text),
   bridges: (text) => /^(isolating|together|apart)$/.test(text),
@@ -134,7 +148,7 @@ const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> 
   // The user's own words, which must not end the rule, or hide its end.
   match: (text) => /^[^;#\\$\p{Cc}]+$/u.test(text) && text.split('"').length % 2 === 1,
 }
-const forms = { ip: LINES.ip.map(compile), bridge: LINES.bridge.map(compile), nft: LINES.nft.map(compile), iptables: LINES.iptables.map(compile), conntrack: LINES.conntrack.map(compile), argv: ARGV.map(compile) }
+const forms = { ip: LINES.ip.map(compile), bridge: LINES.bridge.map(compile), nft: LINES.nft.map(compile), iptables: LINES.iptables.map(compile), tc: LINES.tc.map(compile), conntrack: LINES.conntrack.map(compile), argv: ARGV.map(compile) }
 
 /** What in a call of a tool is not in the grammar of what plumb says to tools: one sentence each, none when all is. */
 export function strangeIn(argv: readonly string[], stdin: string, ns: string, given: Given): string[] {

@@ -60,7 +60,7 @@ export class Recorder {
 
   /** `namespace/name` of every link that belongs to an attachment: the pair that holds a bridge's gateway in a VLAN has both its ends on the host. */
   links(): string[] {
-    return [...this.#spaces].flatMap(([ns, all]) => [...all.values()].flatMap(({ ifname, kind, peer }) => ((peer && peer[0] !== ns) || POD_KINDS.test(kind) ? `${ns}/${ifname}` : []))).sort()
+    return [...this.#spaces].flatMap(([ns, all]) => [...all.values()].flatMap(({ ifname, kind, peer }) => ((peer && peer[0] !== ns) || POD_KINDS.test(kind) || kind === 'ifb' ? `${ns}/${ifname}` : []))).sort()
   }
 
   /** The elements that lead a host port to its owner. */
@@ -124,6 +124,7 @@ export class Recorder {
       this.#space(to).set(called, { ifname: called, kind: 'macvlan', addr_info: [] })
       return { failed: '' }
     }
+    if (words[0] === 'qdisc' || words[0] === 'filter') return { ...(words[1] === 'show' && { said: '[ ]' }), failed: '' }
     if (words[0] === 'link') return { failed: words[1] === 'add' ? this.#add(words, ns) : this.#change(words, ns) }
     if (words[0] === 'rule') return { failed: '' }
     const dev = words[words.lastIndexOf('dev') + 1] ?? ''

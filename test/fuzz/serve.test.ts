@@ -5,6 +5,7 @@ import { execa } from 'execa'
 import { serve } from '../../lib/cni.ts'
 import { CODE } from '../../lib/errors.ts'
 import type { Plugin } from '../../lib/plugin.ts'
+import bandwidth from '../../plugins/bandwidth.ts'
 import bridge from '../../plugins/bridge.ts'
 import dhcp from '../../plugins/dhcp.ts'
 import dummy from '../../plugins/dummy.ts'
@@ -36,7 +37,7 @@ const LIMIT_MS = 5000
 const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-device': hostDevice, 'host-local': hostLocal, static: staticPool, loopback, portmap, dhcp, tuning, sbr, firewall, macvlan, ipvlan, vlan, dummy, tap }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-device': hostDevice, 'host-local': hostLocal, static: staticPool, loopback, portmap, dhcp, tuning, sbr, firewall, bandwidth, macvlan, ipvlan, vlan, dummy, tap }
 const CODES: readonly number[] = Object.values(CODE)
 
 let keeper: ReturnType<typeof leaseKeeper>
@@ -176,7 +177,7 @@ function world(kernel: Recorder): string[] {
   const held = files.filter(
     (one) =>
       (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+|[^/]+_[^/]+\.json)$/.test(`${one.parentPath}/${one.name}`))) ||
-      (/^\/run\/cni\/plumb\/(portmap|host-device|tuning|sbr|links|ports\/.+|firewall|held\/.+)$/.test(one.parentPath) && !isRefusal(`${one.parentPath}/${one.name}`)),
+      (/^\/run\/cni\/plumb\/(portmap|host-device|tuning|sbr|links|ports\/.+|firewall|bandwidth|held\/.+)$/.test(one.parentPath) && !isRefusal(`${one.parentPath}/${one.name}`)),
   )
   return [...kernel.links(), ...kernel.ports(), ...keeper.held, ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
