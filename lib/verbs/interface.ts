@@ -20,7 +20,7 @@ import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
-import { forget, note, notedBut, removeNoted } from './noted.ts'
+import { forget, note, notedBut, refuseNoted, removeNoted } from './noted.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
 export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {
@@ -103,6 +103,7 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
 
 /** What of a noted wiring stands on the node is made before the pool is asked, which may have to ask on it (dhcp): the interfaces of the result. */
 async function move<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io, version }: Call, { conf, pool, made }: Attempt<C>): Promise<Pick<Result, 'interfaces'>> {
+  refuseNoted(plugin, at)
   const { own, result } = plugin.wire(conf, at, {}, nodeFacts)
   if (!pool) encode(result, version)
   made.record = note(plugin, at, own)
