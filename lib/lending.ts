@@ -5,7 +5,7 @@ import { netnsState } from './netns.ts'
 import type { Attachment } from './plugin.ts'
 import { readRecord } from './records.ts'
 import type { Lent, Link, Netns, Owner } from './state.ts'
-import { type IfName, type NetnsPath, parse } from './values.ts'
+import { type IfName, type Mac, type NetnsPath, parse } from './values.ts'
 
 /** A device of the node as a resource of the pod's: put, it goes there and gets the pod's name and a mark, all in one message to the kernel. What it was like is with it, for the way back. */
 export function lend({ name, index, mac, mtu, isUp, permanent, alias: text }: LinkFacts, at: Attachment): Link {
@@ -62,7 +62,7 @@ function returning(lent: Lent, { ns, link }: Place): Link[] {
       name: link.name,
       type: 'lent',
       up: isUp,
-      move: { ...(ns === 'host' ? {} : { to: 'host' as const }), name, ...(isMarked && { alias: '' }), ...(mac !== link.mac && /^(..:){5}..$/.test(mac) && { mac: parse.mac(mac) }), ...(mtu !== link.mtu && { mtu }) },
+      move: { ...(ns === 'host' ? {} : { to: 'host' as const }), name, ...(isMarked && { alias: '' }), ...(mac !== link.mac && isMac(mac) && { mac }), ...(mtu !== link.mtu && { mtu }) },
     },
   ]
 }
@@ -72,6 +72,10 @@ const MARK = 'plumb-lent/'
 // Not of the form that GC takes for links that plumb made, which it deletes.
 function markOf(owner: Owner): string {
   return `${MARK}${alias(owner).slice('plumb/'.length)}`
+}
+
+function isMac(text: string): text is Mac {
+  return /^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$/.test(text) && text !== '00:00:00:00:00:00'
 }
 
 function isName(text: string): text is IfName {

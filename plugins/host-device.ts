@@ -70,9 +70,13 @@ function podLinks(link: Link, given: Result): Wiring['own'] {
   return (given.ips ?? []).length > 0 ? podSide(link, given, false) : [link]
 }
 
-// CHECK compares what can be an Ethernet address; InfiniBand's has 20 bytes.
-function known(mac = ''): Pick<Link, 'mac'> {
-  return /^(..[:-]){5}..$/.test(mac) ? { mac: parse.mac(mac) } : {}
+// CHECK compares an address that an Ethernet link can have; InfiniBand's has 20 bytes, a tunnel's none.
+function known(mac: string | undefined): Pick<Link, 'mac'> {
+  try {
+    return { mac: parse.mac(mac) }
+  } catch {
+    return {}
+  }
 }
 
 // As the kernel tells it: six bytes, or eight or twenty of InfiniBand.

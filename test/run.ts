@@ -69,7 +69,7 @@ function files(): Job[] {
   return found
     .filter((name) => (!flags.only || room(name, flags.only)) && !room(name, flags.without))
     .map((name, i) => {
-      const mocha = [process.execPath, '--bun', join(BIN, 'mocha'), '--timeout', GUEST ? '180000' : '60000', '--reporter', join(ROOT, 'test/reporter.ts'), name]
+      const mocha = [process.execPath, '--bun', join(BIN, 'mocha'), '--timeout', GUEST ? '300000' : '60000', '--reporter', join(ROOT, 'test/reporter.ts'), name]
       return { name, argv: isRoot ? [...SANDBOX, ...mocha] : mocha, report: join(tmpdir(), `plumb-test-${process.pid}-${i}.jsonl`) }
     })
 }

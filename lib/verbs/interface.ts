@@ -21,7 +21,7 @@ import { readConf, requirePod, requirePrevious } from './call.ts'
 import { beside, firstLinks, requireAddress } from './early.ts'
 import { note, taken } from './inpod.ts'
 import { following, reserve } from './noted.ts'
-import { forget, noteOwn } from './recorded.ts'
+import { forget, noteOwn, refuseNoted } from './recorded.ts'
 import { del, gc, poolOf, remove, unlessGone } from './removal.ts'
 import { dropParts, noteParts, together } from './within.ts'
 
@@ -127,6 +127,7 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
 
 /** What of a noted wiring stands on the node is made before the pool is asked, which may have to ask on it (dhcp): the interfaces of the result. */
 async function move<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io, version }: Call, { conf, pool, made }: Attempt<C>): Promise<Pick<Result, 'interfaces'>> {
+  refuseNoted(plugin, at)
   const { own, result } = plugin.wire(conf, at, {}, nodeFacts)
   if (!pool) encode(result, version)
   made.record = noteOwn(plugin, at, own)

@@ -1,4 +1,6 @@
+import { existsSync } from 'node:fs'
 import { apply } from '../apply.ts'
+import { CniError, CODE } from '../errors.ts'
 import { remove } from '../files.ts'
 import { beginRemoval } from '../pending.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
@@ -12,6 +14,11 @@ export function noteOwn<C extends NetConf>({ records }: Noting<C>, at: Attachmen
   if (records === undefined || own.length === 0) return false
   record(recordPath(records, at), at, own)
   return true
+}
+
+/** Throws CniError 4 when something is noted of the attachment, which would be lost with the note. */
+export function refuseNoted<C extends NetConf>({ records }: Noting<C>, owner: Owner): void {
+  if (records !== undefined && existsSync(recordPath(records, owner))) throw new CniError(CODE.env, `${owner.ifname} of container ${owner.containerId} is attached to network ${owner.network} already`, 'DEL it first')
 }
 
 /** Forgets it. */
