@@ -5,9 +5,9 @@ import { type Node, type Place, places, text, tree } from './json.ts'
 import { type Dice, dice, HUGE, mutate, mutateBytes, STRINGS } from './mutate.ts'
 import { FAULTS, type Fault } from './recorder.ts'
 
-export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap', 'flannel', 'tuning', 'sbr'] as const
+export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap', 'flannel', 'tuning', 'sbr', 'vrf'] as const
 /** Those that add to what another plugin made: its link is there. */
-export const CHAINED: readonly string[] = ['tuning', 'sbr']
+export const CHAINED: readonly string[] = ['tuning', 'sbr', 'vrf']
 /** One call: what the runtime sets, and what it writes. */
 export interface Input {
   readonly env: Readonly<Record<string, string>>
