@@ -17,14 +17,19 @@ describe('vrf', () => {
       await wire(pod, peer, 'eth0', 'ip route add default via 10.1.0.1; ip route add 10.9.0.0/16 via 10.1.0.7 mtu 1400; ip route add default via fd00:1::1')
       const net = chain(node, { type: 'vrf', vrfname: 'blue' })
       const prevResult = { interfaces: [{ name: 'eth0', sandbox: pod.path }] }
-      const [addresses, all] = [await addressesOf(pod), await routes(pod, 'main')]
+      const was = await look(pod)
       assert.deepEqual(good(await net.call('ADD', pod, { prevResult })).result, { cniVersion: '1.1.0', ...prevResult })
-      const made = { master: 'blue', addresses, main: ['192.0.2.0/24', '198.51.100.0/24 via 192.0.2.9'], table: ['10.1.0.0/24', '10.9.0.0/16 via 10.1.0.7 mtu 1400', 'default via 10.1.0.1', 'default via fd00:1::1', 'fd00:1::/64'] }
-      const now = async () => ({ master: await masterOf(pod), addresses: await addressesOf(pod), main: await routes(pod, 'main'), table: await routes(pod, '1') })
-      assert.deepEqual(await now(), made)
+      const made = {
+        masters: { eth0: 'blue' },
+        vrfs: ['blue 1'],
+        addresses: was.addresses,
+        main: ['192.0.2.0/24', '198.51.100.0/24 via 192.0.2.9'],
+        first: ['10.1.0.0/24', '10.9.0.0/16 via 10.1.0.7 mtu 1400', 'default via 10.1.0.1', 'default via fd00:1::1', 'fd00:1::/64'],
+      }
+      assert.deepEqual(await look(pod), made)
       for (const address of ['10.1.0.2', 'fd00:1::2']) assert.ok(await until(() => ping(peer, address)), address)
       good(await net.call('ADD', pod, { prevResult }))
-      assert.deepEqual(await now(), made)
+      assert.deepEqual(await look(pod), made)
       for (const [broken, says] of [
         ['ip route delete 10.9.0.0/16 table 1', /^route 10\.9\.0\.0\/16 in table 1 in the pod is missing$/],
         ['ip link delete blue', /^VRF blue in the pod is missing; link eth0 in the pod has master off, want blue; address fd00:1::2\/64 on eth0 in the pod is missing; /],
@@ -34,11 +39,11 @@ describe('vrf', () => {
         good(await net.call('ADD', pod, { prevResult }))
         good(await net.call('CHECK', pod, { prevResult }))
       }
-      assert.deepEqual(await now(), made)
+      assert.deepEqual(await look(pod), made)
       good(await net.call('DEL', pod))
       // As when any link goes down that is not told to keep them.
-      const four = (some: readonly string[]) => some.filter((one) => !one.includes('fd00'))
-      assert.deepEqual([await masterOf(pod), await vrfs(pod), four(await routes(pod, 'main'))], [undefined, [], four(all)])
+      const four = ({ main, addresses: _, ...rest }: Seen) => ({ ...rest, main: main.filter((one) => !one.includes('fd00')) })
+      assert.deepEqual(four(await look(pod)), four(was))
     }),
   )
 
@@ -54,13 +59,13 @@ describe('vrf', () => {
         [chain(node, { type: 'vrf', vrfname: 'blue', table: 2 }), 'eth3'],
       ] as const
       for (const [net, ifname] of nets) good(await net.call('ADD', pod, { prevResult: {} }, { ifname }))
-      assert.deepEqual(await vrfs(pod), ['blue 2', 'green 1', 'red 77'])
-      assert.deepEqual(await Promise.all(nets.map(([, ifname]) => masterOf(pod, ifname))), ['blue', 'red', 'blue'])
+      const { vrfs, masters } = await look(pod)
+      assert.deepEqual([vrfs, masters], [['blue 2', 'green 1', 'red 77'], { eth1: 'blue', eth2: 'red', eth3: 'blue' }])
       for (const peer of [one, two]) for (const to of ['10.1.0.2', 'fd00:1::2']) assert.ok(await until(() => ping(peer, to)), `${to} from ${peer.name}`)
-      const left: string[][] = []
+      const left: unknown[] = []
       for (const [net, ifname] of nets) {
         good(await net.call('DEL', pod, {}, { ifname }))
-        left.push(await vrfs(pod))
+        left.push((await look(pod)).vrfs)
       }
       assert.deepEqual(left, [['blue 2', 'green 1', 'red 77'], ['blue 2', 'green 1'], ['green 1']])
     }),
@@ -101,21 +106,24 @@ describe('vrf', () => {
       await link()
       await add()
       good(await net.call('DEL', pod, {}, { netns: '' }))
-      assert.deepEqual([await vrfs(pod), await masterOf(pod)], [[], undefined])
+      const free = async () => {
+        const { vrfs, masters } = await look(pod)
+        assert.deepEqual([vrfs, masters], [[], {}])
+      }
+      await free()
       await add()
       await pod.ip('link', 'delete', 'blue')
       good(await net.call('DEL', pod))
       if (existsSync(THEIRS)) {
         const call = { conf: { ...net.conf, cniVersion: '1.0.0', prevResult: { cniVersion: '1.0.0' } }, containerId: containerId(pod), netns: pod, file: THEIRS }
         good(await plugin('vrf', { command: 'ADD', ...call }, node))
-        assert.equal(await masterOf(pod), 'blue')
         good(await net.call('DEL', pod))
-        assert.deepEqual([await vrfs(pod), await masterOf(pod)], [[], undefined])
+        await free()
       }
       await add()
       await pod.ip('link', 'delete', 'eth0')
       good(await net.call('DEL', pod))
-      assert.deepEqual(await vrfs(pod), [])
+      await free()
       await link()
       await add()
       await execa('ip', ['netns', 'delete', containerId(pod)])
@@ -131,29 +139,35 @@ async function wire(pod: Namespace, peer: Namespace, name: string, then: string)
   assert.equal(status, 0, stderr)
 }
 
-async function masterOf(pod: Namespace, name = 'eth0'): Promise<string | undefined> {
-  return (await pod.json('link', 'show', 'dev', name))[0]?.['master']
+/** What of a pod this is about. */
+interface Seen {
+  /** Of each link that has one. */
+  readonly masters: Readonly<Record<string, string>>
+  /** `NAME TABLE`. */
+  readonly vrfs: readonly string[]
+  /** Of eth0. */
+  readonly addresses: readonly string[]
+  /** The unicast routes of main and of table 1, but for those of the links' own addresses. */
+  readonly main: readonly string[]
+  readonly first: readonly string[]
 }
 
-/** `NAME TABLE` of a pod's VRFs. */
-async function vrfs(pod: Namespace): Promise<string[]> {
-  return (await pod.json('link', 'show', 'type', 'vrf'))
-    .filter(({ ifname }) => ifname)
-    .map(({ ifname, linkinfo }) => `${ifname} ${linkinfo.info_data.table}`)
-    .sort()
-}
-
-async function addressesOf(pod: Namespace): Promise<string[]> {
-  const [eth0] = await pod.json('addr', 'show', 'dev', 'eth0')
-  return eth0?.['addr_info'].filter(({ scope }: Row) => scope === 'global').map(({ local, prefixlen }: Row) => `${local}/${prefixlen}`)
-}
-
-/** The unicast routes of a table, but for those of the links' own addresses. */
-async function routes(pod: Namespace, table: string): Promise<string[]> {
-  const both = await Promise.all(['-4', '-6'].map(async (family) => pod.exec(['ip', '-j', '-d', family, 'route', 'show', 'table', table])))
-  const rows = both.flatMap(({ status, stdout }): Row[] => (status === 0 && stdout ? JSON.parse(stdout) : []))
-  return rows
-    .filter(({ type, dst }) => type === 'unicast' && dst !== 'fe80::/64')
-    .map(({ dst, gateway, metrics }) => [dst, gateway && `via ${gateway}`, metrics && `mtu ${metrics[0].mtu}`].filter(Boolean).join(' '))
-    .sort()
+/** All of it by two processes: here each takes its time. */
+async function look(pod: Namespace): Promise<Seen> {
+  const { stdout } = await pod.exec(['sh', '-c', "printf 'addr show\nroute show table all\n' | ip -d -j -batch -; ip -6 -d -j route show table all"])
+  const [links = [], ...routes] = stdout.split('\n').flatMap((line): Row[][] => (line.startsWith('[') ? [JSON.parse(line)] : []))
+  const text = ({ dst, gateway, metrics }: Row) => [dst, gateway && `via ${gateway}`, metrics && `mtu ${metrics[0].mtu}`].filter(Boolean).join(' ')
+  const inTable = (name: string) =>
+    routes
+      .flat()
+      .filter(({ type, dst, table = 'main' }) => type === 'unicast' && dst !== 'fe80::/64' && table === name)
+      .map(text)
+      .sort()
+  return {
+    masters: Object.fromEntries(links.flatMap(({ ifname, master }) => (master === undefined ? [] : [[ifname, master]]))),
+    vrfs: links.flatMap(({ ifname, linkinfo }) => (linkinfo?.info_kind === 'vrf' ? [`${ifname} ${linkinfo.info_data.table}`] : [])).sort(),
+    addresses: links.flatMap(({ ifname, addr_info }) => (ifname === 'eth0' ? addr_info : [])).flatMap(({ scope, local, prefixlen }: Row) => (scope === 'global' ? [`${local}/${prefixlen}`] : [])),
+    main: inTable('main'),
+    first: inTable('1'),
+  }
 }
