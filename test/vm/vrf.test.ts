@@ -152,14 +152,14 @@ interface Seen {
   readonly first: readonly string[]
 }
 
-/** All of it by two processes: here each takes its time. */
+/** All of it by one process: here each takes its time. */
 async function look(pod: Namespace): Promise<Seen> {
-  const { stdout } = await pod.exec(['sh', '-c', "printf 'addr show\nroute show table all\n' | ip -d -j -batch -; ip -6 -d -j route show table all"])
-  const [links = [], ...routes] = stdout.split('\n').flatMap((line): Row[][] => (line.startsWith('[') ? [JSON.parse(line)] : []))
+  const { stdout } = await pod.exec(['sh', '-c', "printf 'addr show\nroute show table all\n' | ip -d -j -batch -"])
+  // Of all tables both families are shown.
+  const [links = [], routes = []] = stdout.split('\n').flatMap((line): Row[][] => (line.startsWith('[') ? [JSON.parse(line)] : []))
   const text = ({ dst, gateway, metrics }: Row) => [dst, gateway && `via ${gateway}`, metrics && `mtu ${metrics[0].mtu}`].filter(Boolean).join(' ')
   const inTable = (name: string) =>
     routes
-      .flat()
       .filter(({ type, dst, table = 'main' }) => type === 'unicast' && dst !== 'fe80::/64' && table === name)
       .map(text)
       .sort()
