@@ -49,7 +49,7 @@ function wire({ vrfname, table }: Conf, at: Attachment, given: Result, { before 
   const routes = new Map(before.flatMap((one) => (one.kind === 'rerouted' ? [one.route] : isOwn(one, at.ifname) ? [one] : [])).map(({ table: _, ...route }) => [JSON.stringify([route.dst, route.via, route.priority]), route]))
   return {
     shared: [],
-    own: [vrf, { kind: 'setting', ns, dev: at.ifname, master: vrfname, before: { master: '' } }, ...addresses, ...[...routes.values()].map((route): Rerouted => ({ kind: 'rerouted', ns, dev: at.ifname, route, table: vrf.table }))],
+    own: [vrf, { kind: 'setting', ns, dev: at.ifname, master: vrfname, before: { master: '' } }, ...addresses.values(), ...[...routes.values()].map((route): Rerouted => ({ kind: 'rerouted', ns, dev: at.ifname, route, table: vrf.table }))],
     result: given,
   }
 }

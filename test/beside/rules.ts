@@ -24,6 +24,7 @@ export interface Rule {
 export const RULES: readonly Rule[] = [
   { id: 'engine', covers: ({ path, ours }) => /\/node\/nft tables$/.test(path) || (/^(added\/node\/rules about [ab]|(only b|after gc)\/node\/rules about b)$/.test(path) && ours === 'none') },
   { id: 'own-files', covers: ({ path, theirs }) => theirs === undefined && /\/node\/file (\/run\/cni\/plumb|\/var\/lib\/cni\/[^/]+\/\.plumb)(\/|$)/.test(path) },
+  { id: 'own-files', covers: ({ path, theirs, ours }) => /\/node\/file \/run\/cni\/tuning$/.test(path) && theirs === 'd 600' && ours === 'd 755' },
   { id: 'pool-lock', covers: ({ path, theirs, ours }) => /\/node\/file \/var\/lib\/cni\/[^/]+\/[^/]+\/lock$/.test(path) && theirs === 'f 750' && ours === 'f 600' },
   {
     id: 'mac',
@@ -105,6 +106,7 @@ export const RULES: readonly Rule[] = [
   { id: 'del-leaks', covers: ({ path, ours }, { scene: { del } }) => lacks(del) && ours === undefined && /^(only b|none)\/(node\/dev veth-a|a\/dev \S+)\/there$/.test(path) },
   { id: 'del-leaks', covers: ({ path, theirs, ours }, { scene: { del } }) => lacks(del) && theirs === 'some' && ours === 'none' && /^(only b|none)\/node\/rules about a$/.test(path) },
   { id: 'del-leaks', covers: ({ path }, { scene: { del } }) => lacks(del) && /^(only b|none)\/node\/dev \S+\/(flags|operstate|mtu|promiscuity|sysctl ipv6\.conf\.mtu)$/.test(path) },
+  { id: 'del-leaks', covers: ({ path, ours }, { scene: { del } }) => lacks(del) && ours === undefined && /^(only b|none)\/node\/file \/run\/cni\/tuning\/pod-a_eth0\.json$/.test(path) },
   { id: 'del-refused', covers: ({ path, theirs, ours }, { refused }) => refused && path.startsWith('del ') && theirs?.startsWith('refuses with 999: ') === true && ours === 'works' },
   {
     id: 'failed-add',

@@ -5,9 +5,9 @@ import { type Node, type Place, places, text, tree } from './json.ts'
 import { type Dice, dice, HUGE, mutate, mutateBytes, STRINGS } from './mutate.ts'
 import { FAULTS, type Fault } from './recorder.ts'
 
-export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap', 'flannel', 'host-device', 'dhcp', 'tuning', 'sbr', 'firewall', 'bandwidth', 'macvlan', 'ipvlan', 'vlan', 'dummy', 'tap'] as const
+export const TYPES = ['bridge', 'ptp', 'minicni', 'host-local', 'static', 'loopback', 'portmap', 'flannel', 'host-device', 'dhcp', 'tuning', 'sbr', 'vrf', 'firewall', 'bandwidth', 'macvlan', 'ipvlan', 'vlan', 'dummy', 'tap'] as const
 /** Those that add to what another plugin made: its link is there. */
-export const CHAINED: readonly string[] = ['tuning', 'sbr']
+export const CHAINED: readonly string[] = ['tuning', 'sbr', 'vrf']
 /** One call: what the runtime sets, and what it writes. */
 export interface Input {
   readonly env: Readonly<Record<string, string>>

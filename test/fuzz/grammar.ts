@@ -20,7 +20,9 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' 
     // A device to the pod, and back.
     'link set dev <name>[ address <mac>][ mtu <number>] name <name>[ alias <lent>][ netns <path>][ up]',
     'link set dev lo down',
-    'link set dev <name>[ address <mac>][ mtu <number>][ txqueuelen <number>][ promisc <switch>][ allmulticast <switch>]',
+    'link set dev <name>[ address <mac>][ mtu <number>][ txqueuelen <number>][ promisc <switch>][ allmulticast <switch>][ master <name>]',
+    'link set dev <name> nomaster',
+    'link add name <name> up type vrf table <number>',
     'link add[ link <name>] name <name>[ address <mac>][ mtu <number>][ netns <path>] type <podkind>[ mode <mode>][ bcqueuelen <number>][ id <number>]',
     'tuntap add mode tap name <name>[ multi_queue][ user <number>][ group <number>]',
     'link set dev <name> address <mac>[ mtu <number>]',

@@ -24,6 +24,7 @@ import staticPool from '../../plugins/static.ts'
 import tap from '../../plugins/tap.ts'
 import tuning from '../../plugins/tuning.ts'
 import vlan from '../../plugins/vlan.ts'
+import vrf from '../../plugins/vrf.ts'
 import { type Case, CHAINED, furnish, givenBy, type Input, LINKS, makeCase } from './cases.ts'
 import { leaseKeeper } from './daemon.ts'
 import { type Fault, Recorder } from './recorder.ts'
@@ -37,7 +38,7 @@ const LIMIT_MS = 5000
 const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-device': hostDevice, 'host-local': hostLocal, static: staticPool, loopback, portmap, dhcp, tuning, sbr, firewall, bandwidth, macvlan, ipvlan, vlan, dummy, tap }
+const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-device': hostDevice, 'host-local': hostLocal, static: staticPool, loopback, portmap, dhcp, tuning, sbr, vrf, firewall, bandwidth, macvlan, ipvlan, vlan, dummy, tap }
 const CODES: readonly number[] = Object.values(CODE)
 
 let keeper: ReturnType<typeof leaseKeeper>
@@ -177,7 +178,7 @@ function world(kernel: Recorder): string[] {
   const held = files.filter(
     (one) =>
       (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+|[^/]+_[^/]+\.json)$/.test(`${one.parentPath}/${one.name}`))) ||
-      (/^\/run\/cni\/plumb\/(portmap|host-device|tuning|sbr|links|ports\/.+|firewall|bandwidth|held\/.+)$/.test(one.parentPath) && !isRefusal(`${one.parentPath}/${one.name}`)),
+      (/^\/run\/cni\/plumb\/(portmap|host-device|tuning|sbr|vrf|links|ports\/.+|firewall|bandwidth|held\/.+)$/.test(one.parentPath) && !isRefusal(`${one.parentPath}/${one.name}`)),
   )
   return [...kernel.links(), ...kernel.ports(), ...keeper.held, ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
