@@ -18,7 +18,7 @@ export interface Life {
   readonly meets: boolean
 }
 
-/** One life of two attachments, in few steps: ADD, CHECK, packets, DEL with the namespace unnamed, live and gone, GC in a namespace that lives; each leaves nothing of one and all of the other. `ruin` takes away what they stand on before the last DEL. */
+/** One life of two attachments, in few steps: ADD, CHECK, packets, DEL with the namespace unnamed, gone and live, of what is there and of what is not, GC in a namespace that lives; each leaves nothing of one and all of the other. `ruin` takes away what they stand on before the last DEL. */
 export async function live({ conf, beside, kind, data = {}, router, meets }: Life, { node, pod, other }: Record<'node' | 'pod' | 'other', Namespace>, ruin?: () => Promise<unknown>): Promise<void> {
   const net = network(node, conf)
   const onNode = async () => (await node.json('link')).map(({ ifname }) => ifname)
@@ -42,9 +42,7 @@ export async function live({ conf, beside, kind, data = {}, router, meets }: Lif
   await gone()
   await net.add(pod)
   await net.gc(other)
-  await gone()
-  await net.add(pod)
-  for (const _ of [1, 2]) await net.del(pod)
+  await net.del(pod)
   await gone()
   await net.add(pod)
   await execa('ip', ['netns', 'delete', containerId(pod)])
