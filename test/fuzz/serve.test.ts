@@ -38,7 +38,28 @@ const LIMIT_MS = 5000
 const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = { bridge, ptp, minicni, flannel, 'host-device': hostDevice, 'host-local': hostLocal, static: staticPool, loopback, portmap, dhcp, tuning, sbr, vrf, firewall, bandwidth, macvlan, ipvlan, vlan, dummy, tap }
+const PLUGINS: Readonly<Record<string, Plugin>> = {
+  bridge,
+  ptp,
+  minicni,
+  flannel,
+  'host-device': hostDevice,
+  'host-local': hostLocal,
+  static: staticPool,
+  loopback,
+  portmap,
+  dhcp,
+  tuning,
+  sbr,
+  vrf,
+  firewall,
+  bandwidth,
+  macvlan,
+  ipvlan,
+  vlan,
+  dummy,
+  tap,
+}
 const CODES: readonly number[] = Object.values(CODE)
 
 let keeper: ReturnType<typeof leaseKeeper>
