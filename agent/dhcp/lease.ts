@@ -13,13 +13,12 @@ import { four } from './four.ts'
 import { raise } from './link.ts'
 import { merged } from './merged.ts'
 import { six } from './six.ts'
+import { sleep } from './sleep.ts'
 
 // Each reads what it has written itself.
 const PROTOCOLS = [four, six] as unknown as readonly Protocol<Times>[]
 /** RFC 2131 section 4.4.5: between two tries to extend a lease, at least. */
 const RETRY_MS = 60_000
-// A timer of more than 2^31 ms would ring at once.
-const LONGEST_NAP_MS = 3_600_000
 
 /** What there is to know of one attachment's leases: one per IP version. */
 export interface Held {
@@ -63,12 +62,16 @@ export class Lease {
     const abort = () => lease.#end.abort(signal.reason)
     signal.addEventListener('abort', abort, { once: true })
     try {
-      await Promise.all(lease.#protocols().map((protocol) => lease.#acquire(protocol)))
+      const asking = lease.#protocols().map((protocol) => lease.#acquire(protocol))
+      // One that fails ends the others, and none is still asking when what they got is given back.
+      for (const one of asking) one.catch((cause) => lease.#end.abort(cause))
+      await Promise.allSettled(asking)
+      await Promise.all(asking)
       lease.#save()
     } catch (cause) {
       lease.#end.abort(cause)
-      await letGo({ ...lease.held, release: lease.#releases() })
-      throw cause
+      await letGo({ ...lease.held, netns: lease.#ns, release: lease.#releases() })
+      throw signal.aborted ? signal.reason : cause
     } finally {
       signal.removeEventListener('abort', abort)
     }
@@ -129,11 +132,11 @@ export class Lease {
       for (let isFirst = true; ; isFirst = false) {
         const bound = this.#bound.get(protocol.version) as Times
         const isAsked = isOld && isFirst
-        if (!isAsked) await this.#sleep(bound.renewAt)
+        if (!isAsked) await sleep(bound.renewAt, this.#end.signal)
         const next = (isAsked ? undefined : await this.#extend(protocol, bound, 'own', bound.rebindAt)) ?? (await this.#extend(protocol, bound, 'any', bound.expiresAt))
         if (!next) return this.#expire(protocol)
         this.#bound.set(protocol.version, next)
-        this.#save()
+        this.#note()
       }
     } catch (cause) {
       if (!this.#end.signal.aborted) log(`dhcp: Cannot keep a lease: ${(cause as Error).message}`, this.#names())
@@ -156,7 +159,7 @@ export class Lease {
       })
       if (next) return next as Times
       const rest = until - Date.now()
-      if (rest > 0) await this.#sleep(Date.now() + Math.min(rest, Math.max(rest / 2, RETRY_MS)))
+      if (rest > 0) await sleep(Date.now() + Math.min(rest, Math.max(rest / 2, RETRY_MS)), this.#end.signal)
     } while (Date.now() < until)
     return undefined
   }
@@ -165,7 +168,7 @@ export class Lease {
   #expire({ version }: Protocol<Times>): void {
     this.lost = `no server extended its IPv${version} lease in time`
     log(`dhcp: a lease is over, its link is switched off: ${this.lost}`, this.#names())
-    this.#save()
+    this.#note()
     this.stop()
     try {
       setLink(this.#ns, this.held.owner.ifname, false)
@@ -180,18 +183,6 @@ export class Lease {
     this.stop()
     this.#forget(this)
     this.#end.signal.throwIfAborted()
-  }
-
-  async #sleep(until: number): Promise<void> {
-    const { signal } = this.#end
-    while (Date.now() < until) {
-      const { promise, resolve } = Promise.withResolvers<void>()
-      const timer = setTimeout(resolve, Math.min(until - Date.now(), LONGEST_NAP_MS))
-      signal.addEventListener('abort', () => resolve(), { once: true })
-      await promise
-      clearTimeout(timer)
-      signal.throwIfAborted()
-    }
   }
 
   async #talk<T>(protocol: Protocol<Times>, work: (session: Session) => Promise<T>): Promise<T> {
@@ -223,6 +214,15 @@ export class Lease {
       const { to, packet } = protocol.release(this.#who, bound)
       return [{ version: protocol.version, to, packet: Buffer.from(packet).toString('base64') }]
     })
+  }
+
+  // A disk that is full is no reason to let a lease go.
+  #note(): void {
+    try {
+      this.#save()
+    } catch (cause) {
+      log(`dhcp: Cannot write a lease down: ${(cause as Error).message}`, this.#names())
+    }
   }
 
   #save(): void {

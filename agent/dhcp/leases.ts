@@ -131,7 +131,8 @@ export class Leases {
     if (this.#held.get(name) !== lease) return
     this.#held.delete(name)
     log('dhcp: a lease has no link any more, it is given back', { container: lease.held.owner.containerId, ifname: lease.held.owner.ifname })
-    void lease.release()
+    // In turn: an ADD of the same attachment writes the same file.
+    void this.#inTurn(name, () => lease.release())
   }
 }
 

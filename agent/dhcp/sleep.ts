@@ -1,0 +1,17 @@
+// A timer of more than 2^31 ms would ring at once.
+const LONGEST_NAP_MS = 3_600_000
+
+/** Waits until a time, in milliseconds since 1970, however far off. Rejects when the signal says so. */
+export async function sleep(until: number, signal: AbortSignal): Promise<void> {
+  signal.throwIfAborted()
+  while (Date.now() < until) {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const wake = () => resolve()
+    const timer = setTimeout(wake, Math.min(until - Date.now(), LONGEST_NAP_MS))
+    signal.addEventListener('abort', wake)
+    await promise
+    clearTimeout(timer)
+    signal.removeEventListener('abort', wake)
+    signal.throwIfAborted()
+  }
+}
