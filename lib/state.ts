@@ -8,8 +8,11 @@ import type { Saved, Setting } from './settings.ts'
 import type { Qdisc, Redirect } from './shaping.ts'
 import type { IfName, Mac, NetnsPath, NetworkName } from './values.ts'
 
+/** Resources of nft and conntrack. */
 export type { Chain, Claim, Element, Flows } from './filtering.ts'
+/** Resources of the agent's, and what a device was like. */
 export type { Lent, Neigh, Nexthop, Tunnel, Vxlan } from './overlay.ts'
+/** Resources that stand beside what makes them. */
 export type { Passage, Qdisc, Redirect }
 
 /** Which namespace a resource lives in: the one plumb was started in, or the pod's. */
