@@ -86,14 +86,18 @@ describe('plumb cni fuse', () => {
     )
 
   it(
-    'bridge with portMappings: two runs of ip, one of nft, and no other process',
+    'bridge with portMappings, firewall, bandwidth and tuning: two runs of ip, one of nft, one of tc, and no other process; DEL of it two of ip and one of nft',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
-      const conf = { ...subject.conf(), ipMasq: false }
+      const rates = { ingressRate: 1e8, ingressBurst: 8e6, egressRate: 1e8, egressBurst: 8e6 }
+      const conf = { ...subject.conf(), firewall: { ingressPolicy: 'same-bridge' }, bandwidth: rates, tuning: { sysctl: { 'net.core.somaxconn': '500' }, txQLen: 500 } }
       // The first of a node makes the bridge, the second does not.
       await network(node, conf).add(other)
       const { answer, tools } = await watched(node, 'bridge', { command: 'ADD', conf: { ...conf, portMappings: mapped(8082) }, containerId: containerId(pod), netns: pod })
       works(answer)
-      assert.deepEqual(tools.sort(), ['ip', 'ip', 'nft'])
+      assert.deepEqual(tools.sort(), ['ip', 'ip', 'nft', 'tc'])
+      const removal = await watched(node, 'bridge', { command: 'DEL', conf, containerId: containerId(pod), netns: pod })
+      works(removal.answer)
+      assert.deepEqual(removal.tools.sort(), ['ip', 'ip', 'nft'])
     }),
   )
 
