@@ -183,6 +183,12 @@ function ready({ place, cooldown }: Pool, sets: readonly RangeSet[]): void {
 function free(place: Place, names: readonly string[], cooldown: number): void {
   if (names.length > 0) putToRest(place, names, cooldown)
   for (const name of names) remove(`${place.dir}/${name}`)
+  try {
+    // What a reservation that was killed in the making has left.
+    remove(`${place.own}/draft`)
+  } catch {
+    // Where that cannot be, none was made.
+  }
 }
 
 interface Figures {

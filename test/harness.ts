@@ -99,7 +99,8 @@ export async function snapshot({ exec, json }: Namespace): Promise<string> {
     'grep -rs . /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf --include=forwarding --include=ip_forward --include=route_localnet --include=rp_filter --include=accept_ra --include=accept_dad --include=disable_ipv6 --include=arp_notify',
   ]
   const texts = await Promise.all(asked.map(async (line) => `# ${line}\n${sorted(line, (await exec(line.split(' '))).stdout)}`))
-  return [...links.map((link) => JSON.stringify(link)), ...addresses, ...texts].join('\n')
+  // What the kernel forgets by itself within a second is nothing that is left.
+  return [...links.map((link) => JSON.stringify(link)), ...addresses, ...texts].join('\n').replace(/\n\t\telements = \{[^}]* timeout [^}]*\}/g, '')
 }
 
 /** Polls until `check` gives something truthy, and gives that; rejects after `ms` with what the last try threw or gave. */

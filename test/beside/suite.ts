@@ -14,7 +14,7 @@ import { staged } from './scenes.ts'
 /** So many scenes are lived at once: each waits for the kernel more than it works. */
 const WIDTH = 3
 /** Plugins whose wanted differences are told by a test of their own. */
-const APART = ['sbr', 'vrf']
+const APART = ['sbr', 'vrf', 'dhcp']
 const SEED = Number(process.env['PLUMB_BESIDE_SEED'] ?? 1)
 /** How many generated scenes each lane has at most: all of the newer reference's, a part of the older one's. PLUMB_BESIDE=all lives them all. */
 const MOST = process.env['PLUMB_BESIDE'] === 'all' ? { newer: Number.POSITIVE_INFINITY, older: Number.POSITIVE_INFINITY } : { newer: Number.POSITIVE_INFINITY, older: 40 }

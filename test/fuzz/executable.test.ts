@@ -78,7 +78,8 @@ async function state(node: Namespace, pod: Namespace): Promise<string[]> {
   const [links, inPod, ...texts] = await Promise.all([node.json('addr'), pod.json('addr'), ...ASKED.map(async (argv) => (await node.exec(argv.split(' '))).stdout)])
   const link = ({ ifname, address, mtu, master, ifalias, flags, addr_info }: Row) =>
     JSON.stringify([ifname, address, mtu, master, ifalias, flags.includes('UP'), addr_info.flatMap(({ local, prefixlen }: Row) => (local.startsWith('fe80:') ? [] : `${local}/${prefixlen}`))])
-  const lines = texts.flatMap((text) => text.split('\n')).map((line) => line.replace(/ linkdown| pref \w+/g, '').trim())
+  // What the kernel forgets by itself within a second is nothing that is left.
+  const lines = texts.flatMap((text) => text.replace(/\n\t\telements = \{[^}]* timeout [^}]*\}/g, '').split('\n')).map((line) => line.replace(/ linkdown| pref \w+/g, '').trim())
   return [...links.map(link), ...inPod.map((row) => `pod: ${link(row)}`), ...lines.filter((line) => !/^(broadcast|local|anycast|multicast|fe80|ff00)/.test(line)), ...addresses()]
 }
 const ASKED = ['ip route show table all', 'ip -6 route show table all', 'ip rule', 'nft --stateless list ruleset', 'cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding /proc/sys/net/ipv6/conf/all/accept_ra']

@@ -121,7 +121,7 @@ export class Recorder {
     // A device of the node: the real one stays where it is, which is what the next call finds.
     if (moved && called && to) {
       if (!this.#space(ns).has(moved)) return { failed: `Cannot find device "${moved}"` }
-      this.#space(to).set(called, { ifname: called, kind: 'macvlan', addr_info: [] })
+      this.#space(to).set(called, { ifname: called, kind: 'lent', addr_info: [] })
       return { failed: '' }
     }
     if (words[0] === 'qdisc' || words[0] === 'filter') return { ...(words[1] === 'show' && { said: '[ ]' }), failed: '' }

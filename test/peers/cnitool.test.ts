@@ -194,6 +194,6 @@ async function checks({ name, cniVersion }: Sample, { call, works }: Tool, pod: 
 // Links have names and MACs of each one's own making; no reference plugin has an mtu to tell.
 function nameless(result: Row): Row {
   if (!result['interfaces']) return result
-  const interfaces = result['interfaces'].map(({ name, sandbox }: Row) => ({ name: name.replace(/^veth[0-9a-f]+$/, 'veth'), inPod: sandbox !== undefined }))
+  const interfaces = result['interfaces'].map(({ name, sandbox }: Row) => ({ name: name.replace(/^(veth|bwp)[0-9a-f]+$/, '$1'), inPod: sandbox !== undefined }))
   return { ...result, interfaces }
 }
