@@ -29,6 +29,8 @@ function link(want: Link, { text, asks, isFirst, gone }: At): string {
   const { ns, name, type, peer, port, alias, mtu, vlanFiltering, move } = want
   if (isPodKind(type)) return podLink(want, text, gone)
   if (move) return gone ? `the device is back on the node as ${move.name}, with address, size and state as they were` : `the device goes to the pod, is ${move.name} there, and bears a mark by which DEL finds it`
+  if (gone && text.startsWith('link set')) return `${name} goes together with other links: the kernel waits once for all of a group`
+  if (gone && text.startsWith('link delete group')) return 'they go, with their other ends, addresses and routes'
   if (gone) return `${name} and with it its other end, its addresses and its routes`
   if (asks) return `what ${name} is like${isFirst ? '; where there is none, a second process goes on behind this line' : ''}`
   if (type === 'ifb') return `what the pod sends passes through it, to be shaped`

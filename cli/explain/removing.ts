@@ -8,11 +8,11 @@ import type { Resource } from '../../lib/state.ts'
 
 import { through } from '../../lib/verbs/delegating.ts'
 import { findDelegate } from '../../lib/verbs/meta.ts'
-import { following, removing } from '../../lib/verbs/noted.ts'
+import { apart, following, removing } from '../../lib/verbs/noted.ts'
 import { noted } from './adding.ts'
 import { mayBeDeleted, visible } from './calls.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
-import type { ToldPlugin } from './told.ts'
+import type { ToldPlugin, ToldRun } from './told.ts'
 
 type Removed = Pick<ToldPlugin, 'runs' | 'isWhole' | 'notes'>
 
@@ -30,7 +30,7 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
     const held = parts.length > 0 || !own ? following(parts, holds) : following(own, () => true)
     const holders = unwiring(visible(() => lastOf(call.at)) ?? []).map((run) => ({ ...run, when: 'only when no other attachment needs it by then' }))
     return {
-      runs: [...removing(held, () => true).flatMap((plan) => runsOf(plan)), ...unwiring(plugin.unwire(call.at)), ...holders],
+      runs: [...removingBeside(held, plugin.unwire(call.at)), ...holders],
       isWhole: true,
       notes: [...foreign, ...(conf.ipam?.type ? [`then the pool ${conf.ipam.type} frees its addresses`] : [])],
     }
@@ -61,4 +61,13 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
 // What another attachment has, too, stays for it.
 function isOthersToo(one: Resource): boolean {
   return one.kind === 'element' && one.record !== undefined && visible(() => isHeld(one, one.record)) === true
+}
+
+// What parts noted goes in the same processes as the link, the links beside the rest.
+function removingBeside(held: readonly Resource[], own: readonly Resource[]): ToldRun[] {
+  if (held.length === 0) return unwiring(own)
+  return removing([...held, ...own], () => true).flatMap((plan) => {
+    const { links, rest } = apart(plan)
+    return [...unwiring(links.drop).map((run) => ({ ...run, beside: true as const })), ...runsOf(rest)]
+  })
 }

@@ -1,6 +1,6 @@
 import { holds } from '../claimed.ts'
 import { forgetOf, listsOf } from '../flows.ts'
-import type { Claim, Flows, Handler } from '../state.ts'
+import type { Claim, Flows, Handler, Resource } from '../state.ts'
 
 /** Host ports reserved for their owner, as files: a second owner is refused before anything else is made. */
 export const claim: Handler<Claim> = {
@@ -20,4 +20,9 @@ export const flows: Handler<Flows> = {
   drop: (want) => [{ text: forgetOf(want) }],
   ask: () => '',
   read: (_row, want) => want,
+}
+
+/** Whether a resource is a host port reserved as a file. */
+export function isClaim(one: Resource): one is Claim {
+  return one.kind === 'claim'
 }

@@ -53,10 +53,7 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
   // Without a pool it is known already whether this version can show the result.
   if (!pool && !plugin.records) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
   const links = firstLinks(plugin, conf, at, pool?.byLink === true)
-  if (begin(at)) {
-    await dropParts(plugin, undefined, call)
-    await remove(plugin, call, pool)
-  }
+  if (begin(at)) await remove(plugin, call, pool)
   const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false, parts: false, holds: false, record: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
   try {
     const text = await make(plugin, call, attempt)
@@ -144,7 +141,7 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, {
       () => true,
       (cause) => !isTaken(cause),
     ))
-  if (made.parts) await dropParts(plugin, undefined, call)
+  if (made.parts) await dropParts(call)
   const isFirst = pool?.byLink === true && made.addresses
   const kept = isFirst ? await pool.del().catch((cause: Error) => cause) : undefined
   const own = ours ? ownIn(plugin.unwire(at), io.run) : []

@@ -1,5 +1,6 @@
-import { apply } from '../apply.ts'
+import { ahead, apply } from '../apply.ts'
 import { holds, lapsed } from '../claimed.ts'
+import { isClaim } from '../kinds/claim.ts'
 import { log } from '../log.ts'
 import type { Run } from '../plugin.ts'
 import { readRecord, unrecord } from '../records.ts'
@@ -40,9 +41,20 @@ export async function dropNoted([path, ...others]: readonly string[], run: Run, 
 
 async function removed(held: readonly Resource[], run: Run): Promise<void> {
   for (const plan of removing(held, () => true)) {
-    const { already } = await apply(plan, run)
-    for (const one of already) if (one.kind === 'setting') log(`plumb: Cannot put ${title(one)} back to what it was`)
+    const { links, rest } = apart(plan)
+    // For links and for elements the kernel waits a while: for both at once.
+    ahead(links, run)
+    for (const part of [rest, links]) {
+      const { already } = await apply(part, run)
+      for (const one of already) if (one.kind === 'setting') log(`plumb: Cannot put ${title(one)} back to what it was`)
+    }
   }
+}
+
+/** A plan of removals as two that go on beside each other: the node's links, and the rest. Pure. */
+export function apart({ drop }: Plan): { readonly links: Plan; readonly rest: Plan } {
+  const links = drop.filter(({ kind, ns }) => kind === 'link' && ns === 'host')
+  return { links: { put: [], drop: links }, rest: { put: [], drop: drop.filter((one) => !links.includes(one)) } }
 }
 
 /** What removes what was noted, in order, given which claims stand. Claims last: another may have the port only when nothing that it adds can meet what is removed here. Pure. */
@@ -59,9 +71,4 @@ export function following(own: readonly Resource[], stands: (claim: Claim) => bo
     return mine
   })
   return [...new Map(held.map((one) => [JSON.stringify(one), one])).values()]
-}
-
-/** Whether a resource is a host port reserved as a file. */
-export function isClaim(one: Resource): one is Claim {
-  return one.kind === 'claim'
 }

@@ -16,7 +16,7 @@ import { forDel, readConf, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
 import { removePlaced } from './inpod.ts'
 import { forget, notedBut, removeNoted } from './recorded.ts'
-import { dropOthers, dropParts, together } from './within.ts'
+import { dropForeignParts, dropOthers, dropParts, together } from './within.ts'
 
 /** DEL of an interface plugin (CNI spec 1.1.0: complete without error even if things are missing; the namespace may be gone). */
 export async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
@@ -26,18 +26,19 @@ export async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: C
   beginRemoval(known.at)
   const conf = readLoose(plugin.conf, call.raw)
   const pool = await poolOf(conf, call).catch((cause: Error) => log(`plumb: Cannot free addresses: ${cause.message}`, { network: call.at.network }))
-  await dropParts(plugin, conf, known)
-  await remove(plugin, known, pool ?? undefined, () => plugin.unwireForeign?.(conf, known.at, run))
+  await remove(plugin, known, pool ?? undefined, conf)
 }
 
-/** Links first, the address last: one that still answers is never given to another. But what was got through a link is given back through it, and the link goes whatever comes of that. */
-export async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Delegate | undefined, otherwise?: () => Promise<void> | undefined): Promise<void> {
+/** Links first, the address last: one that still answers is never given to another. But what was got through a link is given back through it, and the link goes whatever comes of that. With `conf`, what reference plugins made in place of what is not there. */
+export async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Delegate | undefined, conf?: Partial<C>): Promise<void> {
   const failed: unknown[] = []
   if (pool?.byLink) await pool.del().catch((cause) => failed.push(cause))
   const own = held(plugin, call)
   const isNoted = plugin.inPod === true && placed(call.at) !== undefined
-  const { already } = await apply({ put: [], drop: own }, call.io.run)
-  if (!isNoted && own.every((resource) => already.includes(resource))) await otherwise?.()
+  const noted = await dropParts(call, own)
+  const already = noted.length > 0 ? [] : (await apply({ put: [], drop: own }, call.io.run)).already
+  if (conf) await dropForeignParts(plugin, conf, call, noted)
+  if (conf && !isNoted && noted.length === 0 && own.every((resource) => already.includes(resource))) await plugin.unwireForeign?.(conf, call.at, call.io.run)
   await letGo(call.at, call.io.run)
   forget(plugin, call.at)
   if (!pool?.byLink) await pool?.del()

@@ -48,12 +48,16 @@ export async function noteParts({ noted = [] }: Wiring, at: Attachment, run: Run
   }
 }
 
-/** Removes what the parts made for an attachment; of those that noted nothing, and that `conf` names, what a reference plugin made for it. */
-export async function dropParts<C extends NetConf>(plugin: InterfacePlugin<C>, conf: Partial<C> | undefined, { at, io, raw }: Call): Promise<void> {
+/** Removes what the parts noted for an attachment, and with it these links: the paths of what was noted. Empty when nothing was; the links are left then. */
+export async function dropParts({ at, io }: Call, own: readonly Resource[] = []): Promise<string[]> {
   const paths = PARTS.map((type) => recordPath(type, at)).filter((path) => existsSync(path))
-  const found = paths.length > 0 ? await dropNoted(paths, io.run) : []
-  for (const { type, conf: settings } of conf && plugin.within ? plugin.within(conf) : []) {
-    const part = found.includes(recordPath(type, at)) ? undefined : await io.plugin(type)
+  return paths.length > 0 ? dropNoted(paths, io.run, false, own) : []
+}
+
+/** Removes what reference plugins made for an attachment in place of the parts that a configuration names, but for those that noted what they made. */
+export async function dropForeignParts<C extends NetConf>(plugin: InterfacePlugin<C>, conf: Partial<C>, { at, io, raw }: Call, noted: readonly string[]): Promise<void> {
+  for (const { type, conf: settings } of plugin.within?.(conf) ?? []) {
+    const part = noted.includes(recordPath(type, at)) ? undefined : await io.plugin(type)
     if (part?.role === 'chained') await part.unwireForeign?.(readLoose(part.conf, { ...raw, ...settings }), at, io.run)
   }
 }

@@ -30,6 +30,8 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' 
     'link set dev <name>[ master <name>] up',
     'link add name <name> address <mac> mtu <number> txqueuelen 0 up type ifb',
     'link delete dev <name>',
+    'link set dev <name> group <number>',
+    'link delete group <number>',
     'route prepend <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>][ via <ip>] dev <name>[ onlink]',
     'route prepend <cidr>[ table <number>][ metric <number>][ scope <number>][ mtu <number>][ advmss <number>]{ nexthop via <ip> dev <name>[ onlink]}',
     // A pod's way to its gateway, and the node's to the pod (ptp).

@@ -20,6 +20,7 @@ interface Row {
   readonly peer?: readonly [ns: string, name: string]
   readonly addr_info: object[]
   alias?: string
+  group?: string
 }
 
 /** A kernel of text: takes what plumb says to tools, starts nothing, answers as the tools would, and keeps links, addresses and elements. */
@@ -154,13 +155,15 @@ export class Recorder {
   }
 
   #change(words: readonly string[], ns: string): string {
-    const [, verb, , name = ''] = words
+    const [, verb, what, name = ''] = words
+    if (what === 'group') return this.#deleteGroup(name, ns)
     const alias = words[words.indexOf('alias') + 1]
     const to = words.at(-2) === 'name' ? words.at(-1) : undefined
     const here = this.#space(ns)
     const row = here.get(name)
     if (!row) return `Cannot find device "${name}"`
     if (to !== undefined && here.has(to)) return 'RTNETLINK answers: File exists'
+    if (verb === 'set' && words.at(-2) === 'group') row.group = words.at(-1) as string
     if (verb === 'set' && alias?.startsWith('plumb/')) row.alias = alias
     if (to !== undefined) {
       here.delete(name)
@@ -170,6 +173,12 @@ export class Recorder {
     here.delete(name)
     if (row.peer) this.#space(row.peer[0]).delete(row.peer[1])
     return ''
+  }
+
+  #deleteGroup(group: string, ns: string): string {
+    const all = [...this.#space(ns).values()].filter((row) => row.group === group)
+    for (const { ifname } of all) this.#change(['link', 'delete', 'dev', ifname], ns)
+    return all.length > 0 ? '' : 'RTNETLINK answers: No such device'
   }
 
   #nft(stdin: string, failing: boolean): Output {

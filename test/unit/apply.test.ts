@@ -48,6 +48,14 @@ describe('rows()', () => {
 })
 
 describe('batches()', () => {
+  it('removes several links of the node as a group of their own, for which the kernel waits once, and one as one', () => {
+    const drop = ['veth1', 'veth2'].map((name) => ({ ...veth, name }) as Link)
+    const said = text({ put: [], drop })
+    const [, group = ''] = / group (\d+)/.exec(said) ?? []
+    assert.ok(Number(group) >= 0x5000_0000 && Number(group) < 0x6000_0000, group)
+    assert.equal(said, `\nhost ip: link set dev veth1 group ${group} | link set dev veth2 group ${group} | link delete group ${group}`)
+    assert.equal(text({ put: [], drop: drop.slice(1) }), '\nhost ip: link delete dev veth2')
+  })
   it("puts the node's links before its files, the pod's files before its addresses, and nft last", () => {
     const put: Resource[] = [element, route, addr(POD, '10.1.0.2/24'), sysctl(POD), fdb, sysctl('host'), veth]
     assert.equal(
