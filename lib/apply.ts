@@ -5,7 +5,7 @@ import { forgetFlows } from './flows.ts'
 import { failures, rows } from './iproute.ts'
 import { handler } from './kinds/index.ts'
 import { inside } from './netns.ts'
-import { applyElements, NFT } from './nft.ts'
+import { applyElements, firstInput, NFT } from './nft.ts'
 import { pass } from './passage.ts'
 import type { Run, Seen } from './plugin.ts'
 import { keepSaved } from './saving.ts'
@@ -50,13 +50,36 @@ export async function apply(plan: Plan, run: Run): Promise<Applied> {
   const seen: Seen[] = []
   const already: Resource[] = []
   const all = batches(plan)
+  const underWay = new Map<Batch, () => Promise<unknown>>()
   for (const { tool, ns } of all.slice(1)) if (tool === 'nft' || tool === 'tc') run.prepare?.(tool === 'nft' ? NFT : SHAPING, ns)
-  for (const batch of all) {
-    const done = await perform(batch, plan, run)
-    seen.push(...done.seen)
-    already.push(...done.already)
+  try {
+    for (const [i, batch] of all.entries()) {
+      // The node's links come first. Then its elements and qdiscs wait for nothing: they are made beside what is in pods.
+      if (batch.ns !== 'host' || batch.tool !== 'ip') for (const later of all.slice(i + 1)) if (isEarly(later) && !underWay.has(later)) underWay.set(later, feed(later, run))
+      underWay.delete(batch)
+      const done = await perform(batch, plan, run)
+      seen.push(...done.seen)
+      already.push(...done.already)
+    }
+  } catch (cause) {
+    // What is undone now must not come before what is under way.
+    for (const wait of underWay.values()) await wait()
+    throw cause
   }
   return { seen, already }
+}
+
+/** Whether a batch goes on beside the ones before it, but for the node's links. */
+export function isEarly({ ns, tool, steps }: Batch): boolean {
+  return ns === 'host' && (tool === 'tc' || (tool === 'nft' && steps.every(({ line }) => !line.unless)))
+}
+
+// Gives a tool its input; what is returned waits for its end.
+function feed(batch: Batch, run: Run): () => Promise<unknown> {
+  if (!run.feed) return async () => undefined
+  const [argv, input] = batch.tool === 'nft' ? [NFT, firstInput(batch)] : [argvOf(batch), inputOf(batch.steps)]
+  run.feed(argv, input, batch.ns)
+  return () => run(argv, input, batch.ns)
 }
 
 /** Hands the first process of a plan its input, for work that needs nothing else: `apply` of the same plan then only waits for it. */

@@ -18,7 +18,7 @@ type Send = (lines: readonly string[]) => Promise<Output>
 
 /** Removes and adds elements, and chains of networks. The rules are loaded when they are missing, emptied, or another version's. Throws ExecError. */
 export async function applyElements({ ns, steps }: Batch, run: Run): Promise<void> {
-  const send: Send = (lines) => run(NFT, `${lines.join('\n')}\n`, ns)
+  const send: Send = (lines) => run(NFT, inputOf(lines), ns)
   await removeElements(
     steps.filter(({ line }) => line.unless),
     send,
@@ -39,6 +39,16 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   // `nft flush table` takes the rules and leaves the sets, the mark among them.
   if (done.status === 0 && lostRules(run).length > 0) done = await load([], run, send)
   if (done.status !== 0) throw refused(wanted, done)
+}
+
+/** What nft gets first of a batch that only adds, for whoever gives it that ahead of `applyElements`; that the elements are held is noted by then. */
+export function firstInput({ steps }: Batch): string {
+  hold(steps.map(({ resource }) => resource).filter(isElement))
+  return inputOf(addingTo(steps.map(({ line }) => line.text)))
+}
+
+function inputOf(lines: readonly string[]): string {
+  return `${lines.join('\n')}\n`
 }
 
 // The chains of networks with conditions, and an admin's, are no part of the rules, which empty the table: they are put back as they were.

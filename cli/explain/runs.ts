@@ -1,4 +1,4 @@
-import { argvOf, type Batch, batches } from '../../lib/apply.ts'
+import { argvOf, type Batch, batches, isEarly } from '../../lib/apply.ts'
 import { has } from '../../lib/exec.ts'
 import { listsOf } from '../../lib/flows.ts'
 import { addingTo, loading, NFT } from '../../lib/nft.ts'
@@ -14,12 +14,15 @@ export type Condition = (resource: Resource) => string | undefined
 
 /** What `apply` of a plan would run, in its order, and write; `when` says of each resource on what condition. */
 export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[] {
-  return batches(plan).flatMap((batch) => {
-    if (batch.tool === 'nft') return transactions(batch, plan)
+  const all = batches(plan)
+  return all.flatMap((batch, i) => {
+    // Where no process but that of the node's links comes before it, it is in its turn.
+    const isBeside = isEarly(batch) && all.slice(0, i).some(({ ns, tool }) => tool !== 'file' && (ns !== 'host' || tool !== 'ip'))
+    if (batch.tool === 'nft') return transactions(batch, plan).map((run, i) => (isBeside && i === 0 ? { ...run, beside: true as const } : run))
     if (batch.tool === 'conntrack') return forgetting(batch)
     if (batch.tool === 'iptables') return passing(batch)
     const told = batch.steps.flatMap(({ resource, line }) => lineOf(resource, line, plan.drop.includes(resource), when(resource)))
-    if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: told }]
+    if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: told, ...(isBeside && { beside: true as const }) }]
     const about = batch.steps.some(({ resource }) => resource.kind === 'claim') ? 'links below /run/cni/plumb/ports, no process' : 'files below /proc/sys, no process'
     return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: told, about }]
   })
