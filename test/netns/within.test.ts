@@ -9,9 +9,16 @@ import { testPlugin } from '../suites/testPlugin.ts'
 
 const DUAL = ['10.1.0.0/24', 'fd00:1::/64']
 const serving = new WeakSet<Namespace>()
+const RATES = { ingressRate: 1e8, ingressBurst: 8e6, egressRate: 1e8, egressBurst: 8e6 }
 const subject = {
   type: 'bridge',
-  conf: () => ({ ...bridgeConf({ isDefaultGateway: true, ipMasq: true }, ...DUAL), portMappings: mapped(8080) }),
+  conf: () => ({
+    ...bridgeConf({ isDefaultGateway: true, ipMasq: true }, ...DUAL),
+    portMappings: mapped(8080),
+    firewall: { ingressPolicy: 'same-bridge' },
+    bandwidth: RATES,
+    tuning: { sysctl: { 'net.core.somaxconn': '500' }, txQLen: 500 },
+  }),
   refused: (conf: Conf) => ({ ...conf, portMappings: { markMasqBit: 32 } }),
   again: 'refused',
   network: portsApart,
@@ -22,7 +29,7 @@ const subject = {
   },
 } as const
 
-describe('bridge with portMappings of its own', () => {
+describe('bridge with portMappings, firewall, bandwidth and tuning of its own', () => {
   testPlugin(subject)
   testKill(subject)
 })
@@ -37,7 +44,7 @@ const LISTS: Record<string, readonly object[]> = {
     { type: 'bridge', bridge: 'br0', isDefaultGateway: true, ipMasq: true },
     { type: 'portmap', capabilities: { portMappings: true } },
     { type: 'firewall', ingressPolicy: 'same-bridge' },
-    { type: 'bandwidth', ingressRate: 1e8, ingressBurst: 8e6, egressRate: 1e8, egressBurst: 8e6 },
+    { type: 'bandwidth', ...RATES },
     { type: 'tuning', sysctl: { 'net.core.somaxconn': '500', 'net.ipv4.conf.IFNAME.arp_filter': '1' }, mtu: 1400, mac: '02:00:00:00:00:77' },
   ],
   'bridge, firewall, isolated': [
@@ -88,8 +95,7 @@ describe('plumb cni fuse', () => {
   it(
     'bridge with portMappings, firewall, bandwidth and tuning: two runs of ip, one of nft, one of tc, and no other process; DEL of it two of ip and one of nft',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
-      const rates = { ingressRate: 1e8, ingressBurst: 8e6, egressRate: 1e8, egressBurst: 8e6 }
-      const conf = { ...subject.conf(), firewall: { ingressPolicy: 'same-bridge' }, bandwidth: rates, tuning: { sysctl: { 'net.core.somaxconn': '500' }, txQLen: 500 } }
+      const conf = subject.conf()
       // The first of a node makes the bridge, the second does not.
       await network(node, conf).add(other)
       const { answer, tools } = await watched(node, 'bridge', { command: 'ADD', conf: { ...conf, portMappings: mapped(8082) }, containerId: containerId(pod), netns: pod })

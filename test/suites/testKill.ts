@@ -6,7 +6,7 @@ import { containerId } from '../network.ts'
 import { type Started, type Subject, start } from './subject.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
-const TOOLS = ['/usr/sbin/ip', '/usr/sbin/bridge', '/usr/sbin/nft']
+const TOOLS = ['/usr/sbin/ip', '/usr/sbin/bridge', '/usr/sbin/nft', '/usr/sbin/tc']
 
 /** Defines the tests of SIGKILL: after each child that ADD and DEL wait for, in turn; what then puts things right is the next ADD, DEL or GC. */
 export function testKill(subject: Subject): void {
