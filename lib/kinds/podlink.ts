@@ -43,7 +43,9 @@ function made({ ns, name, type, mac, mtu, like = {}, born }: Link): Line[] {
 function tap({ name, mac, mtu, like, born }: Link): Line[] {
   const whose = `${born?.owner === undefined ? '' : ` user ${born.owner}`}${born?.group === undefined ? '' : ` group ${born.group}`}`
   const set = `${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}`
-  return [{ text: `tuntap add mode tap name ${name}${like?.multiQueue ? ' multi_queue' : ''}${whose}` }, ...(set ? [{ text: `link set dev ${name}${set}` }] : [])]
+  // As upstream, whose other taps are made by ip, too: virtual machines find the header where both are named.
+  const header = born?.owner !== undefined && born.group !== undefined && born.context === undefined ? ' vnet_hdr' : ''
+  return [{ text: `tuntap add mode tap name ${name}${header}${like?.multiQueue ? ' multi_queue' : ''}${whose}` }, ...(set ? [{ text: `link set dev ${name}${set}` }] : [])]
 }
 
 /** What `ip -d -j addr show` prints of the likeness of such a link. */

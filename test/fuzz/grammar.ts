@@ -24,7 +24,7 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' 
     'link set dev <name> nomaster',
     'link add name <name> up type vrf table <number>',
     'link add[ link <name>] name <name>[ address <mac>][ mtu <number>][ netns <path>] type <podkind>[ mode <mode>][ bcqueuelen <number>][ id <number>]',
-    'tuntap add mode tap name <name>[ multi_queue][ user <number>][ group <number>]',
+    'tuntap add mode tap name <name>[ vnet_hdr][ multi_queue][ user <number>][ group <number>]',
     'link set dev <name> address <mac>[ mtu <number>]',
     'link set dev <name>[ address <mac>] alias <alias> name <name>',
     'link set dev <name>[ master <name>] up',

@@ -39,8 +39,9 @@ describe('tap', () => {
         const net = network(node, tap(keys))
         const result = await net.add(pod, { args })
         const [link, ...others] = await linksOf(pod)
-        const { type, user, group, multi_queue: queues } = (link as Row)['linkinfo'].info_data
+        const { type, user, group, multi_queue: queues, vnet_hdr: header } = (link as Row)['linkinfo'].info_data
         assert.deepEqual([others, link?.['linkinfo'].info_kind, type, link?.['flags'].includes('UP'), link?.['ifalias']], [[], 'tun', 'tap', true, aliasOf(pod, net.conf)])
+        assert.equal(header, 'owner' in keys && 'group' in keys)
         // The tool prints names where it knows them.
         assert.deepEqual({ user: user && String(user), group: group && String(group), queues, mtu: link?.['mtu'], ...('mac' in want && { mac: link?.['address'] }) }, want)
         assert.deepEqual(result['interfaces'], [{ name: 'eth0', mac: link?.['address'], mtu: want.mtu, sandbox: pod.path }])
