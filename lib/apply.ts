@@ -98,12 +98,12 @@ export function batches({ put, drop }: Plan): Batch[] {
   return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), { ns: 'host' as const, tool: 'iptables' as const }]
     .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && toolOf(resource) === at.tool) }))
     .filter((batch) => batch.steps.length > 0)
-    .map((batch) => (batch.tool === 'ip' ? { ...batch, steps: atOnce(batch.steps) } : batch))
+    .map((batch) => (batch.tool === 'ip' && batch.ns === 'host' ? { ...batch, steps: atOnce(batch.steps) } : batch))
 }
 
 const DELETION = /^link delete dev (\S+)$/
 
-// For each link that goes the kernel waits until nobody looks at it any more, 20 ms or so; for the links of a group it waits once.
+// For each link of the node that goes the kernel waits until nobody looks at it any more, 20 ms or so; for the links of a group it waits once.
 function atOnce(steps: readonly Step[]): readonly Step[] {
   const names = steps.flatMap(({ line }) => DELETION.exec(line.text)?.[1] ?? [])
   if (names.length < 2) return steps

@@ -23,7 +23,7 @@ import { note, taken } from './inpod.ts'
 import { following, reserve } from './noted.ts'
 import { forget, noteOwn, refuseNoted } from './recorded.ts'
 import { del, gc, poolOf, remove, unlessGone } from './removal.ts'
-import { dropParts, noteParts, together } from './within.ts'
+import { dropParts, noteFirst, noteParts, together } from './within.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
 export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {
@@ -84,6 +84,12 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
     note(plugin, call)
     made.noted = true
   }
+  if ((plugin.within?.(conf) ?? []).length > 0) {
+    // A link that is there is the attachment's from an ADD that went well, and so is what was noted.
+    if (plugin.unwire(at).some((one) => one.kind === 'link' && io.run.link?.(one.name, one.ns) === true)) throw taken(at)
+    made.parts = true
+    await noteFirst(links, at, io.run)
+  }
   const moved = plugin.records === undefined ? undefined : await move(plugin, call, attempt)
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
   made.addresses = pool?.foreign === true && !pool.byLink && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
@@ -107,13 +113,8 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   made.links = true
   for (const link of plugin.holders?.(conf) ?? []) made.holds = hold(link, at) || made.holds
   const { seen } = await onNode()
-  if (wiring.noted) {
-    // Where the link is made with the rest, one that is there is the attachment's from an ADD that went well, and so is what was noted.
-    if (links.length === 0 && plugin.unwire(at).some((one) => one.kind === 'link' && io.run.link?.(one.name, one.ns) === true)) throw taken(at)
-    made.parts = true
-    await noteParts(wiring, at, io.run)
-    for (const { own } of wiring.noted) await reserve(own, io.run)
-  }
+  noteParts(wiring, at)
+  for (const { own } of wiring.noted ?? []) await reserve(own, io.run)
   const rest = await apply(beside(links, wiring), io.run)
   const settled = wiring.settle?.([...seen, ...rest.seen])
   if (settled?.plan) await apply(settled.plan, io.run)

@@ -3,7 +3,7 @@ import type { Call } from '../cni.ts'
 import { CniError, CODE, ValueError } from '../errors.ts'
 import { log } from '../log.ts'
 import type { Attachment, ChainedPlugin, InterfacePlugin, NetConf, NodeFacts, Run, Wiring, Within } from '../plugin.ts'
-import { readRecord, record, recordPath, recordsOf } from '../records.ts'
+import { record, recordPath, recordsOf } from '../records.ts'
 import type { Result } from '../result.ts'
 import { read, readLoose } from '../shape.ts'
 import type { Owner, Resource } from '../state.ts'
@@ -38,18 +38,20 @@ export async function together<C extends NetConf>(plugin: InterfacePlugin<C>, co
   }
 }
 
-/** Notes what the parts of a wiring make, before it is made. What an earlier call noted that was killed is removed first. */
-export async function noteParts({ noted = [] }: Wiring, at: Attachment, run: Run): Promise<void> {
-  for (const { type, own } of noted) {
-    const path = recordPath(type, at)
-    const before = readRecord(path)
-    if (before && JSON.stringify(before.own) !== JSON.stringify(own)) await dropNoted([path], run)
-    if (own.length > 0) record(path, at, own)
-  }
+/** Notes what of the parts is made with the first links (bandwidth's ifb), before any of it is made. What an earlier call noted that was killed is removed first. */
+export async function noteFirst(links: readonly Resource[], at: Attachment, run: Run): Promise<void> {
+  await dropParts({ at, io: { run } })
+  const own = links.filter((one) => one.kind === 'link' && one.type === 'ifb')
+  if (own.length > 0) record(recordPath('bandwidth', at), at, own)
+}
+
+/** Notes what the parts of a wiring make, before it is made. */
+export function noteParts({ noted = [] }: Wiring, at: Attachment): void {
+  for (const { type, own } of noted) if (own.length > 0) record(recordPath(type, at), at, own)
 }
 
 /** Removes what the parts noted for an attachment, and with it these links: the paths of what was noted. Empty when nothing was; the links are left then. */
-export async function dropParts({ at, io }: Call, own: readonly Resource[] = []): Promise<string[]> {
+export async function dropParts({ at, io }: { readonly at: Attachment; readonly io: { readonly run: Run } }, own: readonly Resource[] = []): Promise<string[]> {
   const paths = PARTS.map((type) => recordPath(type, at)).filter((path) => existsSync(path))
   return paths.length > 0 ? dropNoted(paths, io.run, false, own) : []
 }
