@@ -22,6 +22,8 @@ export interface Batch {
   readonly ns: Netns
   readonly tool: Handler<Resource>['tool']
   readonly steps: readonly Step[]
+  /** It goes on beside the ones before it, but for the node's links. */
+  readonly isEarly?: true
 }
 interface Step {
   readonly resource: Resource
@@ -55,7 +57,7 @@ export async function apply(plan: Plan, run: Run): Promise<Applied> {
   try {
     for (const [i, batch] of all.entries()) {
       // The node's links come first. Then its elements and qdiscs wait for nothing: they are made beside what is in pods.
-      if (batch.ns !== 'host' || batch.tool !== 'ip') for (const later of all.slice(i + 1)) if (isEarly(later) && !underWay.has(later)) underWay.set(later, feed(later, run))
+      if (batch.ns !== 'host' || batch.tool !== 'ip') for (const later of all.slice(i + 1)) if (later.isEarly && !underWay.has(later)) underWay.set(later, feed(later, run))
       underWay.delete(batch)
       const done = await perform(batch, plan, run)
       seen.push(...done.seen)
@@ -67,11 +69,6 @@ export async function apply(plan: Plan, run: Run): Promise<Applied> {
     throw cause
   }
   return { seen, already }
-}
-
-/** Whether a batch goes on beside the ones before it, but for the node's links. */
-export function isEarly({ ns, tool, steps }: Batch): boolean {
-  return ns === 'host' && (tool === 'tc' || (tool === 'nft' && steps.every(({ line }) => !line.unless)))
 }
 
 // Gives a tool its input; what is returned waits for its end.
@@ -98,7 +95,11 @@ export function batches({ put, drop }: Plan): Batch[] {
   return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), { ns: 'host' as const, tool: 'iptables' as const }]
     .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && toolOf(resource) === at.tool) }))
     .filter((batch) => batch.steps.length > 0)
-    .map((batch) => (batch.tool === 'ip' && batch.ns === 'host' ? { ...batch, steps: atOnce(batch.steps) } : batch))
+    .map((batch) => ({ ...batch, ...(isEarly(batch) && { isEarly: true as const }), steps: batch.tool === 'ip' && batch.ns === 'host' ? atOnce(batch.steps) : batch.steps }))
+}
+
+function isEarly({ ns, tool, steps }: Batch): boolean {
+  return ns === 'host' && (tool === 'tc' || (tool === 'nft' && steps.every(({ line }) => !line.unless)))
 }
 
 const DELETION = /^link delete dev (\S+)$/

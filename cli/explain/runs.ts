@@ -1,4 +1,4 @@
-import { argvOf, type Batch, batches, isEarly } from '../../lib/apply.ts'
+import { argvOf, type Batch, batches } from '../../lib/apply.ts'
 import { has } from '../../lib/exec.ts'
 import { listsOf } from '../../lib/flows.ts'
 import { addingTo, loading, NFT } from '../../lib/nft.ts'
@@ -17,7 +17,7 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
   const all = batches(plan)
   return all.flatMap((batch, i) => {
     // Where no process but that of the node's links comes before it, it is in its turn.
-    const isBeside = isEarly(batch) && all.slice(0, i).some(({ ns, tool }) => tool !== 'file' && (ns !== 'host' || tool !== 'ip'))
+    const isBeside = batch.isEarly && all.slice(0, i).some(({ ns, tool }) => tool !== 'file' && (ns !== 'host' || tool !== 'ip'))
     if (batch.tool === 'nft') return transactions(batch, plan).map((run, i) => (isBeside && i === 0 ? { ...run, beside: true as const } : run))
     if (batch.tool === 'conntrack') return forgetting(batch)
     if (batch.tool === 'iptables') return passing(batch)

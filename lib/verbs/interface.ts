@@ -21,9 +21,10 @@ import { readConf, requirePod, requirePrevious } from './call.ts'
 import { beside, firstLinks, requireAddress } from './early.ts'
 import { note, taken } from './inpod.ts'
 import { following, reserve } from './noted.ts'
+import { dropParts, noteFirst, noteParts } from './parts.ts'
 import { forget, noteOwn, refuseNoted } from './recorded.ts'
 import { del, gc, poolOf, remove, unlessGone } from './removal.ts'
-import { dropParts, noteFirst, noteParts, together } from './within.ts'
+import { together } from './within.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
 export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {
@@ -85,10 +86,8 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
     made.noted = true
   }
   if ((plugin.within?.(conf) ?? []).length > 0) {
-    // A link that is there is the attachment's from an ADD that went well, and so is what was noted.
-    if (plugin.unwire(at).some((one) => one.kind === 'link' && io.run.link?.(one.name, one.ns) === true)) throw taken(at)
+    await noteFirst(plugin, links, call)
     made.parts = true
-    await noteFirst(links, at, io.run)
   }
   const moved = plugin.records === undefined ? undefined : await move(plugin, call, attempt)
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.

@@ -15,8 +15,9 @@ import type { Owner, Resource } from '../state.ts'
 import { forDel, readConf, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
 import { removePlaced } from './inpod.ts'
+import { dropForeignParts, dropOthers, dropParts } from './parts.ts'
 import { forget, notedBut, removeNoted } from './recorded.ts'
-import { dropForeignParts, dropOthers, dropParts, together } from './within.ts'
+import { together } from './within.ts'
 
 /** DEL of an interface plugin (CNI spec 1.1.0: complete without error even if things are missing; the namespace may be gone). */
 export async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {

@@ -1,16 +1,10 @@
-import { existsSync } from 'node:fs'
 import type { Call } from '../cni.ts'
 import { CniError, CODE, ValueError } from '../errors.ts'
 import { log } from '../log.ts'
-import type { Attachment, ChainedPlugin, InterfacePlugin, NetConf, NodeFacts, Run, Wiring, Within } from '../plugin.ts'
-import { record, recordPath, recordsOf } from '../records.ts'
+import type { Attachment, ChainedPlugin, InterfacePlugin, NetConf, NodeFacts, Wiring, Within } from '../plugin.ts'
 import type { Result } from '../result.ts'
-import { read, readLoose } from '../shape.ts'
-import type { Owner, Resource } from '../state.ts'
-import { dropNoted } from './noted.ts'
-
-// The types of chained plugins whose records DEL and GC look for: those of an attachment may also have been made by the plugin itself, when it stood in the list.
-const PARTS = ['portmap', 'firewall', 'bandwidth', 'tuning']
+import { read } from '../shape.ts'
+import type { Resource } from '../state.ts'
 
 /** A chained plugin that works within another's calls, and its configuration. */
 interface Part {
@@ -35,40 +29,6 @@ export async function together<C extends NetConf>(plugin: InterfacePlugin<C>, co
       for (const part of parts) await part.plugin.unshare?.(part.conf, run)
       await plugin.unshare?.(conf, run)
     },
-  }
-}
-
-/** Notes what of the parts is made with the first links (bandwidth's ifb), before any of it is made. What an earlier call noted that was killed is removed first. */
-export async function noteFirst(links: readonly Resource[], at: Attachment, run: Run): Promise<void> {
-  await dropParts({ at, io: { run } })
-  const own = links.filter((one) => one.kind === 'link' && one.type === 'ifb')
-  if (own.length > 0) record(recordPath('bandwidth', at), at, own)
-}
-
-/** Notes what the parts of a wiring make, before it is made. */
-export function noteParts({ noted = [] }: Wiring, at: Attachment): void {
-  for (const { type, own } of noted) if (own.length > 0) record(recordPath(type, at), at, own)
-}
-
-/** Removes what the parts noted for an attachment, and with it these links: the paths of what was noted. Empty when nothing was; the links are left then. */
-export async function dropParts({ at, io }: { readonly at: Attachment; readonly io: { readonly run: Run } }, own: readonly Resource[] = []): Promise<string[]> {
-  const paths = PARTS.map((type) => recordPath(type, at)).filter((path) => existsSync(path))
-  return paths.length > 0 ? dropNoted(paths, io.run, false, own) : []
-}
-
-/** Removes what reference plugins made for an attachment in place of the parts that a configuration names, but for those that noted what they made. */
-export async function dropForeignParts<C extends NetConf>(plugin: InterfacePlugin<C>, conf: Partial<C>, { at, io, raw }: Call, noted: readonly string[]): Promise<void> {
-  for (const { type, conf: settings } of plugin.within?.(conf) ?? []) {
-    const part = noted.includes(recordPath(type, at)) ? undefined : await io.plugin(type)
-    if (part?.role === 'chained') await part.unwireForeign?.(readLoose(part.conf, { ...raw, ...settings }), at, io.run)
-  }
-}
-
-/** Removes what parts made for attachments of a network that are none of these. */
-export async function dropOthers(valid: readonly Owner[], { at, io }: Call): Promise<void> {
-  for (const type of PARTS) {
-    const keep = new Set(valid.map((owner) => recordPath(type, owner)))
-    for (const path of recordsOf(type, at.network)) if (!keep.has(path)) await dropNoted([path], io.run)
   }
 }
 

@@ -1,0 +1,51 @@
+import { existsSync } from 'node:fs'
+import type { Call } from '../cni.ts'
+import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
+import { record, recordPath, recordsOf } from '../records.ts'
+import { readLoose } from '../shape.ts'
+import type { Owner, Resource } from '../state.ts'
+import { taken } from './inpod.ts'
+import { dropNoted } from './noted.ts'
+
+// The types of chained plugins whose records DEL and GC look for: those of an attachment may also have been made by the plugin itself, when it stood in the list.
+const PARTS = ['portmap', 'firewall', 'bandwidth', 'tuning']
+
+/** Notes what of the parts is made with the first links (bandwidth's ifb), before any of it is made. What an earlier call noted that was killed is removed first. Throws CniError 4 when the attachment is there: then what is noted is in use. */
+export async function noteFirst<C extends NetConf>({ unwire }: InterfacePlugin<C>, links: readonly Resource[], { at, io }: Call): Promise<void> {
+  const paths = noted(at)
+  if (paths.length > 0 && unwire(at).some((one) => one.kind === 'link' && io.run.link?.(one.name, one.ns) !== false)) throw taken(at)
+  if (paths.length > 0) await dropNoted(paths, io.run)
+  const own = links.filter((one) => one.kind === 'link' && one.type === 'ifb')
+  if (own.length > 0) record(recordPath('bandwidth', at), at, own)
+}
+
+/** Notes what the parts of a wiring make, before it is made. */
+export function noteParts({ noted = [] }: Wiring, at: Attachment): void {
+  for (const { type, own } of noted) if (own.length > 0) record(recordPath(type, at), at, own)
+}
+
+/** Removes what the parts noted for an attachment, and with it these links: the paths of what was noted. Empty when nothing was; the links are left then. */
+export async function dropParts({ at, io }: Call, own: readonly Resource[] = []): Promise<string[]> {
+  const paths = noted(at)
+  return paths.length > 0 ? dropNoted(paths, io.run, false, own) : []
+}
+
+/** Removes what reference plugins made for an attachment in place of the parts that a configuration names, but for those that noted what they made. */
+export async function dropForeignParts<C extends NetConf>(plugin: InterfacePlugin<C>, conf: Partial<C>, { at, io, raw }: Call, noted: readonly string[]): Promise<void> {
+  for (const { type, conf: settings } of plugin.within?.(conf) ?? []) {
+    const part = noted.includes(recordPath(type, at)) ? undefined : await io.plugin(type)
+    if (part?.role === 'chained') await part.unwireForeign?.(readLoose(part.conf, { ...raw, ...settings }), at, io.run)
+  }
+}
+
+/** Removes what parts made for attachments of a network that are none of these. */
+export async function dropOthers(valid: readonly Owner[], { at, io }: Call): Promise<void> {
+  for (const type of PARTS) {
+    const keep = new Set(valid.map((owner) => recordPath(type, owner)))
+    for (const path of recordsOf(type, at.network)) if (!keep.has(path)) await dropNoted([path], io.run)
+  }
+}
+
+function noted(owner: Owner): string[] {
+  return PARTS.map((type) => recordPath(type, owner)).filter((path) => existsSync(path))
+}
