@@ -1,6 +1,6 @@
 import type { Answer, Call, Namespace, Row } from './harness.ts'
 import { plugin } from './harness.ts'
-import { bridgeConf, type Conf, containerId, type Network, network } from './network.ts'
+import { bridgeConf, type Conf, containerId, network } from './network.ts'
 
 /** A list of two: bridge on `br0`, then another plugin, as a runtime calls them. */
 export interface Chain {
@@ -29,34 +29,6 @@ export function chain(node: Namespace, keys: object, { bridge = {}, subnets = ['
       const prevResult = await network(node, first).add(pod, how)
       return good(await call('ADD', pod, { prevResult, ...more }, how)).result
     },
-  }
-}
-
-/** The same as `network` gives, of such a list: bridge comes and goes with it. */
-export function chainAsNetwork(node: Namespace, conf: Conf): Network {
-  const first = { ...bridgeConf({ isDefaultGateway: true }), cniVersion: conf['cniVersion'], name: conf.name, ipam: { type: 'host-local', ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00:1::/64' }]] } }
-  const [before, own] = [network(node, first), network(node, conf)]
-  const made = new Map<string, Row>()
-  return {
-    conf,
-    async add(pod, more) {
-      const id = containerId(pod)
-      const prevResult = made.get(id) ?? (await before.add(pod))
-      made.set(id, prevResult)
-      return own.add(pod, { conf: { ...conf, prevResult }, ...more })
-    },
-    check: (pod, result, more) => own.check(pod, result, { conf: { ...conf, prevResult: result }, ...more }),
-    async del(pod, more = {}) {
-      await own.del(pod, more)
-      const { conf: _, ...where } = more
-      await before.del(pod, where)
-      made.delete(containerId(pod))
-    },
-    async gc(...keep) {
-      await own.gc(...keep)
-      await before.gc(...keep)
-    },
-    fails: (command, pod, more) => own.fails(command, pod, { ...more, conf: { prevResult: { ips: [{ address: '10.1.0.9/24' }] }, ...(more?.conf as object) } }),
   }
 }
 

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { existsSync, rmSync } from 'node:fs'
 import { execa } from 'execa'
-import { chain, chainAsNetwork, good } from '../chained.ts'
+import { chainedNetwork } from '../behind.ts'
+import { chain, good } from '../chained.ts'
 import { type Finished, inNamespaces, type Namespace, ping, plugin, type Row, until } from '../harness.ts'
 import { watched } from '../hostports.ts'
 import { bridgeConf, containerId, network, traces } from '../network.ts'
@@ -14,7 +15,7 @@ testPlugin({
   conf: () => ({ cniVersion: '1.1.0', name: bridgeConf().name, type: 'sbr' }),
   refused: (conf) => ({ ...conf, gateways: ['10.1.0.1', '10.1.0.7'] }),
   again: 'same',
-  network: chainAsNetwork,
+  network: chainedNetwork,
   async works(pod, _, node) {
     assert.equal((await rules(pod)).length, 2)
     for (const address of await addressesOf(pod)) {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { chain, chainAsNetwork, good } from '../chained.ts'
+import { chainedNetwork } from '../behind.ts'
+import { chain, good } from '../chained.ts'
 import { inNamespaces, type Namespace, ping, type Row, until } from '../harness.ts'
 import { watched } from '../hostports.ts'
 import { bridgeConf, containerId, traces } from '../network.ts'
@@ -17,7 +18,7 @@ testPlugin({
   conf: () => ({ cniVersion: '1.1.0', name: bridgeConf().name, type: 'tuning', mtu: 1400, allmulti: true, sysctl: { 'net.ipv4.conf.IFNAME.arp_filter': '1', 'net.core.somaxconn': '512' } }),
   refused: (conf) => ({ ...conf, mtu: -1 }),
   again: 'same',
-  network: chainAsNetwork,
+  network: chainedNetwork,
   async works(pod, _, node) {
     const [eth0] = await pod.json('addr', 'show', 'dev', 'eth0')
     assert.deepEqual([eth0?.['mtu'], eth0?.['flags'].includes('ALLMULTI'), await sysctl(pod, 'ipv4/conf/eth0/arp_filter'), await sysctl(pod, 'core/somaxconn')], [1400, true, '1', '512'])
