@@ -1,8 +1,9 @@
-import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { execa } from 'execa'
 import { install } from './packages.ts'
+import { unpackSource } from './sources.ts'
 
 const CACHE = process.env['PLUMB_PEERS'] ?? '/var/cache/plumb/peers'
 const CNITOOL = '1.3.0'
@@ -117,7 +118,6 @@ async function flannel(go: string, dir: string): Promise<void> {
   }
 }
 
-// apt reads its sources and keeps its lists in a folder of our own: the machine's configuration stays as it is.
 async function fromDebian(dir: string): Promise<void> {
   await install([
     { name: 'golang-go', shows: 'go', why: 'to build cnitool' },
@@ -125,21 +125,8 @@ async function fromDebian(dir: string): Promise<void> {
   ])
   const work = mkdtempSync(join(tmpdir(), 'plumb-cnitool-'))
   try {
-    const parts = join(work, 'sources.list.d')
-    for (const name of ['sources.list.d', 'lists/partial', 'gopath/src/github.com/containernetworking']) mkdirSync(join(work, name), { recursive: true })
-    for (const file of globSync(['/etc/apt/sources.list', '/etc/apt/sources.list.d/*.list', '/etc/apt/sources.list.d/*.sources'])) {
-      const text = readFileSync(file, 'utf8')
-        .replace(/^(Types: .*)\bdeb\b(?!-src)/gm, '$1deb-src')
-        .replace(/^deb\s/gm, 'deb-src ')
-      writeFileSync(join(parts, basename(file)), text)
-    }
-    const options = ['-qq', '-o', 'Dir::Etc::SourceList=/dev/null', '-o', `Dir::Etc::SourceParts=${parts}`, '-o', `Dir::State::Lists=${join(work, 'lists')}`, '-o', 'APT::Sandbox::User=root']
-    await execa('apt-get', [...options, 'update'])
-    await execa('apt-get', [...options, 'source', '--download-only', 'golang-github-appc-cni'], { cwd: work })
-    const [tarball] = globSync(join(work, 'golang-github-appc-cni_*.orig.tar.*'))
     const source = join(work, 'gopath/src/github.com/containernetworking/cni')
-    mkdirSync(source)
-    await execa('tar', ['xf', tarball ?? '', '-C', source, '--strip-components=1'])
+    await unpackSource('golang-github-appc-cni', work, source)
     await execa('go', ['build', '-o', join(dir, 'cnitool'), './cnitool'], { cwd: source, env: { GO111MODULE: 'off', GOFLAGS: '', GOPATH: join(work, 'gopath') } })
   } finally {
     rmSync(work, { recursive: true, force: true })
