@@ -2,7 +2,8 @@ import { closeSync, existsSync, fstatSync, readSync, writeSync } from 'node:fs'
 import { busyFile } from './busy.ts'
 import { CniError, CODE, ExecError } from './errors.ts'
 import { type Child, linkState, spawn, wait } from './libc.ts'
-import { isLink, seenIn } from './looking.ts'
+import { linkIn } from './linkfacts.ts'
+import { isLink } from './looking.ts'
 import { ruleCounts } from './netfilter.ts'
 import { inside } from './netns.ts'
 import type { Output, Run } from './plugin.ts'
@@ -37,7 +38,7 @@ export const run: Run = Object.assign(
     },
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
     link: isLink,
-    seen: seenIn,
+    seen: linkIn,
     rules: () => ruleCounts('inet', 'plumb'),
   },
 )

@@ -1,6 +1,6 @@
 import type { Ip } from './ip.ts'
+import type { SeenLink } from './linkfacts.ts'
 import type { Result } from './result.ts'
-import type { SeenLink } from './seenlink.ts'
 import type { Shape } from './shape.ts'
 import type { Netns, Owner, Plan, Resource } from './state.ts'
 import type { ContainerId, IfName, NetnsPath, NetworkName } from './values.ts'

@@ -3,8 +3,8 @@ import { readAllowList } from './allowlist.ts'
 import { shown } from './errors.ts'
 import { hostEnd } from './hostend.ts'
 import { defaultDevice, deviceTo } from './hostroutes.ts'
+import { linkIn } from './linkfacts.ts'
 import { log } from './log.ts'
-import { seenIn } from './looking.ts'
 import { inside } from './netns.ts'
 import type { NodeFacts } from './plugin.ts'
 import { readText } from './reading.ts'
@@ -61,7 +61,7 @@ export const nodeFacts: NodeFacts = {
   get sysctlsAllowed() {
     return readAllowList()
   },
-  link: seenIn,
+  link: linkIn,
   defaultDevice: (ns) => inside(ns, defaultDevice),
   hostEnd,
 }

@@ -77,7 +77,7 @@ function look(conf: Conf, at: Attachment, given: Result, earlier: readonly Resou
   const { link, values } = inside(ns, () => ({ link: linkFacts(at.ifname), values: names.map((name) => ({ name, value: maybeSysctl(name) })) }))
   const host = settingsOf(conf, at).mtu === undefined ? undefined : otherEnd(at, given)
   const outer = host === undefined ? undefined : linkFacts(host)
-  const isPair = link?.type === 'veth' && outer?.type === 'veth' && outer.index === link.on && link.index === outer.on
+  const isPair = link?.kind === 'veth' && outer?.kind === 'veth' && outer.index === link.on && link.index === outer.on
   return [
     ...values.flatMap(({ name, value }): Sysctl[] => (value === undefined ? [] : [{ kind: 'sysctl', ns, name, value: earlier.find((one): one is Sysctl => one.kind === 'sysctl' && one.name === name)?.before ?? value }])),
     ...(link ? [seen(ns, at.ifname, link, earlier)] : []),
