@@ -12,7 +12,7 @@ import type { Netns } from './state.ts'
 // Fixed, most likely first: a tool never comes from a directory that the caller's PATH names.
 const TOOLS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin', '/usr/local/sbin', '/usr/local/bin']
 const ENV = [`PATH=${TOOLS.join(':')}`, 'LC_ALL=C']
-const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'iproute2', tc: 'iproute2', nft: 'nftables' }
+const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'iproute2', tc: 'iproute2', nft: 'nftables', 'dbus-send': 'dbus-bin' }
 /** No tool that works needs this long; one that hangs must not hang the runtime. */
 const LIMIT_MS = 30_000
 

@@ -80,6 +80,8 @@ export interface NodeFacts {
   readonly link?: (name: string, ns: Netns) => SeenLink | undefined
   /** Taps can be made: the node has /dev/net/tun. */
   readonly hasTun?: boolean
+  /** firewalld runs, and judges packets by the zones of their sources. */
+  readonly hasFirewalld?: boolean
   /** SELinux is on: programs, and what they make, have labels. */
   readonly hasSelinux?: boolean
   /** The link of a namespace's default route. */

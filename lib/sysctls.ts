@@ -10,6 +10,7 @@ import type { NodeFacts } from './plugin.ts'
 import { readText } from './reading.ts'
 import { recordPath } from './records.ts'
 import type { Sysctl } from './state.ts'
+import { isFirewalldThere } from './zones.ts'
 
 /** The value of a sysctl below /proc/sys/net of this thread's namespace (`ipv4/ip_forward`), undefined when the kernel has none. */
 export function readSysctl(name: string): string | undefined {
@@ -53,6 +54,9 @@ export const nodeFacts: NodeFacts = {
   },
   get hasTun() {
     return existsSync('/dev/net/tun')
+  },
+  get hasFirewalld() {
+    return isFirewalldThere()
   },
   get hasSelinux() {
     return existsSync('/sys/fs/selinux/enforce')
