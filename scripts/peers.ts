@@ -11,7 +11,26 @@ const FLANNEL = '0.28.9'
 /** The newest cnitool whose source builds with the Go of Debian 12; it knows neither `status` nor `gc`. */
 const DEBIAN_CNITOOL = '1.1.2'
 const GO = { GOTOOLCHAIN: 'local', CGO_ENABLED: '0', GOFLAGS: '' }
-const MAINS = ['main/loopback', 'main/bridge', 'main/ptp', 'main/macvlan', 'main/ipvlan', 'main/vlan', 'main/dummy', 'main/tap', 'ipam/host-local', 'ipam/static', 'meta/portmap', 'meta/firewall', 'meta/bandwidth']
+const MAINS = [
+  'main/loopback',
+  'main/bridge',
+  'main/ptp',
+  'main/macvlan',
+  'main/ipvlan',
+  'main/vlan',
+  'main/dummy',
+  'main/tap',
+  'main/host-device',
+  'ipam/host-local',
+  'ipam/static',
+  'ipam/dhcp',
+  'meta/portmap',
+  'meta/firewall',
+  'meta/bandwidth',
+  'meta/tuning',
+  'meta/sbr',
+  'meta/vrf',
+]
 
 /** A program, or a directory of them, to judge plumb by. */
 export interface Peer {
