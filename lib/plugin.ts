@@ -168,8 +168,8 @@ export interface ChainedPlugin<C extends NetConf> extends Described<C> {
   readonly look?: (conf: C, at: Attachment, given: Result, noted: readonly Resource[]) => readonly Resource[]
   /** Why what it makes cannot be told before the link is there, for explain. */
   readonly isBlind?: string
-  /** Throws ValueError for what only the configuration's text shows: a key that stands twice. */
-  readonly judge?: (text: string) => void
+  /** Throws ValueError for what only the configuration's text shows: a key that stands twice. `key`: the one in which its settings stand, within another plugin's. */
+  readonly judge?: (text: string, key?: string) => void
   /** What a person should be told of a configuration that works, but otherwise than it says. */
   readonly notes?: (conf: C) => readonly string[]
   /** As of an interface plugin; called when there is no record of the attachment. */

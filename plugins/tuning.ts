@@ -44,8 +44,11 @@ export default definePlugin<Conf>({
   args: ['MAC', 'IP', 'GATEWAY'],
   wire,
   look,
-  judge(text) {
-    const [path] = repeatedKeys(text).filter(([first = '', ...more]) => first.toLowerCase() === 'sysctl' || (first.toLowerCase() === 'args' && more.some((key) => key.toLowerCase() === 'sysctl')))
+  judge(text, key) {
+    const is = (word: string) => (one: string) => one.toLowerCase() === word
+    const [path] = repeatedKeys(text)
+      .flatMap(([first = '', ...more]) => (key === undefined || is('args')(first) ? [[first, ...more]] : is(key)(first) ? [more] : []))
+      .filter(([first = '', ...more]) => is('sysctl')(first) || (is('args')(first) && more.some(is('sysctl'))))
     if (path) throw new ValueError(`Cannot read ${shown(path.join('.'))}: the key stands there twice; want each sysctl once`)
   },
   async unwireForeign({ dataDir = DATA_DIR }, at, run) {
