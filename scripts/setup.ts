@@ -29,6 +29,11 @@ const machine: readonly Need[] = [
   { name: 'qemu-system-x86', shows: 'qemu-system-x86_64', why: "test/vm tries in a virtual machine what this machine's kernel lacks" },
   { name: 'kmod', shows: 'modprobe', why: 'that machine loads modules with it' },
 ]
+const podman: readonly Need[] = [
+  { name: 'busybox', shows: 'busybox', why: "the tests' containers have nothing else in them" },
+  { name: 'crun', shows: 'crun', why: 'podman starts containers with it, also where it may make no cgroups' },
+  { name: 'podman', shows: 'podman', why: 'a runtime that calls plumb in the tests' },
+]
 /** What each task needs on a machine that has nothing but npm. `node` is what a node of a cluster needs. */
 const SETS: Readonly<Record<string, readonly Need[]>> = {
   node,
@@ -38,7 +43,7 @@ const SETS: Readonly<Record<string, readonly Need[]>> = {
 }
 /** What a task can do without: tests that want it say why they skip. */
 const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need[]>> = {
-  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...machine, ...bus],
+  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...machine, ...bus, ...podman],
   demo: (argv) => (wantsEtcd(argv) ? [etcd] : []),
 }
 
