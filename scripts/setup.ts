@@ -18,6 +18,11 @@ const dhcp: readonly Need[] = [
   { name: 'udhcpd', shows: 'udhcpd', why: 'a DHCP server whose leases last seconds' },
   { name: 'isc-dhcp-server', shows: 'dhcpd', why: 'the same for DHCPv6' },
 ]
+const runtime: readonly Need[] = [
+  { name: 'containerd', shows: 'containerd', why: 'a runtime that nobody here wrote, to call the plugins; the tests start their own' },
+  { name: 'runc', shows: 'runc', why: 'containerd runs containers with it' },
+  { name: 'busybox', shows: 'busybox', why: "all that the tests' containers hold" },
+]
 const machine: readonly Need[] = [
   { name: 'qemu-system-x86', shows: 'qemu-system-x86_64', why: "test/vm tries in a virtual machine what this machine's kernel lacks" },
   { name: 'kmod', shows: 'modprobe', why: 'that machine loads modules with it' },
@@ -31,7 +36,7 @@ const SETS: Readonly<Record<string, readonly Need[]>> = {
 }
 /** What a task can do without: tests that want it say why they skip. */
 const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need[]>> = {
-  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...machine],
+  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...runtime, ...machine],
   demo: (argv) => (wantsEtcd(argv) ? [etcd] : []),
 }
 

@@ -125,6 +125,11 @@ export async function ping(from: Namespace, address: string): Promise<boolean> {
 async function make(name: string): Promise<Namespace> {
   const unique = `${name}-${++serial}`
   await execa('ip', ['netns', 'add', unique])
+  return namespaceAt(unique, name)
+}
+
+/** A namespace by the name of its file below /run/netns, which somebody else may have made: a runtime, for a pod. */
+export function namespaceAt(unique: string, name: string): Namespace {
   const path = `/run/netns/${unique}`
   async function exec(argv: readonly string[], { stdin = '', env = {}, cwd = '/' }: { stdin?: string; env?: Readonly<Record<string, string>>; cwd?: string } = {}): Promise<Finished> {
     const done = await execa('nsenter', [`--net=${path}`, '--', ...argv], { input: stdin, env: { PATH, LC_ALL: 'C', ...env }, extendEnv: false, cwd, reject: false, stripFinalNewline: false })

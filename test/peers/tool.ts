@@ -4,7 +4,10 @@ import { join } from 'node:path'
 import { cnitool } from '../../scripts/peers.ts'
 import { ENV, writeEnv } from '../flannel.ts'
 import { type Finished, inNamespaces, type Namespace } from '../harness.ts'
+import type { Sample } from '../samples.ts'
 
+/** What `left` gives of a network without attachments. */
+export const NOTHING = { cached: [], reserved: [], ports: [] }
 export const DIST = join(import.meta.dir, '../../dist')
 
 /** The runtime of a node. */
@@ -53,6 +56,20 @@ export async function left(node: Namespace, network: string): Promise<{ cached: 
     cached: files('/var/lib/cni/results'),
     reserved: files(`/var/lib/cni/networks/${network}`).filter((file) => /^[\da-f.:]+$/.test(file)),
     ports: (await node.json('link')).map(({ ifname }) => ifname).filter((name) => name.startsWith('veth')),
+  }
+}
+
+/** Every verb of cnitool on a sample's network, where its version has it, for a pod that is alone there: whichever verb removes it leaves nothing. */
+export async function everyVerb({ dir, name, cniVersion, capabilities }: Sample, node: Namespace, pod: Namespace): Promise<void> {
+  const { works } = on(node, dir, DIST, { CAP_ARGS: JSON.stringify(capabilities(1)) })
+  const has13 = !cnitool()?.version.startsWith('1.1.')
+  const removals = [['del', 'del'], ...(has13 ? [['gc']] : [])]
+  for (const removal of removals) {
+    await works(['add', name, pod.path])
+    const { cached } = await left(node, name)
+    assert.equal(cached.length, 1)
+    for (const verb of [...(cniVersion >= '0.4.0' ? ['check'] : []), ...(has13 ? ['status'] : []), ...removal]) await works([verb, name, pod.path])
+    assert.deepEqual(await left(node, name), NOTHING, `after ${removal[0]}`)
   }
 }
 

@@ -1,0 +1,43 @@
+import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { execa } from 'execa'
+
+/** What the image is called. */
+export const IMAGE = 'localhost/plumb/busybox:1'
+const APPLETS = ['sh', 'sleep', 'cat', 'ip', 'nc', 'wget']
+// One that stays until it is killed.
+const COMMAND = ['/bin/busybox', 'sleep', '1000000']
+
+/** Makes an image of the machine's busybox alone, with the libraries that it wants where it is not the static one, as `docker save` writes them (docker image specification v1.2): a pod's own container, or any other. Gives the archive's path, below `dir`. */
+export async function makeImage(dir: string): Promise<string> {
+  const [root, archive] = [mkdtempSync(join(dir, 'root-')), mkdtempSync(join(dir, 'image-'))]
+  const busybox = (await execa('sh', ['-c', 'command -v busybox'])).stdout
+  const { stdout = '' } = await execa('ldd', [busybox], { reject: false })
+  const libraries = [...stdout.matchAll(/(\/\S+) \(0x/g)].map(([, path = '']) => path)
+  for (const [from, to] of [[busybox, '/bin/busybox'], ...libraries.map((path) => [path, path])] as [string, string][]) {
+    mkdirSync(join(root, dirname(to)), { recursive: true })
+    await execa('cp', ['--dereference', from, join(root, to)])
+  }
+  for (const name of APPLETS) symlinkSync('busybox', join(root, 'bin', name))
+  for (const name of ['dev', 'etc', 'proc', 'sys', 'tmp']) mkdirSync(join(root, name), { recursive: true })
+  writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0::/:/bin/sh\n')
+  await execa('tar', ['-cf', join(archive, 'layer.tar'), '--numeric-owner', '-C', root, '.'])
+  const config = {
+    architecture: process.arch === 'x64' ? 'amd64' : process.arch,
+    os: 'linux',
+    config: { Cmd: COMMAND, Env: ['PATH=/bin'] },
+    rootfs: { type: 'layers', diff_ids: [`sha256:${sha256(readFileSync(join(archive, 'layer.tar')))}`] },
+    history: [{ created_by: 'plumb' }],
+  }
+  const file = `${sha256(JSON.stringify(config))}.json`
+  writeFileSync(join(archive, file), JSON.stringify(config))
+  writeFileSync(join(archive, 'manifest.json'), JSON.stringify([{ Config: file, RepoTags: [IMAGE], Layers: ['layer.tar'] }]))
+  await execa('tar', ['-cf', join(dir, 'draft.tar'), '-C', archive, 'manifest.json', file, 'layer.tar'])
+  for (const one of [root, archive]) rmSync(one, { recursive: true })
+  renameSync(join(dir, 'draft.tar'), join(dir, 'image.tar'))
+  return join(dir, 'image.tar')
+}
+
+function sha256(what: string | Uint8Array): string {
+  return new Bun.CryptoHasher('sha256').update(what).digest('hex')
+}
