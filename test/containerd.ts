@@ -21,8 +21,10 @@ export interface Setting {
   readonly template?: string
   /** Where the plugins are; dist/ when left out. */
   readonly bin?: string
+  /** Its folder of networks, when it is somebody else's too. */
+  readonly folder?: string
   /** Which containerd; Debian's when left out. */
-  readonly version?: 2
+  readonly version?: (typeof VERSIONS)[number]
 }
 /** A host port, `protocol` tcp unless said otherwise. */
 export interface Port {
@@ -50,6 +52,8 @@ export interface Containerd {
   run(name: string, wish?: Wish): Promise<Pod>
   stop(id: string): Promise<void>
   remove(id: string): Promise<void>
+  /** Stops and removes, as a kubelet does: two stops, a remove. */
+  away(...ids: readonly string[]): Promise<void>
   /** The sandboxes that it knows of, by id. */
   list(): Promise<string[]>
   /** Whether the network is ready, and what is said of it when not. */
@@ -65,32 +69,41 @@ export interface Containerd {
 const PATH = '/usr/sbin:/usr/bin:/sbin:/bin'
 let image: Promise<string> | undefined
 
-/** Wraps a test: a node with a containerd, and another machine, `world`, on the node's network. Afterwards no mount, cgroup, process or namespace may be left of it. */
-export function onContainerd(setting: Setting, work: (all: { node: Namespace; world: Namespace; containerd: Containerd }, test: Mocha.Context) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+/** The versions that there are tests for: Debian's 1.6, and 2, which scripts/peers.ts builds when it is asked to. */
+export const VERSIONS = [1, 2] as const
+
+/** Wraps a test: a node with a containerd, and another machine, `world`, on the node's network. */
+export function onContainerd(setting: Setting, work: (all: { node: Namespace; world: Namespace; containerd: Containerd }) => Promise<void>): (this: Mocha.Context) => Promise<void> {
   return onFreshNode(['node', 'world'], async ({ node, world }, test) => {
-    const program = programOf(setting, test)
     await wireWorld(node, world)
-    const dir = mkdtempSync('/run/containerd-')
-    const cgroup = cgroupName()
-    mkdirSync(join(dir, 'net.d'))
-    if (setting.conf) writeConf(dir, setting.conf)
-    if (setting.template !== undefined) writeFileSync(join(dir, 'template'), setting.template)
-    const place = { dir, cgroup, program, bin: setting.bin ?? DIST }
-    writeFileSync(join(dir, 'config.toml'), configOf(place))
-    const containerd = await daemon(node, place)
-    try {
-      await work({ node, world, containerd }, test)
-    } catch (cause) {
-      throw new Error(`${(cause as Error).message}\ncontainerd said: ${said(dir)}`, { cause })
-    } finally {
-      for (const id of await containerd.list().catch(() => [])) for (const call of [containerd.stop, containerd.remove]) await call(id).catch(() => undefined)
-      containerd.cri.close()
-      await containerd.kill()
-      const left = remainder(dir, cgroup)
-      await sweep(dir, cgroup)
-      assert.deepEqual(left, [])
-    }
+    await withContainerd(node, setting, test, (containerd) => work({ node, world, containerd }))
   })
+}
+
+/** Runs work with a containerd on a node. Afterwards no mount, cgroup, process or pod's namespace may be left. Skips the test where there is none. */
+export async function withContainerd(node: Namespace, setting: Setting, test: Mocha.Context, work: (containerd: Containerd) => Promise<void>): Promise<void> {
+  const program = programOf(setting, test)
+  test.timeout(150_000)
+  const dir = mkdtempSync('/run/containerd-')
+  const place = { dir, program, cgroup: cgroupName(), bin: setting.bin ?? DIST, folder: setting.folder ?? join(dir, 'net.d') }
+  mkdirSync(place.folder, { recursive: true })
+  if (setting.conf) writeConf(place, setting.conf)
+  if (setting.template !== undefined) writeFileSync(join(dir, 'template'), setting.template)
+  writeFileSync(join(dir, 'config.toml'), configOf(place))
+  const containerd = await daemon(node, place)
+  let left: string[] = []
+  try {
+    await work(containerd)
+  } catch (cause) {
+    throw new Error(`${(cause as Error).message}\ncontainerd said: ${said(dir)}`, { cause })
+  } finally {
+    for (const id of await containerd.list().catch(() => [])) await containerd.away(id).catch(() => undefined)
+    containerd.cri.close()
+    await containerd.kill()
+    left = remainder(dir, place.cgroup)
+    await sweep(dir, place.cgroup)
+  }
+  assert.deepEqual(left, [])
 }
 
 function programOf({ version }: Setting, test: Mocha.Context): Peer {
@@ -101,7 +114,7 @@ function programOf({ version }: Setting, test: Mocha.Context): Peer {
 }
 
 async function daemon(node: Namespace, place: Place): Promise<Containerd> {
-  const { dir, program } = place
+  const { dir, program, folder } = place
   const socket = join(dir, 'sock')
   const cri = openCri(socket)
   let child: Bun.Subprocess | undefined
@@ -121,17 +134,22 @@ async function daemon(node: Namespace, place: Place): Promise<Containerd> {
   await execa(join(program.path, 'ctr'), ['--address', socket, '--namespace', 'k8s.io', 'images', 'import', '--snapshotter', 'overlayfs', await image])
   // It hears of its images by events.
   await until(async () => (await cri.imageStatus({ image: { image: IMAGE } }))['image']?.id, 10_000)
+  const stop = async (podSandboxId: string) => void (await cri.stopPodSandbox({ podSandboxId }))
+  const remove = async (podSandboxId: string) => void (await cri.removePodSandbox({ podSandboxId }))
   return {
     cri,
-    folder: join(dir, 'net.d'),
+    folder,
     start,
     network,
     run: async (name, wish = {}) => look(cri, name, (await cri.runPodSandbox({ config: podConfig(name, place, wish) }))['podSandboxId']),
-    stop: async (podSandboxId) => void (await cri.stopPodSandbox({ podSandboxId })),
-    remove: async (podSandboxId) => void (await cri.removePodSandbox({ podSandboxId })),
+    stop,
+    remove,
+    async away(...ids) {
+      for (const id of ids) for (const call of [stop, stop, remove]) await call(id)
+    },
     list: async () => (await cri.listPodSandbox({}))['items'].map(({ id }: Row) => id),
     async configure(other) {
-      writeConf(dir, other)
+      writeConf(place, other)
       await until(async () => (await networks(cri)).includes(JSON.stringify(other)), 10_000)
     },
     async kill() {
@@ -160,10 +178,10 @@ function podConfig(name: string, { dir, cgroup }: Place, { ports = [], annotatio
   }
 }
 
-function writeConf(dir: string, conf: Row): void {
+function writeConf({ folder }: Place, conf: Row): void {
   // It hears a file renamed within its folder, and none that comes from elsewhere.
-  writeFileSync(join(dir, 'net.d/.draft'), JSON.stringify(conf))
-  renameSync(join(dir, 'net.d/.draft'), join(dir, 'net.d/10-pods.conflist'))
+  writeFileSync(join(folder, '.draft'), JSON.stringify(conf))
+  renameSync(join(folder, '.draft'), join(folder, '10-pods.conflist'))
 }
 
 /** The texts of the networks that it has read, for pods. */

@@ -11,10 +11,12 @@ export interface Place {
   readonly program: Peer
   /** The plugins. */
   readonly bin: string
+  /** The networks. */
+  readonly folder: string
 }
 
-/** The configuration file of a containerd whose root, state, socket and network folder are below `dir`, as its version wants it. */
-export function configOf({ dir, bin, program }: Place): string {
+/** The configuration file of a containerd whose root, state and socket are below `dir`, as its version wants it. */
+export function configOf({ dir, bin, folder, program }: Place): string {
   const template = existsSync(join(dir, 'template')) ? `conf_template = "${dir}/template"` : ''
   const common = `
 root = "${dir}/root"
@@ -37,7 +39,7 @@ ${limits}
 snapshotter = "overlayfs"
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "${bin}"
-conf_dir = "${dir}/net.d"
+conf_dir = "${folder}"
 ${template}
 `
   return `version = 3
@@ -52,7 +54,7 @@ sandbox = "${IMAGE}"
 ${limits}
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["${bin}"]
-conf_dir = "${dir}/net.d"
+conf_dir = "${folder}"
 ${template}
 `
 }

@@ -25,7 +25,7 @@ describe('containerd 2, which speaks CNI 1.1', () => {
       const pod = await containerd.run('pod', { ports: [{ host: 8080, container: 80 }] })
       await serve(pod.ns, 'pod', 'tcp 80')
       assert.deepEqual([await reach(world, WORLD.node4, 8080), await reach(world, WORLD.node6, 8080)], [`pod ${WORLD.world4}`, `pod ${WORLD.world6}`])
-      for (const call of [containerd.stop, containerd.stop, containerd.remove]) await call(pod.id)
+      await containerd.away(pod.id)
       assert.deepEqual([await containerd.list(), await remains(node)], [[], []])
     }),
   )
@@ -39,7 +39,7 @@ describe('containerd 2, which speaks CNI 1.1', () => {
       const { ready, message } = await containerd.network()
       assert.equal(ready, false)
       assert.match(message, /10\.9\.0\.9/)
-      for (const call of [containerd.stop, containerd.remove]) await call(id)
+      await containerd.away(id)
       assert.equal((await containerd.network()).ready, true)
       assert.deepEqual(await remains(node), [])
     }),
@@ -66,7 +66,7 @@ describe('containerd 2, which speaks CNI 1.1', () => {
         assert.equal(status, 0, stderr)
         assert.deepEqual([await forgotten.ns.json('link').then((links) => links.map(({ ifname }) => ifname)), await ping(node, kept.ips[0] as string), await reach(node, '127.0.0.1', 8081)], [['lo'], true, 'kept 10.9.0.1'])
         await containerd.start()
-        for (const { id } of [forgotten, kept]) for (const call of [containerd.stop, containerd.remove]) await call(id)
+        await containerd.away(forgotten.id, kept.id)
         assert.deepEqual(await remains(node), [])
       },
     ),

@@ -47,7 +47,7 @@ describe('lists of five plugins under containerd', () => {
         assert.deepEqual([await reach(world, WORLD.node4, 8080), await reach(world, WORLD.node6, 5353, 'udp'), await reach(node, '127.0.0.1', 8080)], [`slow ${WORLD.world4}`, `slow ${WORLD.world6}`, 'slow 10.9.0.1'])
         assert.match(await reach(free.ns, slow.ips[0] as string, 80), /^slow 10\.9\.0\.3/)
         for (const { ns } of [slow, free]) assert.equal((await ns.exec(['cat', '/proc/sys/net/core/somaxconn'])).stdout, '512\n')
-        for (const { id } of [slow, free]) for (const call of [containerd.stop, containerd.stop, containerd.remove]) await call(id)
+        await containerd.away(slow.id, free.id)
         assert.deepEqual([await rates(node), await remains(node)], [[], []])
       }).call(this)
     })
