@@ -9,6 +9,7 @@ const CNITOOL = '1.3.0'
 const PLUGINS = '1.9.1'
 const FLANNEL = '0.28.9'
 const CONTAINERD = '2.3.4'
+const CRITEST = '1.36.0'
 /** The newest cnitool whose source builds with the Go of Debian 12; it knows neither `status` nor `gc`. */
 const DEBIAN_CNITOOL = '1.1.2'
 const GO = { GOTOOLCHAIN: 'local', CGO_ENABLED: '0', GOFLAGS: '' }
@@ -18,6 +19,7 @@ const MAINS = ['main/loopback', 'main/bridge', 'main/ptp', 'main/macvlan', 'main
 const LONG: Readonly<Record<string, { readonly version: string; readonly folder: string; make(go: string, dir: string): Promise<void> }>> = {
   flanneld: { version: FLANNEL, folder: `flannel-${FLANNEL}`, make: flannel },
   containerd: { version: CONTAINERD, folder: `containerd-${CONTAINERD}`, make: containerd },
+  critest: { version: CRITEST, folder: `critest-${CRITEST}`, make: critestOf },
 }
 
 /** A program, or a directory of them, to judge plumb by. */
@@ -51,6 +53,12 @@ export function flanneld(): Peer | undefined {
 export function containerd2(): Peer | undefined {
   const path = join(CACHE, `containerd-${CONTAINERD}`)
   return existsSync(path) ? { version: CONTAINERD, path } : undefined
+}
+
+/** Kubernetes' own tests of container runtimes, undefined when they were not built. */
+export function critest(): Peer | undefined {
+  const path = join(CACHE, `critest-${CRITEST}`, 'critest')
+  return existsSync(path) ? { version: CRITEST, path } : undefined
 }
 
 /** Builds the peers that are missing, outside the checkout. What cannot be built is said on stderr, and is no failure: the tests that want it say why they skip. */
@@ -135,6 +143,15 @@ async function flannel(go: string, dir: string): Promise<void> {
 async function containerd(go: string, dir: string): Promise<void> {
   const commands = ['containerd', 'ctr', 'containerd-shim-runc-v2'].map((name) => `github.com/containerd/containerd/v2/cmd/${name}@v${CONTAINERD}`)
   await goInstall(go, dir, commands, { GOFLAGS: '-tags=no_btrfs,no_devmapper,no_zfs' })
+}
+
+// It is a program of tests, which `go install` does not make.
+async function critestOf(go: string, dir: string): Promise<void> {
+  const source = join(dir, 'source')
+  mkdirSync(source)
+  writeFileSync(join(source, 'go.mod'), `module peer\n\nrequire sigs.k8s.io/cri-tools v${CRITEST}\n`)
+  await execa(go, ['test', '-trimpath', '-c', '-o', join(dir, 'critest'), 'sigs.k8s.io/cri-tools/cmd/critest'], { cwd: source, env: { ...GO, GOFLAGS: '-mod=mod' } })
+  rmSync(source, { recursive: true })
 }
 
 // apt reads its sources and keeps its lists in a folder of our own: the machine's configuration stays as it is.

@@ -46,6 +46,7 @@ export interface Pod {
 /** A real containerd, with runc, on a node: root, state, socket and folders of its own. */
 export interface Containerd {
   readonly cri: Cri
+  readonly socket: string
   /** Where its networks are. */
   readonly folder: string
   /** Makes a sandbox and looks at it. Rejects with what containerd says. */
@@ -138,6 +139,7 @@ async function daemon(node: Namespace, place: Place): Promise<Containerd> {
   const remove = async (podSandboxId: string) => void (await cri.removePodSandbox({ podSandboxId }))
   return {
     cri,
+    socket,
     folder,
     start,
     network,
