@@ -3,7 +3,7 @@ import { existsSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { cnitool, references } from '../../scripts/peers.ts'
 import { provide } from '../dhcp.ts'
-import { type Namespace, ping, type Row } from '../harness.ts'
+import { type Namespace, ping, type Row, until } from '../harness.ts'
 import { lackingKinds, needsKind, needsTwo, wireMaster } from '../kinds.ts'
 import { wireLan } from '../lan.ts'
 import { addresses } from '../pool.ts'
@@ -35,7 +35,7 @@ describe('cnitool over plumb', () => {
             addresses(added),
             held.map(({ local }: Row) => local),
           )
-          for (const { gateway } of added['ips'] ?? [added['ip4']]) if (gateway) assert.ok(await ping(pod, gateway), `no answer from the gateway ${gateway}`)
+          for (const { gateway } of added['ips'] ?? [added['ip4']]) if (gateway) assert.ok(await until(() => ping(pod, gateway)), `no answer from the gateway ${gateway}`)
           await checks(sample, one, pod)
           // The address is not to be had twice, and goes with its own pod.
           await two.works(['add', name, other.path])
