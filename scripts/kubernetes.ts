@@ -1,8 +1,9 @@
-import { existsSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { execa } from 'execa'
 import { install } from './packages.ts'
 import { unpackSource } from './sources.ts'
+import { unpack } from './unpack.ts'
 
 const CACHE = process.env['PLUMB_KUBERNETES'] ?? '/var/cache/plumb/kubernetes'
 /** The last one of Debian's whose kubelet calls CNI plugins itself (`--network-plugin=cni`, gone in 1.24). */
@@ -20,30 +21,21 @@ export function kubernetes(): { readonly bin: string; readonly docker: string } 
 
 /** Makes what is missing, outside the checkout. Throws Error when it cannot be had. */
 async function make(): Promise<void> {
-  mkdirSync(CACHE, { recursive: true })
-  await once(join(CACHE, 'docker'), `unpacking ${DOCKER.join(', ')}, which are not installed`, unpackDocker)
-  await once(join(CACHE, VERSION), `building Kubernetes ${VERSION} from Debian's source, which takes minutes`, build)
-}
-
-async function once(made: string, what: string, work: (draft: string) => Promise<void>): Promise<void> {
-  if (existsSync(made)) return
+  const [bin, docker] = [join(CACHE, VERSION), join(CACHE, 'docker')]
+  if (!existsSync(docker)) {
+    process.stderr.write(`kubernetes: unpacking ${DOCKER.join(', ')} in ${CACHE} (they are not installed)\n`)
+    await unpack(docker, DOCKER)
+  }
+  if (existsSync(bin)) return
   const started = performance.now()
-  process.stderr.write(`kubernetes: ${what}, in ${CACHE}\n`)
+  process.stderr.write(`kubernetes: building Kubernetes ${VERSION} from Debian's source in ${CACHE}, which takes minutes\n`)
   const draft = mkdtempSync(join(CACHE, '.draft-'))
   try {
-    await work(draft)
-    renameSync(draft, made)
-    process.stderr.write(`kubernetes: done in ${Math.round((performance.now() - started) / 1000)} s\n`)
+    await build(draft)
+    renameSync(draft, bin)
+    process.stderr.write(`kubernetes: built it in ${Math.round((performance.now() - started) / 1000)} s\n`)
   } finally {
     rmSync(draft, { recursive: true, force: true })
-  }
-}
-
-async function unpackDocker(dir: string): Promise<void> {
-  await execa('apt-get', ['-qq', '-o', 'APT::Sandbox::User=root', 'download', ...DOCKER], { cwd: dir })
-  for (const deb of globSync(join(dir, '*.deb'))) {
-    await execa('dpkg-deb', ['-x', deb, dir])
-    rmSync(deb)
   }
 }
 

@@ -9,10 +9,38 @@ const CACHE = process.env['PLUMB_PEERS'] ?? '/var/cache/plumb/peers'
 const CNITOOL = '1.3.0'
 const PLUGINS = '1.9.1'
 const FLANNEL = '0.28.9'
+const CONTAINERD = '2.3.4'
+const CRITEST = '1.36.0'
 /** The newest cnitool whose source builds with the Go of Debian 12; it knows neither `status` nor `gc`. */
 const DEBIAN_CNITOOL = '1.1.2'
 const GO = { GOTOOLCHAIN: 'local', CGO_ENABLED: '0', GOFLAGS: '' }
-const MAINS = ['main/loopback', 'main/bridge', 'main/ptp', 'main/macvlan', 'main/ipvlan', 'main/vlan', 'main/dummy', 'main/tap', 'ipam/host-local', 'ipam/static', 'meta/portmap', 'meta/firewall', 'meta/bandwidth']
+const MAINS = [
+  'main/loopback',
+  'main/bridge',
+  'main/ptp',
+  'main/macvlan',
+  'main/ipvlan',
+  'main/vlan',
+  'main/dummy',
+  'main/tap',
+  'main/host-device',
+  'ipam/host-local',
+  'ipam/static',
+  'ipam/dhcp',
+  'meta/portmap',
+  'meta/firewall',
+  'meta/bandwidth',
+  'meta/tuning',
+  'meta/sbr',
+  'meta/vrf',
+]
+
+/** What takes minutes: each is built by its own name alone, `bun scripts/peers.ts flanneld`. */
+const LONG: Readonly<Record<string, { readonly version: string; readonly folder: string; make(go: string, dir: string): Promise<void> }>> = {
+  flanneld: { version: FLANNEL, folder: `flannel-${FLANNEL}`, make: flannel },
+  containerd: { version: CONTAINERD, folder: `containerd-${CONTAINERD}`, make: containerd },
+  critest: { version: CRITEST, folder: `critest-${CRITEST}`, make: critestOf },
+}
 
 /** A program, or a directory of them, to judge plumb by. */
 export interface Peer {
@@ -35,18 +63,31 @@ export function references(): Peer[] {
   ].filter(({ path }) => existsSync(join(path, 'bridge')))
 }
 
-/** flanneld, undefined when it was not built: `bun scripts/peers.ts flanneld` does that and nothing else does, for it takes minutes. */
+/** flanneld, undefined when it was not built. */
 export function flanneld(): Peer | undefined {
   const path = join(CACHE, `flannel-${FLANNEL}`, 'flannel')
   return existsSync(path) ? { version: FLANNEL, path } : undefined
 }
 
+/** containerd 2, which speaks CNI 1.1, undefined when it was not built. */
+export function containerd2(): Peer | undefined {
+  const path = join(CACHE, `containerd-${CONTAINERD}`)
+  return existsSync(path) ? { version: CONTAINERD, path } : undefined
+}
+
+/** Kubernetes' own tests of container runtimes, undefined when they were not built. */
+export function critest(): Peer | undefined {
+  const path = join(CACHE, `critest-${CRITEST}`, 'critest')
+  return existsSync(path) ? { version: CRITEST, path } : undefined
+}
+
 /** Builds the peers that are missing, outside the checkout. What cannot be built is said on stderr, and is no failure: the tests that want it say why they skip. */
 async function build(wanted: string | undefined): Promise<void> {
   const go = await modernGo()
-  if (wanted === 'flanneld') {
-    if (go) await attempt(`flanneld ${FLANNEL}`, `flannel-${FLANNEL}`, (dir) => flannel(go, dir))
-    else process.stderr.write('peers: cannot build flanneld: want Go 1.24 or newer\n')
+  const long = Object.hasOwn(LONG, wanted ?? '') ? LONG[wanted ?? ''] : undefined
+  if (long) {
+    if (go) await attempt(`${wanted} ${long.version}`, long.folder, (dir) => long.make(go, dir))
+    else process.stderr.write(`peers: cannot build ${wanted}: want Go 1.24 or newer\n`)
     return
   }
   if (go) {
@@ -116,6 +157,21 @@ async function flannel(go: string, dir: string): Promise<void> {
     await execa(go, ['build', '-trimpath', '-o', join(dir, 'flannel'), '.'], { env, cwd: source })
     rmSync(source, { recursive: true })
   }
+}
+
+// Snapshotters that nobody here uses are in C.
+async function containerd(go: string, dir: string): Promise<void> {
+  const commands = ['containerd', 'ctr', 'containerd-shim-runc-v2'].map((name) => `github.com/containerd/containerd/v2/cmd/${name}@v${CONTAINERD}`)
+  await goInstall(go, dir, commands, { GOFLAGS: '-tags=no_btrfs,no_devmapper,no_zfs' })
+}
+
+// It is a program of tests, which `go install` does not make.
+async function critestOf(go: string, dir: string): Promise<void> {
+  const source = join(dir, 'source')
+  mkdirSync(source)
+  writeFileSync(join(source, 'go.mod'), `module peer\n\nrequire sigs.k8s.io/cri-tools v${CRITEST}\n`)
+  await execa(go, ['test', '-trimpath', '-c', '-o', join(dir, 'critest'), 'sigs.k8s.io/cri-tools/cmd/critest'], { cwd: source, env: { ...GO, GOFLAGS: '-mod=mod' } })
+  rmSync(source, { recursive: true })
 }
 
 async function fromDebian(dir: string): Promise<void> {

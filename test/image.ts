@@ -2,13 +2,13 @@ import { mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, 
 import { dirname, join } from 'node:path'
 import { execa } from 'execa'
 
-/** What the image is called. */
+/** What the images are called, one that only stays, and a web server on port 80. They differ in their command alone. */
 export const IMAGE = 'localhost/plumb/busybox:1'
-const APPLETS = ['sh', 'sleep', 'cat', 'ip', 'nc', 'wget']
-// One that stays until it is killed.
-const COMMAND = ['/bin/busybox', 'sleep', '1000000']
+export const WEB_IMAGE = 'localhost/plumb/web:1'
+const COMMANDS = { [IMAGE]: ['/bin/busybox', 'sleep', '1000000'], [WEB_IMAGE]: ['/bin/busybox', 'httpd', '-f', '-p', '80', '-h', '/www'] }
+const APPLETS = ['sh', 'sleep', 'cat', 'ip', 'nc', 'wget', 'top', 'hostname', 'httpd']
 
-/** Makes an image of the machine's busybox alone, with the libraries that it wants where it is not the static one, as `docker save` writes them (docker image specification v1.2): a pod's own container, or any other. Gives the archive's path, below `dir`. */
+/** Makes images of the machine's busybox alone, with the libraries that it wants where it is not the static one, as `docker save` writes them (docker image specification v1.2): a pod's own container, or any other. Gives the archive's path, below `dir`. */
 export async function makeImage(dir: string): Promise<string> {
   const [root, archive] = [mkdtempSync(join(dir, 'root-')), mkdtempSync(join(dir, 'image-'))]
   const busybox = (await execa('sh', ['-c', 'command -v busybox'])).stdout
@@ -19,20 +19,24 @@ export async function makeImage(dir: string): Promise<string> {
     await execa('cp', ['--dereference', from, join(root, to)])
   }
   for (const name of APPLETS) symlinkSync('busybox', join(root, 'bin', name))
-  for (const name of ['dev', 'etc', 'proc', 'sys', 'tmp']) mkdirSync(join(root, name), { recursive: true })
+  for (const name of ['dev', 'etc', 'proc', 'sys', 'tmp', 'www']) mkdirSync(join(root, name), { recursive: true })
   writeFileSync(join(root, 'etc/passwd'), 'root:x:0:0::/:/bin/sh\n')
+  writeFileSync(join(root, 'www/index.html'), 'web\n')
   await execa('tar', ['-cf', join(archive, 'layer.tar'), '--numeric-owner', '-C', root, '.'])
-  const config = {
-    architecture: process.arch === 'x64' ? 'amd64' : process.arch,
-    os: 'linux',
-    config: { Cmd: COMMAND, Env: ['PATH=/bin'] },
-    rootfs: { type: 'layers', diff_ids: [`sha256:${sha256(readFileSync(join(archive, 'layer.tar')))}`] },
-    history: [{ created_by: 'plumb' }],
-  }
-  const file = `${sha256(JSON.stringify(config))}.json`
-  writeFileSync(join(archive, file), JSON.stringify(config))
-  writeFileSync(join(archive, 'manifest.json'), JSON.stringify([{ Config: file, RepoTags: [IMAGE], Layers: ['layer.tar'] }]))
-  await execa('tar', ['-cf', join(dir, 'draft.tar'), '-C', archive, 'manifest.json', file, 'layer.tar'])
+  const layer = sha256(readFileSync(join(archive, 'layer.tar')))
+  const manifest = Object.entries(COMMANDS).map(([name, command]) => {
+    const config = JSON.stringify({
+      architecture: process.arch === 'x64' ? 'amd64' : process.arch,
+      os: 'linux',
+      config: { Cmd: command, Env: ['PATH=/bin'] },
+      rootfs: { type: 'layers', diff_ids: [`sha256:${layer}`] },
+      history: [{ created_by: 'plumb' }],
+    })
+    writeFileSync(join(archive, `${sha256(config)}.json`), config)
+    return { Config: `${sha256(config)}.json`, RepoTags: [name], Layers: ['layer.tar'] }
+  })
+  writeFileSync(join(archive, 'manifest.json'), JSON.stringify(manifest))
+  await execa('tar', ['-cf', join(dir, 'draft.tar'), '-C', archive, 'manifest.json', 'layer.tar', ...manifest.map(({ Config }) => Config)])
   for (const one of [root, archive]) rmSync(one, { recursive: true })
   renameSync(join(dir, 'draft.tar'), join(dir, 'image.tar'))
   return join(dir, 'image.tar')

@@ -28,9 +28,9 @@ export const SAMPLES = all.filter(({ type }) => type !== 'host-device')
 /** Those that have a device of the node for one container at a time. */
 export const LENDING = all.filter(({ type }) => type === 'host-device')
 
-/** The files below conf/ that hold JSON, whatever they are called. */
+/** The files below conf/ that hold JSON, whatever they are called; what begins with two braces is a template of it. */
 export function jsonFiles(): string[] {
-  return [...new Glob('**/*').scanSync({ cwd: CONF })].filter((file) => readFileSync(join(CONF, file), 'utf8').trimStart().startsWith('{')).sort()
+  return [...new Glob('**/*').scanSync({ cwd: CONF })].filter((file) => /^\s*\{(?!\{)/.test(readFileSync(join(CONF, file), 'utf8'))).sort()
 }
 
 function read(file: string): Sample {

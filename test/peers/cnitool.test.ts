@@ -3,15 +3,15 @@ import { existsSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { cnitool, references } from '../../scripts/peers.ts'
 import { provide } from '../dhcp.ts'
-import { type Namespace, ping, type Row } from '../harness.ts'
-import { needsTwo, wireMaster } from '../kinds.ts'
+import { type Namespace, ping, type Row, until } from '../harness.ts'
+import { lackingKinds, needsKind, needsTwo, wireMaster } from '../kinds.ts'
+import { wireLan } from '../lan.ts'
 import { addresses } from '../pool.ts'
-import { SAMPLES, type Sample } from '../samples.ts'
+import { LENDING, SAMPLES, type Sample } from '../samples.ts'
 import { skip } from '../skip.ts'
-import { DIST, folder, left, on, onFreshNode, type Tool } from './tool.ts'
+import { DIST, everyVerb, folder, left, NOTHING, on, onFreshNode, type Tool } from './tool.ts'
 
 const CONF = join(import.meta.dir, '../../conf')
-const NOTHING = { cached: [], reserved: [], ports: [] }
 const tool = cnitool()
 describe('cnitool over plumb', () => {
   before(function () {
@@ -35,7 +35,7 @@ describe('cnitool over plumb', () => {
             addresses(added),
             held.map(({ local }: Row) => local),
           )
-          for (const { gateway } of added['ips'] ?? [added['ip4']]) if (gateway) assert.ok(await ping(pod, gateway), `no answer from the gateway ${gateway}`)
+          for (const { gateway } of added['ips'] ?? [added['ip4']]) if (gateway) assert.ok(await until(() => ping(pod, gateway)), `no answer from the gateway ${gateway}`)
           await checks(sample, one, pod)
           // The address is not to be had twice, and goes with its own pod.
           await two.works(['add', name, other.path])
@@ -142,16 +142,33 @@ describe('cnitool over plumb', () => {
   )
 
   for (const sample of SAMPLES) {
-    const { file, dir, name, cniVersion } = sample
     it(
-      `conf/${file}: status and gc of cnitool end well, though CNI ${cniVersion} may have neither`,
+      `conf/${sample.file}: check, status and gc of a pod, though CNI ${sample.cniVersion} may have none; gc leaves nothing, as del does`,
       onFreshNode(['node', 'pod'], async ({ node, pod }, test) => {
         needs13(test)
-        await furnish(sample, test, node)
+        for (const kind of lackingKinds(sample.plugins.map(({ type }) => type))) needsKind(test, kind)
+        await wireMaster(node, sample.plugins)
         await provide(sample, node)
-        for (const verb of ['status', 'gc']) assert.equal((await on(node, dir).call([verb, name, pod.path])).status, 0)
+        await everyVerb(sample, node, pod)
       }),
     )
+  }
+
+  for (const sample of LENDING) {
+    for (const netns of ['live', 'gone'] as const)
+      it(
+        `conf/${sample.file}: every verb; the node has its device again, from a namespace that is ${netns}`,
+        onFreshNode(['node', 'pod'], async ({ node, pod }) => {
+          await wireLan(node)
+          await everyVerb(sample, node, pod)
+          const { works } = on(node, sample.dir)
+          await works(['add', sample.name, pod.path])
+          if (netns === 'gone') await node.ip('netns', 'delete', pod.path.replace('/run/netns/', ''))
+          for (let i = 0; i < 2; i++) await works(['del', sample.name, pod.path])
+          assert.deepEqual(await left(node, sample.name), NOTHING)
+          if (netns === 'live') assert.ok((await node.json('link')).some(({ ifname }) => ifname === 'eth1'))
+        }),
+      )
   }
 })
 

@@ -4,7 +4,10 @@ import { join } from 'node:path'
 import { cnitool } from '../../scripts/peers.ts'
 import { ENV, writeEnv } from '../flannel.ts'
 import { type Finished, inNamespaces, type Namespace } from '../harness.ts'
+import type { Sample } from '../samples.ts'
 
+/** What `left` gives of a network without attachments. */
+export const NOTHING = { cached: [], reserved: [], ports: [] }
 export const DIST = join(import.meta.dir, '../../dist')
 
 /** The runtime of a node. */
@@ -22,7 +25,8 @@ export function on(node: Namespace, confDir: string, path = DIST, env: Readonly<
     call,
     async works(argv, program) {
       const { status, stdout, stderr } = await call(argv, program)
-      assert.deepEqual([status, stderr], [0, ''], `${argv.join(' ')}: ${stdout}`)
+      // The reference's sbr tells of every route that it moves.
+      assert.deepEqual([status, path === DIST ? stderr : ''], [0, ''], `${argv.join(' ')}: ${stdout}${stderr}`)
       return stdout
     },
   }
@@ -33,7 +37,7 @@ export function onFreshNode<N extends string>(names: readonly N[], work: (ns: Re
   return inNamespaces(names, async (ns, test) => {
     // cnitool knows one cache only. In the sandbox /var/lib is written to memory.
     assert.equal(process.env['PLUMB_SANDBOX'], '1', 'This test empties /var/lib/cni: run it with `bun test/run.ts FILE`')
-    rmSync('/var/lib/cni', { recursive: true, force: true })
+    for (const dir of ['/var/lib/cni', '/run/cni']) rmSync(dir, { recursive: true, force: true })
     // As an agent that masquerades itself has it.
     writeEnv('/run/flannel/subnet.env', ENV.dual.replace('IPMASQ=false', 'IPMASQ=true'))
     await work(ns, test)
@@ -53,6 +57,23 @@ export async function left(node: Namespace, network: string): Promise<{ cached: 
     cached: files('/var/lib/cni/results'),
     reserved: files(`/var/lib/cni/networks/${network}`).filter((file) => /^[\da-f.:]+$/.test(file)),
     ports: (await node.json('link')).map(({ ifname }) => ifname).filter((name) => name.startsWith('veth')),
+  }
+}
+
+/** Every verb of cnitool on a sample's network, where its version has it, for a pod that is alone there: whichever verb removes it leaves nothing. */
+export async function everyVerb({ dir, name, cniVersion, capabilities }: Sample, node: Namespace, pod: Namespace): Promise<void> {
+  const { call } = on(node, dir, DIST, { CAP_ARGS: JSON.stringify(capabilities(1)) })
+  const has13 = !cnitool()?.version.startsWith('1.1.')
+  const removals = [['del', 'del'], ...(has13 ? [['gc']] : [])]
+  for (const removal of removals) {
+    for (const verb of ['add', ...(cniVersion >= '0.4.0' ? ['check'] : []), ...(has13 ? ['status'] : []), ...removal]) {
+      const { status, stdout, stderr } = await call([verb, name, pod.path])
+      assert.equal(status, 0, `${verb}: ${stdout}${stderr}`)
+      // Its gc names no attachment that is in use, and plumb says what it makes of that.
+      if (verb !== 'gc') assert.equal(stderr, '', verb)
+      if (verb === 'add') assert.equal((await left(node, name)).cached.length, 1)
+    }
+    assert.deepEqual(await left(node, name), NOTHING, `after ${removal[0]}`)
   }
 }
 
