@@ -19,16 +19,23 @@ export interface Call {
   readonly chained?: readonly { readonly type: string; readonly conf: object }[]
   /** What stands for `/run/cni/plumb` on this node, where several stand beside each other; the same for all unless given. */
   readonly run?: string
+  /** The link's name in the pod; eth0 unless given. */
+  readonly ifname?: string
 }
 
 /** Everything that a plugin is started with: argv, environment, standard input. */
-export function started({ side, type, pod, conf }: Omit<Call, 'node'>, command: string, containerId: string): { argv: string[]; env: Record<string, string>; stdin: Buffer } {
-  const env = { CNI_COMMAND: command, CNI_CONTAINERID: containerId, CNI_NETNS: pod, CNI_IFNAME: 'eth0', CNI_PATH: side.dir, PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }
+export function started({ side, type, pod, conf, ifname = 'eth0' }: Omit<Call, 'node'>, command: string, containerId: string): { argv: string[]; env: Record<string, string>; stdin: Buffer } {
+  const env = { CNI_COMMAND: command, CNI_CONTAINERID: containerId, CNI_NETNS: pod, CNI_IFNAME: ifname, CNI_PATH: side.dir, PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }
   return { argv: [`${side.dir}/${type}`], env, stdin: Buffer.from(JSON.stringify(conf)) }
 }
 
 /** Calls and waits: the plugin, and those chained to it, as a runtime calls a list; the time of all. Throws Error with what the plugin said when it failed: a call that fails is never measured. */
 export function call(one: Call, command: string, containerId: string): Sample {
+  return calls(one, command, containerId).reduce((total, { ms, cpuMs }) => ({ ms: total.ms + ms, cpuMs: total.cpuMs + cpuMs }))
+}
+
+/** The same, with the time of each: for DEL the last plugin comes first. */
+export function calls(one: Call, command: string, containerId: string): Sample[] {
   if (one.run) lead(one.run)
   const step = (part: Pick<Call, 'type' | 'conf'>): Timed => {
     const { argv, env, stdin } = started({ ...one, ...part }, command, containerId)
@@ -37,16 +44,16 @@ export function call(one: Call, command: string, containerId: string): Sample {
   const key = JSON.stringify([one.node, containerId])
   const parts = [one, ...(one.chained ?? [])]
   const given = (part: Pick<Call, 'type' | 'conf'>, result: string | undefined) => (part === one || !result ? part : { type: part.type, conf: { ...part.conf, prevResult: JSON.parse(result) } })
-  let total: Sample = { ms: 0, cpuMs: 0 }
+  const samples: Sample[] = []
   let last = command === 'ADD' ? undefined : results.get(key)
   for (const part of command === 'ADD' ? parts : parts.toReversed()) {
     const done = step(given(part, last))
-    total = { ms: total.ms + done.ms, cpuMs: total.cpuMs + done.cpuMs }
+    samples.push({ ms: done.ms, cpuMs: done.cpuMs })
     if (command === 'ADD') last = done.stdout
   }
   if (command === 'ADD' && last !== undefined && one.chained) results.set(key, last)
   else results.delete(key)
-  return total
+  return samples
 }
 // What the last plugin of a list answered, by attachment.
 const results = new Map<string, string>()

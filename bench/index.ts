@@ -10,6 +10,7 @@ import { chain } from './parts/chain.ts'
 import { cost } from './parts/cost.ts'
 import { crowd, ports } from './parts/crowd.ts'
 import { links } from './parts/links.ts'
+import { many } from './parts/many.ts'
 import { pool } from './parts/pool.ts'
 import { start } from './parts/start.ts'
 import { storm } from './parts/storm.ts'
@@ -17,7 +18,7 @@ import { type Bar, circumstances, markdown, write } from './report.ts'
 import { sides } from './sides.ts'
 
 // In this order: what leaves the kernel work to do afterwards comes last.
-const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, links, cost, pool, bandwidth, agent, storm, crowd, ports }
+const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, links, cost, pool, bandwidth, agent, storm, crowd, ports, many }
 const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write]]\n`
 const SCRATCH = 'PLUMB_BENCH_SCRATCH'
 // Networks, mounts and processes of its own: nothing of the machine's is touched, and whatever is left goes with it.

@@ -19,7 +19,7 @@ export function sides(): { readonly ours: Side; readonly theirs: readonly Side[]
 /** Reads the executables once from front to end, so that they lie in the page cache in large pieces: without it, results vary by a third. */
 export function preread({ dir }: Side): void {
   const buffer = new Uint8Array(1 << 20)
-  for (const name of readdirSync(dir).filter((one) => /^(bridge|host-local|loopback|portmap|ptp|firewall|bandwidth|macvlan|host-device)$/.test(one))) {
+  for (const name of readdirSync(dir).filter((one) => /^(bridge|host-local|loopback|portmap|ptp|firewall|bandwidth|tuning|sbr|macvlan|tap|host-device)$/.test(one))) {
     const fd = openSync(join(dir, name), 'r')
     while (readSync(fd, buffer) > 0);
     closeSync(fd)

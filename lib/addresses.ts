@@ -74,7 +74,7 @@ function take(pool: Pool, owner: Owner, sets: readonly RangeSet[], wanted: reado
   const picks = sets.map((set, n) => {
     const ip = wanted[n]
     if (ip === undefined) return free(set, n)
-    if (existsSync(`${place.dir}/${ip}`)) throw unavailable(ip, set)
+    if (existsSync(`${place.dir}/${ip}`)) throw unavailable(ip, set, holderOf(place, ip))
     return ip
   })
   if (!reserve(place, owner, picks)) throw new CniError(CODE.tryLater, `Cannot reserve ${picks.join(' and ')} in ${place.dir}`, 'someone made the file without taking the lock; try again')
@@ -87,8 +87,9 @@ function configured(ip: Ip, set: RangeSet): IpConfig {
   return { address: `${ip}/${split(subnet).length}` as IpConfig['address'], gateway }
 }
 
-function unavailable(ip: Ip, set: RangeSet): CniError {
-  return new CniError(CODE.config, `requested IP address ${ip} is not available in range set ${describe(set)}`, 'it belongs to another attachment')
+function unavailable(ip: Ip, set: RangeSet, holder: Holder | undefined): CniError {
+  const details = holder ? `${holder.ifname || 'an interface'} of container ${holder.containerId} has it` : 'it belongs to another attachment'
+  return new CniError(CODE.config, `requested IP address ${ip} is not available in range set ${describe(set)}`, details)
 }
 
 function foresee({ place, cooldown }: Pool, owner: Owner, sets: readonly RangeSet[], wanted: readonly (Ip | undefined)[], isFreed = false): { ips: IpConfig[]; why: string } {
@@ -106,7 +107,12 @@ function foresee({ place, cooldown }: Pool, owner: Owner, sets: readonly RangeSe
   const ips = sets.map((set, n) => {
     const own = held.find((name) => rangeOf(set, name as Ip)) as Ip | undefined
     const ip = own ?? wanted[n] ?? free(set, n)
-    if (own === undefined && ip === wanted[n] && taken.has(ip) && !mine.includes(ip)) throw unavailable(ip, set)
+    if (own === undefined && ip === wanted[n] && taken.has(ip) && !mine.includes(ip))
+      throw unavailable(
+        ip,
+        set,
+        visible(() => holderOf(place, ip), undefined),
+      )
     return configured(ip, set)
   })
   if (held.length > 0) return { ips, why: 'held by this attachment already' }

@@ -11,6 +11,7 @@ import type { Run, Seen } from './plugin.ts'
 import { keepSaved } from './saving.ts'
 import type { Flows, Handler, Line, Netns, Plan, Resource } from './state.ts'
 import { readSysctl, restoreSysctl, writeSysctl } from './sysctls.ts'
+import { zone } from './zones.ts'
 
 /** What came of a plan: the rows that asking lines printed, and what was already as the plan wanted it. */
 export interface Applied {
@@ -92,7 +93,7 @@ export function batches({ put, drop }: Plan): Batch[] {
   )
   const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
   const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'ip6', 'file', 'bridge', 'tc'] as const) : (['file', 'ip', 'ip6', 'bridge'] as const)).map((tool) => ({ ns, tool })))
-  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), { ns: 'host' as const, tool: 'iptables' as const }]
+  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), ...(['iptables', 'firewalld'] as const).map((tool) => ({ ns: 'host' as const, tool }))]
     .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && toolOf(resource) === at.tool) }))
     .filter((batch) => batch.steps.length > 0)
     .map((batch) => ({ ...batch, ...(isEarly(batch) && { isEarly: true as const }), steps: batch.tool === 'ip' && batch.ns === 'host' ? atOnce(batch.steps) : batch.steps }))
@@ -129,6 +130,10 @@ async function perform(batch: Batch, plan: Plan, run: Run): Promise<Applied> {
   if (tool === 'file') return files(batch, plan)
   if (tool === 'iptables') {
     for (const { resource } of batch.steps) if (resource.kind === 'passage') await pass(resource, run)
+    return NOTHING
+  }
+  if (tool === 'firewalld') {
+    for (const { resource } of batch.steps) if (resource.kind === 'zoned') await zone(plan.drop.includes(resource) ? 'removeSource' : 'addSource', resource, run)
     return NOTHING
   }
   if (tool !== 'nft' && tool !== 'conntrack') return lines(batch, run)

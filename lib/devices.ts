@@ -1,7 +1,7 @@
 import { existsSync, readlinkSync, realpathSync } from 'node:fs'
 import { basename } from 'node:path'
 import { CniError, CODE, shown } from './errors.ts'
-import { type LinkFacts, linksIn } from './links.ts'
+import { type LinkFacts, linkIn, linksNow } from './linkfacts.ts'
 import { listFiles, readText } from './reading.ts'
 import { type IfName, parse } from './values.ts'
 
@@ -28,8 +28,8 @@ const IN_USER_SPACE = ['vfio-pci', 'uio_pci_generic', 'igb_uio']
 /** The device of the node that a configuration names. Throws CniError 7 when it names none, or one that is not there. */
 export function findDevice(keys: DeviceKeys): Device {
   const { device, hwaddr, kernelpath } = keys
-  if (device) return ofLink(linksIn('host', device)[0] ?? absent('device', device, 'a link of the node'))
-  if (hwaddr) return ofLink(linksIn('host').find(({ mac, permanent }) => mac === hwaddr || (permanent === hwaddr && mac !== hwaddr)) ?? absent('hwaddr', hwaddr, 'the address of a link of the node'))
+  if (device) return ofLink(linkIn(device, 'host') ?? absent('device', device, 'a link of the node'))
+  if (hwaddr) return ofLink(linksNow().find(({ mac, permanent }) => mac === hwaddr || (permanent === hwaddr && mac !== hwaddr)) ?? absent('hwaddr', hwaddr, 'the address of a link of the node'))
   if (kernelpath) return ofLink(linkBelow([kernelpath]) ?? absent('kernelpath', kernelpath, 'a path below /sys/devices with a folder "net" and a link of the node in it'))
   return onBus(keys)
 }
@@ -37,8 +37,8 @@ export function findDevice(keys: DeviceKeys): Device {
 /** Whether a device that is on a bus can be lent at all, here or in a pod: what STATUS asks. A link is one that is on the node now. */
 export function isDevice(keys: DeviceKeys): boolean {
   const { device, hwaddr, kernelpath } = keys
-  if (device) return linksIn('host', device).length > 0
-  if (hwaddr) return linksIn('host').some(({ mac, permanent }) => mac === hwaddr || permanent === hwaddr)
+  if (device) return linkIn(device, 'host') !== undefined
+  if (hwaddr) return linksNow().some(({ mac, permanent }) => mac === hwaddr || permanent === hwaddr)
   const path = kernelpath ?? placeOf(keys)?.path
   return path === undefined || existsSync(path)
 }
@@ -64,7 +64,7 @@ function placeOf({ pciBusID, deviceID }: DeviceKeys): { key: string; value: stri
 function linkBelow(paths: readonly string[]): LinkFacts | undefined {
   for (const path of paths)
     for (const name of listFiles(`${path}/net`)) {
-      const [link] = linksIn('host', parse.ifname(name))
+      const link = linkIn(parse.ifname(name), 'host')
       if (link && String(link.index) === readText(`${path}/net/${name}/ifindex`)?.trim() && link.mac === readText(`${path}/net/${name}/address`)?.trim()) return link
     }
   return undefined

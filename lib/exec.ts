@@ -2,7 +2,8 @@ import { closeSync, existsSync, fstatSync, readSync, writeSync } from 'node:fs'
 import { busyFile } from './busy.ts'
 import { CniError, CODE, ExecError } from './errors.ts'
 import { type Child, linkState, spawn, wait } from './libc.ts'
-import { isLink, seenIn } from './looking.ts'
+import { linkIn } from './linkfacts.ts'
+import { isLink } from './looking.ts'
 import { ruleCounts } from './netfilter.ts'
 import { inside } from './netns.ts'
 import type { Output, Run } from './plugin.ts'
@@ -11,7 +12,7 @@ import type { Netns } from './state.ts'
 // Fixed, most likely first: a tool never comes from a directory that the caller's PATH names.
 const TOOLS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin', '/usr/local/sbin', '/usr/local/bin']
 const ENV = [`PATH=${TOOLS.join(':')}`, 'LC_ALL=C']
-const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'iproute2', tc: 'iproute2', nft: 'nftables' }
+const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'iproute2', tc: 'iproute2', nft: 'nftables', 'dbus-send': 'dbus-bin' }
 /** No tool that works needs this long; one that hangs must not hang the runtime. */
 const LIMIT_MS = 30_000
 
@@ -37,7 +38,7 @@ export const run: Run = Object.assign(
     },
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
     link: isLink,
-    seen: seenIn,
+    seen: linkIn,
     rules: () => ruleCounts('inet', 'plumb'),
   },
 )

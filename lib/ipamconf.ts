@@ -6,7 +6,7 @@ import type { RouteConfig } from './result.ts'
 import { field } from './shape.ts'
 
 /** An address, or none: Go's net.IP reads '' as no address, and runtimes send it for what is not set. */
-export const ipOrNone = v.exactOptional(field.by((text) => (text === '' ? undefined : parseIp(text))))
+export const ipOrNone = field.filled(parseIp)
 
 const uint32 = v.exactOptional(field.int(0, 0xffffffff))
 const route = v.object({ dst: field.cidr, gw: ipOrNone, mtu: uint32, advmss: uint32, priority: uint32, table: uint32, scope: v.exactOptional(field.int(0, 255)) })

@@ -1,7 +1,7 @@
 import { alias } from './alias.ts'
 import { CniError, CODE } from './errors.ts'
-import { type LinkFacts, linksIn } from './links.ts'
-import { netnsState } from './netns.ts'
+import { type LinkFacts, linkIn, linksNow } from './linkfacts.ts'
+import { inside, netnsState } from './netns.ts'
 import type { Attachment } from './plugin.ts'
 import { readRecord } from './records.ts'
 import type { Lent, Link, Netns, Owner } from './state.ts'
@@ -9,7 +9,7 @@ import { type IfName, type Mac, type NetnsPath, parse } from './values.ts'
 
 /** A device of the node as a resource of the pod's: put, it goes there and gets the pod's name and a mark, all in one message to the kernel. What it was like is with it, for the way back. */
 export function lend({ name, index, mac, mtu, isUp, permanent, alias: text }: LinkFacts, at: Attachment): Link {
-  const lent: Lent = { name, index, mac, mtu, isUp, ...(permanent && { permanent }), isMarked: text === undefined }
+  const lent: Lent = { name, index, mac, mtu, isUp, ...(permanent && { permanent }), isMarked: text === '' }
   return { kind: 'link', ns: 'host', name, type: 'lent', up: false, lent, move: { to: at.netns as NetnsPath, name: at.ifname, ...(lent.isMarked && { alias: markOf(at) }) } }
 }
 
@@ -21,7 +21,7 @@ export function givingBack(path: string, owner: Owner): Link[] {
 
 /** The same for one that a reference plugin lent: its name in the alias is all that it noted. */
 export function givingBackForeign({ netns, ifname }: Attachment): Link[] {
-  const [link] = netns === undefined ? [] : linksIn(netns, ifname)
+  const link = netns === undefined ? undefined : linkIn(ifname, netns)
   if (!link?.alias || !isName(link.alias) || link.alias.startsWith(MARK)) return []
   const { name, index, mac, mtu, alias: original } = link
   return returning({ name: parse.ifname(original), index, mac, mtu, isUp: false, isMarked: true }, { ns: netns as NetnsPath, link: { ...link, name } })
@@ -35,7 +35,7 @@ interface Place {
 // The kernel moves a card of a namespace that dies back to the node by itself, and deletes what is no hardware.
 function back(lent: Lent, owner: Owner, netns: NetnsPath | undefined): Link[] {
   const spaces: Netns[] = [...(netns !== undefined && netnsState(netns) === 'pod' ? [netns] : []), 'host']
-  const places = spaces.flatMap((ns) => linksIn(ns).map((link): Place => ({ ns, link })))
+  const places = spaces.flatMap((ns) => inside(ns, linksNow).map((link): Place => ({ ns, link })))
   const found = sought(places, lent, owner)
   return found ? returning(lent, found) : []
 }
@@ -44,16 +44,16 @@ function back(lent: Lent, owner: Owner, netns: NetnsPath | undefined): Link[] {
 function sought(places: readonly Place[], lent: Lent, owner: Owner): Place | undefined {
   const mark = markOf(owner)
   const alike = ({ ns, link: { name, index, mac } }: Place) => [index === lent.index, mac === lent.mac, name === lent.name || (ns !== 'host' && name === owner.ifname)].filter(Boolean).length
-  const others = places.filter(({ link: { alias, permanent } }) => !alias?.startsWith(MARK) && permanent === lent.permanent)
+  const others = places.filter(({ link: { alias, permanent } }) => !alias.startsWith(MARK) && permanent === lent.permanent)
   const likely = others.filter((place) => alike(place) >= (lent.permanent === undefined ? 2 : 0)).sort((a, b) => alike(b) - alike(a))
   return places.find(({ link }) => link.alias === mark) ?? others.find((place) => place.ns === 'host' && alike(place) === 3) ?? likely[0]
 }
 
 function returning(lent: Lent, { ns, link }: Place): Link[] {
   const { name, isUp, mac, mtu } = lent
-  const isMarked = lent.isMarked && link.alias !== undefined
+  const isMarked = lent.isMarked && link.alias !== ''
   if (ns === 'host' && link.name === name && link.isUp === isUp && !isMarked) return []
-  if ((ns !== 'host' || link.name !== name) && linksIn('host', name).length > 0)
+  if ((ns !== 'host' || link.name !== name) && linkIn(name, 'host') !== undefined)
     throw new CniError(CODE.tryLater, `Cannot give ${name} back: the node has another link of that name by now`, `it stays where it is, as ${link.name}${ns === 'host' ? '' : ` in ${ns}`}; delete or rename the other one, then DEL again`)
   return [
     {

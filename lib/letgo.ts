@@ -1,6 +1,6 @@
 import type { LeaseFile } from './dhcp.ts'
 import { log } from './log.ts'
-import { linkFacts, openWire } from './packets.ts'
+import { ethernetIn, openWire } from './packets.ts'
 
 // Where the message begins in the packets that the daemon keeps: an IPv4 header without options, and UDP's.
 const [MESSAGE_AT, SERVER_AT, SERVER_PORT] = [28, 16, 67]
@@ -8,7 +8,7 @@ const [MESSAGE_AT, SERVER_AT, SERVER_PORT] = [28, 16, 67]
 /** Gives a lease back to its server, once and without an answer: through its link, or, when that is gone, for IPv4 by the node's own routes. Never throws: a server takes it back by itself when its time is over. */
 export async function letGo({ netns, index, owner: { ifname, containerId }, release }: Omit<LeaseFile, 'bound' | 'wants'>): Promise<void> {
   try {
-    const isThere = linkFacts(netns, ifname)?.index === index
+    const isThere = ethernetIn(netns, ifname)?.index === index
     for (const { version, to, packet } of release) {
       const bytes = Uint8Array.from(Buffer.from(packet, 'base64'))
       if (isThere) {

@@ -1,51 +1,79 @@
-import { type Attributes, askRoute, attributesOf, numberOf, textOf } from './rtnetlink.ts'
+import { inside } from './netns.ts'
+import { type Attribute, type Attributes, askRoute, attributesOf, numberOf, textOf } from './rtnetlink.ts'
 import type { Settings } from './settings.ts'
+import type { Netns } from './state.ts'
 import type { IfName, Mac } from './values.ts'
 
 const NLM_F_DUMP = 0x300
-// linux/rtnetlink.h and linux/if_link.h
+// linux/rtnetlink.h, linux/if_link.h, linux/if.h and linux/if_arp.h
 const RTM_GETLINK = 18
-const [IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_MASTER, IFLA_TXQLEN, IFLA_LINKINFO] = [1, 3, 4, 5, 10, 13, 18]
+const [IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_MASTER, IFLA_TXQLEN, IFLA_LINKINFO, IFLA_IFALIAS, IFLA_EXT_MASK, IFLA_LINK_NETNSID, IFLA_PERM_ADDRESS] = [1, 3, 4, 5, 10, 13, 18, 20, 29, 37, 54]
 const [IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_VRF_TABLE] = [1, 2, 1]
-const IFINFOMSG_BYTES = 16
-const [IFF_PROMISC, IFF_ALLMULTI] = [0x100, 0x200]
+const [IFINFOMSG_BYTES, IFI_TYPE, IFI_INDEX, IFI_FLAGS] = [16, 2, 4, 8]
+const [IFF_UP, IFF_PROMISC, IFF_ALLMULTI] = [1, 0x100, 0x200]
+const ARPHRD_ETHER = 1
+const SKIP_STATISTICS: Attribute = [IFLA_EXT_MASK, Uint8Array.of(8, 0, 0, 0)]
 
 /** A link as the kernel knows it. */
 export interface LinkFacts extends Required<Omit<Settings, 'master'>> {
   readonly index: number
   readonly name: IfName
-  /** What kind of virtual link it is: `veth`; empty for others. */
-  readonly type: string
-  /** The index of the link that it stands on, or of a pair the other end's, in that one's namespace. */
+  /** As `ip -d link` names it: `macvlan`, `veth`; empty for hardware and for lo. */
+  readonly kind: string
+  readonly alias: string
+  readonly isUp: boolean
+  readonly isEthernet: boolean
+  /** The address that the hardware was made with, hex pairs of any number; absent for what is no hardware. */
+  readonly permanent?: string
+  /** The index of the link that it stands on, or of a pair the other end's. */
   readonly on: number | undefined
+  /** That one is in another namespace. */
+  readonly isOnElsewhere: boolean
   /** The index of the link that it is a port of. */
   readonly master: number | undefined
   /** Of a VRF: its table. */
   readonly table: number | undefined
 }
 
-/** What the kernel says of a link of this thread's namespace, in microseconds and without a process; undefined when there is none. */
-export function linkFacts(name: string): LinkFacts | undefined {
-  for (const { body, attributes } of askRoute(RTM_GETLINK, new Uint8Array(IFINFOMSG_BYTES), 0, [IFLA_IFNAME, name])) return read(body, attributes)
+/** What decides about a link that is to be used. */
+export type SeenLink = Pick<LinkFacts, 'index' | 'mtu' | 'mac' | 'kind' | 'alias' | 'isEthernet'>
+
+/** What the kernel says of a link of this thread's namespace, by its name or index (rtnetlink(7)), in microseconds and without a process; undefined when there is none. Throws Error with the errno when it cannot be asked. */
+export function linkFacts(which: string | number): LinkFacts | undefined {
+  const body = new Uint8Array(IFINFOMSG_BYTES)
+  if (typeof which === 'number') new DataView(body.buffer).setInt32(IFI_INDEX, which, true)
+  const named: Attribute[] = typeof which === 'number' ? [] : [[IFLA_IFNAME, new TextEncoder().encode(`${which}\0`)]]
+  for (const answer of askRoute(RTM_GETLINK, body, 0, [SKIP_STATISTICS, ...named])) return read(answer.body, answer.attributes)
   return undefined
 }
 
-/** The same of all links: for a pod, which has few. */
+/** The same of all links. sysfs, which shows the namespace it was mounted in, is not looked at. */
 export function linksNow(): LinkFacts[] {
-  return [...askRoute(RTM_GETLINK, new Uint8Array(IFINFOMSG_BYTES), NLM_F_DUMP)].map(({ body, attributes }) => read(body, attributes))
+  return [...askRoute(RTM_GETLINK, new Uint8Array(IFINFOMSG_BYTES), NLM_F_DUMP, [SKIP_STATISTICS])].map(({ body, attributes }) => read(body, attributes))
+}
+
+/** The same of a link of any namespace. Throws CniError 3 when that cannot be entered. */
+export function linkIn(name: string, ns: Netns): LinkFacts | undefined {
+  return inside(ns, () => linkFacts(name))
 }
 
 function read(body: DataView, attributes: Attributes): LinkFacts {
   const info = attributes.get(IFLA_LINKINFO)
   const inner = info ? attributesOf(info) : undefined
-  const type = textOf(inner?.get(IFLA_INFO_KIND))
-  const data = type === 'vrf' ? inner?.get(IFLA_INFO_DATA) : undefined
-  const flags = body.getUint32(8, true)
+  const kind = textOf(inner?.get(IFLA_INFO_KIND))
+  const data = kind === 'vrf' ? inner?.get(IFLA_INFO_DATA) : undefined
+  const flags = body.getUint32(IFI_FLAGS, true)
+  const permanent = macOf(attributes.get(IFLA_PERM_ADDRESS))
   return {
-    index: body.getInt32(4, true),
+    index: body.getInt32(IFI_INDEX, true),
     name: textOf(attributes.get(IFLA_IFNAME)) as IfName,
-    type,
+    kind,
+    alias: textOf(attributes.get(IFLA_IFALIAS)),
+    isUp: (flags & IFF_UP) !== 0,
+    isEthernet: body.getUint16(IFI_TYPE, true) === ARPHRD_ETHER,
+    ...(permanent && { permanent }),
     on: numberOf(attributes.get(IFLA_LINK)),
+    isOnElsewhere: attributes.has(IFLA_LINK_NETNSID),
     master: numberOf(attributes.get(IFLA_MASTER)),
     table: data ? numberOf(attributesOf(data).get(IFLA_VRF_TABLE)) : undefined,
     mac: macOf(attributes.get(IFLA_ADDRESS)),
@@ -56,7 +84,8 @@ function read(body: DataView, attributes: Attributes): LinkFacts {
   }
 }
 
+// Of hardware of any sort: what is no Ethernet link has more pairs, or fewer.
 function macOf(address: DataView | undefined): Mac {
-  const bytes = address ? [...new Uint8Array(address.buffer)] : []
+  const bytes = address ? [...new Uint8Array(address.buffer, address.byteOffset, address.byteLength)] : []
   return bytes.map((byte) => byte.toString(16).padStart(2, '0')).join(':') as Mac
 }

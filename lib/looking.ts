@@ -1,6 +1,5 @@
 import { linkState } from './libc.ts'
 import { inside } from './netns.ts'
-import { type SeenLink, seenLink } from './seenlink.ts'
 import type { Netns } from './state.ts'
 
 /** Whether a namespace has a link of this name, asked of the kernel itself. True also when it would not say. */
@@ -11,9 +10,4 @@ export function isLink(name: string, ns: Netns): boolean {
 /** Whether a link is up and works: one that is being removed does not from the first moment, long before it is gone. False also when there is none. */
 export function isRunning(name: string, ns: Netns): boolean {
   return inside(ns, () => linkState(name)) === 'running'
-}
-
-/** What the kernel says of a link of a namespace; undefined when there is none. Throws CniError 3 when the namespace cannot be entered. */
-export function seenIn(name: string, ns: Netns): SeenLink | undefined {
-  return inside(ns, () => seenLink(name))
 }

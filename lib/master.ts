@@ -9,7 +9,7 @@ import { type IfName, type Mac, parse } from './values.ts'
 
 /** The keys that say on which link a pod's link stands, and how large it is; spread into a plugin's shape. */
 export const masterKeys = {
-  master: v.exactOptional(field.by((text) => (text === '' ? undefined : parse.ifname(text)))),
+  master: field.filled(parse.ifname),
   // 0: the master's.
   mtu: v.optional(field.int(0, 65535), 0),
   linkInContainer: v.optional(field.flag, false),
@@ -39,7 +39,7 @@ export function masterOf({ master, mtu, linkInContainer }: OnMaster, { netns }: 
   if (!found) throw new CniError(CODE.config, `Cannot find the master ${shown(name)} ${where}: there is no such link`, `want the name of an Ethernet link ${where}${ns === 'host' ? '' : ' ("linkInContainer" is true)'}`)
   if (!found.isEthernet) throw new CniError(CODE.config, `Cannot use the master ${shown(name)} ${where}: it is no Ethernet link`, 'set "master" to one that is')
   if (mtu > found.mtu) throw new ValueError(`Cannot use mtu ${mtu}: want 0 to ${found.mtu}, the mtu of its master ${name}`)
-  return { name, ns, mtu: found.mtu, mac: found.mac as Mac }
+  return { name, ns, mtu: found.mtu, mac: found.mac }
 }
 
 /** Throws CniError 50 when the node has no such master. One in a pod is there when the pod is. */

@@ -1,3 +1,4 @@
+import type { Cidr } from './ip.ts'
 import { rows } from './iproute.ts'
 import { handler } from './kinds/index.ts'
 import { link } from './kinds/link.ts'
@@ -9,6 +10,7 @@ import type { Handler, Link, Netns, Resource } from './state.ts'
 import { readSysctl } from './sysctls.ts'
 import { title } from './title.ts'
 import type { IfName } from './values.ts'
+import { isZoned } from './zones.ts'
 
 /** What differs between resources as they should be and as they are, one phrase each; none when all is as it should be. Only what `want` names is compared. Changes nothing. */
 export async function differences(want: readonly Resource[], run: Run): Promise<string[]> {
@@ -37,7 +39,8 @@ export async function aliased(prefix: string, run: Run): Promise<Link[]> {
 export async function observe(want: readonly Resource[], run: Run): Promise<(Resource | undefined)[]> {
   const answers = new Map<string, readonly unknown[]>()
   for (const { ns, tool, six, asks } of questions(want.filter((one) => handler(one.kind).ask(one) !== ''))) {
-    const found = tool === 'file' ? sysctls(ns, asks) : tool === 'nft' ? await elements(ns, asks, run) : await show(six ? [tool, '-6', '-d'] : [tool, '-d'], asks, run, ns)
+    const found =
+      tool === 'file' ? sysctls(ns, asks) : tool === 'nft' ? await elements(ns, asks, run) : tool === 'firewalld' ? await Promise.all(asks.map((ask) => sources(ask, run))) : await show(six ? [tool, '-6', '-d'] : [tool, '-d'], asks, run, ns)
     for (const [i, ask] of asks.entries()) answers.set(`${ns} ${tool} ${six}${ask}`, found[i] ?? [])
   }
   return want.map((resource) => {
@@ -87,6 +90,11 @@ async function elements(ns: Netns, asks: readonly string[], run: Run): Promise<r
 
 function sysctls(ns: Netns, asks: readonly string[]): readonly (readonly unknown[])[] {
   return inside(ns, () => asks.map((ask) => readSysctl(ask.slice('net/'.length))).map((value) => (value === undefined ? [] : [value])))
+}
+
+async function sources(ask: string, run: Run): Promise<readonly unknown[]> {
+  const [, zone = '', source = ''] = ask.split(' ')
+  return (await isZoned({ zone, source: source as Cidr }, run)) ? [ask] : []
 }
 
 // What only says how to make a resource, not how it then looks.

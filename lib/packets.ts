@@ -1,21 +1,16 @@
 import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
+import { type LinkFacts, linkFacts, linkIn } from './linkfacts.ts'
 import { inside } from './netns.ts'
 import type { Netns } from './state.ts'
 import type { Mac } from './values.ts'
 
-/** What the kernel says of a link: its number, which no other link of the namespace ever has, and its address. */
-export interface LinkFacts {
-  readonly index: number
-  readonly mac: Mac
-  readonly up: boolean
-}
 /** A packet as it came: the address that sent it, and its bytes from the IP header on. */
 export interface Heard {
   readonly from: Mac
   readonly bytes: Uint8Array
 }
 /** An open packet socket of one link (packet(7)). It belongs to the link's namespace, and works from wherever the process is. */
-export interface Wire extends LinkFacts {
+export interface Wire extends Pick<LinkFacts, 'index' | 'mac'> {
   /** `type` is another EtherType than the socket's. */
   send(to: Mac, bytes: Uint8Array, type?: number): void
   /** The next packet that has come, undefined when none has. */
@@ -24,8 +19,8 @@ export interface Wire extends LinkFacts {
 }
 
 const [AF_INET, AF_PACKET, SOCK_DGRAM, SOCK_FLAGS, MSG_DONTWAIT] = [2, 17, 2, 0x80000, 0x40]
-const [SIOCGIFFLAGS, SIOCSIFFLAGS, SIOCGIFHWADDR, SIOCGIFINDEX] = [0x8913n, 0x8914n, 0x8927n, 0x8933n]
-const [SOL_SOCKET, SO_ATTACH_FILTER, IFF_UP, ARPHRD_ETHER] = [1, 26, 1, 1]
+const [SIOCGIFFLAGS, SIOCSIFFLAGS] = [0x8913n, 0x8914n]
+const [SOL_SOCKET, SO_ATTACH_FILTER, IFF_UP] = [1, 26, 1]
 // struct ifreq is 16 bytes of name, then what is asked for; struct sockaddr_ll has 20 bytes.
 const [IFREQ_BYTES, IFREQ_DATA, ADDRESS_BYTES, PACKET_BYTES] = [40, 16, 20, 65_535]
 /** What EtherType an IP version has, and the port on which a client of DHCP listens there. */
@@ -35,7 +30,8 @@ const KINDS = { 4: { type: 0x0800, port: 68 }, 6: { type: 0x86dd, port: 546 } } 
 export function openWire(ns: Netns, ifname: string, version: 4 | 6): Wire {
   const { type, port } = KINDS[version]
   return inside(ns, () => {
-    const facts = factsOf(ifname)
+    const facts = linkFacts(ifname)
+    if (!facts?.isEthernet) throw new Error(`Cannot use the link ${ifname}: ${facts ? 'it is no Ethernet link' : 'there is none'}`)
     const c = libc()
     // No packets before the filter stands: of protocol 0, then bound to the right one.
     const fd = c.socket(AF_PACKET, SOCK_DGRAM | SOCK_FLAGS, 0)
@@ -51,10 +47,11 @@ export function openWire(ns: Netns, ifname: string, version: 4 | 6): Wire {
   })
 }
 
-/** What the kernel says of a link, undefined when the namespace or the link is not there. */
-export function linkFacts(ns: Netns, ifname: string): LinkFacts | undefined {
+/** What the kernel says of an Ethernet link, undefined when the namespace or such a link is not there. */
+export function ethernetIn(ns: Netns, ifname: string): LinkFacts | undefined {
   try {
-    return inside(ns, () => factsOf(ifname))
+    const facts = linkIn(ifname, ns)
+    return facts?.isEthernet ? facts : undefined
   } catch {
     return undefined
   }
@@ -70,16 +67,17 @@ export function setLink(ns: Netns, ifname: string, up: boolean): void {
   })
 }
 
-function wire(fd: number, type: number, facts: LinkFacts): Wire {
+function wire(fd: number, type: number, { index, mac }: LinkFacts): Wire {
   const c = libc()
   const buffer = new Uint8Array(PACKET_BYTES)
   const sender = new Uint8Array(ADDRESS_BYTES)
   const length = new Uint32Array(1)
   let open = true
   return {
-    ...facts,
+    index,
+    mac,
     send(to, bytes, other = type) {
-      const address = linkAddress(other, facts.index, to)
+      const address = linkAddress(other, index, to)
       if (Number(c.sendto(fd, ptr(bytes), BigInt(bytes.length), MSG_DONTWAIT, ptr(address), ADDRESS_BYTES)) < 0) throw new Error(`Cannot send: errno ${errno()}`)
     },
     hear() {
@@ -92,13 +90,6 @@ function wire(fd: number, type: number, facts: LinkFacts): Wire {
       open = false
     },
   }
-}
-
-function factsOf(ifname: string): LinkFacts {
-  const hardware = ask(ifname, SIOCGIFHWADDR)
-  if (hardware.getUint16(IFREQ_DATA, true) !== ARPHRD_ETHER) throw new Error(`${ifname} is no Ethernet link`)
-  const up = (ask(ifname, SIOCGIFFLAGS).getUint16(IFREQ_DATA, true) & IFF_UP) !== 0
-  return { index: ask(ifname, SIOCGIFINDEX).getInt32(IFREQ_DATA, true), mac: macAt(new Uint8Array(hardware.buffer), IFREQ_DATA + 2), up }
 }
 
 function ask(ifname: string, what: bigint): DataView<ArrayBuffer> {

@@ -25,8 +25,7 @@ export async function unplace(owner: Owner): Promise<void> {
 
 /** Whose links are noted for a network, but for these owners'. */
 export function placedBeside(network: NetworkName, owners: readonly Owner[]): Owner[] {
-  const keep = new Set(owners.map((owner) => recordPath(TYPE, owner)))
-  return recordsOf(TYPE, network).flatMap((path) => (keep.has(path) ? [] : (readRecord(path)?.owner ?? [])))
+  return recordsOf(TYPE, network, owners).flatMap((path) => readRecord(path)?.owner ?? [])
 }
 
 /** Those that are there and the attachment's own: in a pod a name is anybody's, so what has it must have the alias, too. Each once. */

@@ -1,6 +1,6 @@
 import type { Ip } from './ip.ts'
+import type { SeenLink } from './linkfacts.ts'
 import type { Result } from './result.ts'
-import type { SeenLink } from './seenlink.ts'
 import type { Shape } from './shape.ts'
 import type { Netns, Owner, Plan, Resource } from './state.ts'
 import type { ContainerId, IfName, NetnsPath, NetworkName } from './values.ts'
@@ -80,6 +80,8 @@ export interface NodeFacts {
   readonly link?: (name: string, ns: Netns) => SeenLink | undefined
   /** Taps can be made: the node has /dev/net/tun. */
   readonly hasTun?: boolean
+  /** firewalld runs, and judges packets by the zones of their sources. */
+  readonly hasFirewalld?: boolean
   /** SELinux is on: programs, and what they make, have labels. */
   readonly hasSelinux?: boolean
   /** The link of a namespace's default route. */
@@ -166,8 +168,8 @@ export interface ChainedPlugin<C extends NetConf> extends Described<C> {
   readonly look?: (conf: C, at: Attachment, given: Result, noted: readonly Resource[]) => readonly Resource[]
   /** Why what it makes cannot be told before the link is there, for explain. */
   readonly isBlind?: string
-  /** Throws ValueError for what only the configuration's text shows: a key that stands twice. */
-  readonly judge?: (text: string) => void
+  /** Throws ValueError for what only the configuration's text shows: a key that stands twice. `key`: the one in which its settings stand, within another plugin's. */
+  readonly judge?: (text: string, key?: string) => void
   /** What a person should be told of a configuration that works, but otherwise than it says. */
   readonly notes?: (conf: C) => readonly string[]
   /** As of an interface plugin; called when there is no record of the attachment. */

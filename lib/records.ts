@@ -48,10 +48,10 @@ export async function unrecord(path: string, undo: (note: Note | undefined) => P
   return true
 }
 
-/** The records of a network's attachments. */
-export function recordsOf(type: string, network: NetworkName): string[] {
-  const dir = `${DIR}/${type}`
-  return listFiles(dir).flatMap((name) => (name.startsWith(`${brief(network)}:`) ? [`${dir}/${name}`] : []))
+/** The records of a network's attachments, but of these. */
+export function recordsOf(type: string, network: NetworkName, but: readonly Owner[] = []): string[] {
+  const [dir, keep] = [`${DIR}/${type}`, new Set(but.map(fileName))]
+  return listFiles(dir).flatMap((name) => (name.startsWith(`${brief(network)}:`) && !keep.has(name) ? [`${dir}/${name}`] : []))
 }
 
 /** Where the record of an attachment lies. */

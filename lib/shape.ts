@@ -28,6 +28,8 @@ export const field = {
   word: <const W extends string>(...words: W[]) => by((value) => must(words.includes(value as W), value as W, value, `one of ${words.filter((word) => word !== '').join(', ')}`)),
   /** Any parser: a function that throws ValueError `<value>: want …`. */
   by,
+  /** The same of a key that may be absent, which an empty text says, too. */
+  filled: <T>(parser: (value: string) => T) => v.exactOptional(by((value) => (value === '' ? undefined : parser(value as string)))),
   /** An object whose keys also have to fit together: `judge` throws ValueError with the whole message. */
   whole: <S extends v.GenericSchema>(keys: S, judge: (conf: v.InferOutput<S>) => void) =>
     v.pipe(

@@ -7,13 +7,14 @@ import type { Rerouted, Rule, Unrouted, Vrf } from './policy.ts'
 import type { Saved, Setting } from './settings.ts'
 import type { Qdisc, Redirect } from './shaping.ts'
 import type { IfName, Mac, NetnsPath, NetworkName } from './values.ts'
+import type { Zoned } from './zones.ts'
 
 /** Resources of nft and conntrack. */
 export type { Chain, Claim, Element, Flows } from './filtering.ts'
 /** Resources of the agent's, and what a device was like. */
 export type { Lent, Neigh, Nexthop, Tunnel, Vxlan } from './overlay.ts'
 /** Resources that stand beside what makes them. */
-export type { Passage, Qdisc, Redirect }
+export type { Passage, Qdisc, Redirect, Zoned }
 
 /** Which namespace a resource lives in: the one plumb was started in, or the pod's. */
 export type Netns = 'host' | NetnsPath
@@ -133,7 +134,7 @@ export interface Vlan {
 }
 
 /** A kernel object that plumb makes, as plain data. */
-export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved | Passage | Rule | Unrouted | Qdisc | Redirect | Rerouted | Vrf
+export type Resource = Link | Addr | Route | Neigh | Tunnel | Nexthop | Sysctl | Fdb | Vlan | Element | Chain | Claim | Flows | Setting | Saved | Passage | Rule | Unrouted | Qdisc | Redirect | Rerouted | Vrf | Zoned
 /** The kinds of resources; one handler each in lib/kinds. */
 export type Kind = Resource['kind']
 
@@ -153,7 +154,7 @@ export interface Line {
 /** Everything the core knows about one kind of kernel object. */
 export interface Handler<R extends Resource> {
   /** The program that takes the lines; `file` for what is written below /proc/sys. */
-  readonly tool: 'ip' | 'ip6' | 'bridge' | 'nft' | 'file' | 'conntrack' | 'iptables' | 'tc'
+  readonly tool: 'ip' | 'ip6' | 'bridge' | 'nft' | 'file' | 'conntrack' | 'iptables' | 'tc' | 'firewalld'
   /** Where it is not the same for all: `ip6` is a process of its own, for IPv6. */
   toolOf?(resource: R): Handler<R>['tool']
   /** What makes it this one: two resources with one key are the same object. */

@@ -3,13 +3,14 @@ import { readAllowList } from './allowlist.ts'
 import { shown } from './errors.ts'
 import { hostEnd } from './hostend.ts'
 import { defaultDevice, deviceTo } from './hostroutes.ts'
+import { linkIn } from './linkfacts.ts'
 import { log } from './log.ts'
-import { seenIn } from './looking.ts'
 import { inside } from './netns.ts'
 import type { NodeFacts } from './plugin.ts'
 import { readText } from './reading.ts'
 import { recordPath } from './records.ts'
 import type { Sysctl } from './state.ts'
+import { isFirewalldThere } from './zones.ts'
 
 /** The value of a sysctl below /proc/sys/net of this thread's namespace (`ipv4/ip_forward`), undefined when the kernel has none. */
 export function readSysctl(name: string): string | undefined {
@@ -54,6 +55,9 @@ export const nodeFacts: NodeFacts = {
   get hasTun() {
     return existsSync('/dev/net/tun')
   },
+  get hasFirewalld() {
+    return isFirewalldThere()
+  },
   get hasSelinux() {
     return existsSync('/sys/fs/selinux/enforce')
   },
@@ -61,7 +65,7 @@ export const nodeFacts: NodeFacts = {
   get sysctlsAllowed() {
     return readAllowList()
   },
-  link: seenIn,
+  link: linkIn,
   defaultDevice: (ns) => inside(ns, defaultDevice),
   hostEnd,
 }

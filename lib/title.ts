@@ -22,6 +22,7 @@ export function title(resource: Resource): string {
   if (resource.kind === 'qdisc') return `shaping of ${resource.dev}`
   if (resource.kind === 'redirect') return `redirection of what comes in by ${resource.dev} to ${resource.to}`
   if (resource.kind === 'passage') return `iptables chain PLUMB-PODS, IPv${resource.family}, with ${resource.admin} in it and the jump to it,`
+  if (resource.kind === 'zoned') return `source ${resource.source} of zone ${resource.zone} of firewalld`
   if (resource.kind === 'flows') return `connections of host port ${resource.port}`
   return `${resource.kind} of ${resource.dev}${where}`
 }

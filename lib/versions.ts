@@ -123,7 +123,7 @@ function shape<T>(at: string, inner: v.GenericSchema<unknown, T>, raw: unknown):
 }
 
 // Go reads "" as no address, and other CNI implementations write it.
-const gateway = v.exactOptional(field.by((text) => (text === '' ? undefined : parseIp(text))))
+const gateway = field.filled(parseIp)
 // Any length (InfiniBand's has 20 bytes), kept as written.
 const hardware = v.exactOptional(field.by((text) => must(text, /^([0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){0,31})?$/, 'a hardware address such as 02:00:0a:f4:00:02')))
 const size = v.exactOptional(field.int(0, 2 ** 32 - 1))

@@ -10,7 +10,7 @@ import type { IfName, NetnsPath } from './values.ts'
 export function isLastOf({ ns, name }: Pick<Vrf, 'ns' | 'name'>, dev: IfName): boolean {
   return inside(ns, () => {
     const vrf = linkFacts(name)
-    return vrf?.type === 'vrf' && portsOf(vrf).every((port) => port.name === dev)
+    return vrf?.kind === 'vrf' && portsOf(vrf).every((port) => port.name === dev)
   })
 }
 
@@ -19,7 +19,7 @@ export async function leaveForeign(name: IfName, ns: NetnsPath | undefined, dev:
   if (ns === undefined) return
   const drop = inside(ns, (): Resource[] => {
     const vrf = linkFacts(name)
-    if (vrf?.type !== 'vrf') return []
+    if (vrf?.kind !== 'vrf') return []
     const ports = portsOf(vrf)
     const gone: Vrf[] = ports.every((port) => port.name === dev) ? [{ kind: 'vrf', ns, name, table: vrf.table ?? 0 }] : []
     return [...(ports.some((port) => port.name === dev) ? [leaving(ns, dev, name)] : []), ...gone]

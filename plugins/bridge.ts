@@ -4,26 +4,26 @@ import { argument } from '../lib/attachment.ts'
 import { bridgeReady, bridgeSeen, gatewayPlan, mustBeBridge, raised } from '../lib/bridging.ts'
 import { isSix } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
-import { chooseDns, dnsShape } from '../lib/dns.ts'
+import { chooseDns } from '../lib/dns.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
 import { type Cidr, split } from '../lib/ip.ts'
+import { linkKeys } from '../lib/linkkeys.ts'
 import { masquerade, unmasquerade } from '../lib/masquerade.ts'
 import { bridgeMac, gatewayPair, hostVeth, podMac } from '../lib/owner.ts'
 import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import { gatewayOf, podSide } from '../lib/pod.ts'
 import type { IpConfig, Result, RouteConfig } from '../lib/result.ts'
-import { common, field } from '../lib/shape.ts'
+import { field } from '../lib/shape.ts'
 import type { Addr, Link, Resource } from '../lib/state.ts'
 import { type IfName, type Mac, type NetnsPath, parse } from '../lib/values.ts'
 import { portVlans, trunkShape, vlanId } from '../lib/vlans.ts'
 import { within, withinKeys } from '../lib/within.ts'
 
-const mac = v.exactOptional(field.by((text) => (text === '' ? undefined : parse.mac(text))))
+const mac = field.filled(parse.mac)
 const off = v.optional(field.flag, false)
 
 const keys = v.object({
-  ...common,
   bridge: v.optional(
     field.by((text) => (text === '' ? ('cni0' as IfName) : parse.ifname(text))),
     'cni0',
@@ -45,8 +45,7 @@ const keys = v.object({
   enabledad: off,
   disableContainerInterface: off,
   portIsolation: off,
-  ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
-  dns: dnsShape,
+  ...linkKeys,
   ...withinKeys,
   runtimeConfig: v.optional(v.looseObject({ mac }), {}),
   args: v.optional(v.looseObject({ cni: v.optional(v.looseObject({ mac }), {}) }), {}),

@@ -1,13 +1,13 @@
 import * as v from 'valibot'
-import { definePlugin } from '../lib/cni.ts'
-import { dnsShape } from '../lib/dns.ts'
 import { ValueError } from '../lib/errors.ts'
+import { linkKeys } from '../lib/linkkeys.ts'
 import { podMac } from '../lib/owner.ts'
 import type { Attachment } from '../lib/plugin.ts'
-import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from '../lib/podlink.ts'
-import { common, field } from '../lib/shape.ts'
+import type { PodLink } from '../lib/podlink.ts'
+import { definePodPlugin } from '../lib/podplugin.ts'
+import { field } from '../lib/shape.ts'
 
-const keys = v.object({ ...common, ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}), dns: dnsShape, runtimeConfig: v.optional(v.looseObject({}), {}) })
+const keys = v.object({ ...linkKeys, runtimeConfig: v.optional(v.looseObject({}), {}) })
 type Conf = v.InferOutput<typeof keys>
 
 const conf = field.whole(keys, ({ ipam }) => {
@@ -19,19 +19,15 @@ const KIND = 'dummy'
 const MTU = 1500
 
 /** The plugin `dummy` (upstream plugins/main/dummy). */
-export default definePlugin<Conf>({
-  role: 'interface',
+export default definePodPlugin<Conf>({
   about: 'CNI plugin dummy: a link of the container that leads nowhere and has addresses',
   conf,
   // The pool's, which reads them from the same variable.
   args: ['IP', 'GATEWAY'],
-  inPod: true,
-  links: (_, at) => [birthOf(at, linkOf(at))],
-  wire: (conf, at, given) => podWiring(linkOf(at), at, conf, given),
-  unwire: (at) => unwirePod(at, KIND),
-  unwireForeign: (_, at, run) => removeForeignPodLink(at, KIND, run),
+  kind: KIND,
+  linkOf,
 })
 
-function linkOf(at: Attachment): PodLink {
+function linkOf(_conf: Conf, at: Attachment): PodLink {
   return { type: KIND, mac: podMac(at), mtu: 0, birth: { by: 'host' }, shown: { mtu: MTU } }
 }

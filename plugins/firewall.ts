@@ -1,23 +1,28 @@
 import * as v from 'valibot'
+import { apply } from '../lib/apply.ts'
+import { hostCidr } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { has } from '../lib/exec.ts'
 import { ADMIN, admitted, guarded, readAdmin } from '../lib/firewall.ts'
 import { removeForeignRules } from '../lib/foreignrules.ts'
-import type { Cidr } from '../lib/ip.ts'
-import type { Attachment, Wiring } from '../lib/plugin.ts'
+import { type Cidr, split } from '../lib/ip.ts'
+import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import type { Interface, Result } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
-import type { Resource } from '../lib/state.ts'
+import type { Resource, Zoned } from '../lib/state.ts'
+import { nodeFacts } from '../lib/sysctls.ts'
 import { type IfName, parse } from '../lib/values.ts'
 import { decode } from '../lib/versions.ts'
 
+const ZONE = 'trusted'
+
 const conf = v.object({
   ...common,
-  // Served by nft whichever is named.
+  // Served by nft whichever is named; firewalld's zone besides.
   backend: v.exactOptional(field.word('', 'iptables', 'firewalld', 'nftables')),
   iptablesAdminChainName: v.optional(field.by(readAdmin), ADMIN),
-  firewalldZone: v.exactOptional(field.text),
+  firewalldZone: v.optional(field.by(readZone), ZONE),
   ingressPolicy: v.exactOptional(field.word('', 'open', 'same-bridge', 'isolated')),
   runtimeConfig: v.optional(v.looseObject({}), {}),
 })
@@ -31,24 +36,39 @@ export default definePlugin<Conf>({
   conf,
   wire,
   notes,
-  async unwireForeign({ cniVersion = '0.1.0', prevResult }, _at, run) {
-    await removeForeignRules(addressesOf(prevResult, cniVersion), run)
+  async unwireForeign({ cniVersion = '0.1.0', prevResult, backend = '', firewalldZone = ZONE }, _at, run) {
+    const addresses = addressesOf(prevResult, cniVersion)
+    await removeForeignRules(addresses, run)
+    await apply({ put: [], drop: zonedOf({ backend, firewalldZone }, addresses, nodeFacts) }, run)
   },
-  async status() {
+  async status(conf) {
     if (!has('nft')) throw new CniError(CODE.notReady, 'Cannot guard pods: nft is not installed', 'install the package nftables')
+    if (isByZone(conf, nodeFacts) && !has('dbus-send')) throw new CniError(CODE.notReady, 'Cannot put pods into zones of firewalld: dbus-send is not installed', 'install the package dbus-bin, or set "backend" to iptables or nftables')
   },
 })
 
 /** What one attachment needs. As upstream all addresses of the previous result count, whichever link they are on, and its first link is the bridge. Pure. */
-function wire({ backend, iptablesAdminChainName: admin, ingressPolicy }: Conf, at: Attachment, given: Result): Wiring {
+function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
+  const { backend, iptablesAdminChainName: admin, ingressPolicy } = conf
   const addresses = (given.ips ?? []).map(({ address }) => address)
   const policy = ingressPolicy || 'open'
   const bridge = policy === 'open' ? undefined : bridgeOf(given, policy)
   return {
     shared: [...admitted(addresses, admin, backend !== 'nftables'), ...(policy === 'isolated' ? separate(given) : [])],
-    own: guarded(at, addresses, admin, policy, bridge),
+    own: [...guarded(at, addresses, admin, policy, bridge), ...zonedOf(conf, addresses, node)],
     result: given,
   }
+}
+
+function zonedOf(conf: Pick<Conf, 'backend' | 'firewalldZone'>, addresses: readonly Cidr[], node: NodeFacts): Zoned[] {
+  if (addresses.length === 0 || !isByZone(conf, node)) return []
+  const { firewalldZone } = conf
+  return addresses.map((address) => ({ kind: 'zoned', ns: 'host', zone: firewalldZone, source: hostCidr(split(address).ip) }))
+}
+
+// As upstream: unless another backend is named, wherever firewalld runs.
+function isByZone({ backend = '' }: Pick<Conf, 'backend'>, node: NodeFacts): boolean {
+  return (backend === '' || backend === 'firewalld') && node.hasFirewalld === true
 }
 
 function bridgeOf({ interfaces: [first] = [] }: Result, policy: string): IfName {
@@ -81,7 +101,13 @@ function addressesOf(prevResult: unknown, cniVersion: string): Cidr[] {
   }
 }
 
-function notes({ backend, firewalldZone }: Conf): string[] {
-  const unused = [...(backend === 'firewalld' ? ['"backend": "firewalld"'] : []), ...(firewalldZone ? ['"firewalldZone"'] : [])]
-  return unused.map((key) => `${key} is not used: the pod is put into no zone of firewalld; where firewalld runs, its own zone of the bridge decides, too`)
+function notes({ backend }: Conf): string[] {
+  return backend === 'firewalld' && !nodeFacts.hasFirewalld ? ['"backend" is firewalld, which does not run: the pod is put into no zone of it'] : []
+}
+
+// As firewalld has it: the name is part of those of its chains. Empty is the usual one.
+function readZone(value: unknown): string {
+  if (value === '') return ZONE
+  if (typeof value !== 'string' || !/^[\w-]{1,17}$/.test(value)) throw new ValueError(`${shown(value)}: want the name of a zone of firewalld: letters, digits, "_" and "-", 17 at most`)
+  return value
 }

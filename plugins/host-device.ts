@@ -2,33 +2,29 @@ import * as v from 'valibot'
 import { apply } from '../lib/apply.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { findDevice, isDevice } from '../lib/devices.ts'
-import { chooseDns, dnsShape } from '../lib/dns.ts'
+import { chooseDns } from '../lib/dns.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { givingBack, givingBackForeign, lend } from '../lib/lending.ts'
+import { linkKeys } from '../lib/linkkeys.ts'
 import { isLink } from '../lib/looking.ts'
 import { netnsState } from '../lib/netns.ts'
 import type { Attachment, Wiring } from '../lib/plugin.ts'
 import { podSide } from '../lib/pod.ts'
 import { readRecord, recordPath, recordsOf } from '../lib/records.ts'
 import type { Interface, Result } from '../lib/result.ts'
-import { common, field } from '../lib/shape.ts'
+import { field } from '../lib/shape.ts'
 import type { Link } from '../lib/state.ts'
 import { type NetnsPath, parse } from '../lib/values.ts'
 
 const TYPE = 'host-device'
 
 const conf = v.object({
-  ...common,
-  device: v.exactOptional(field.by((text) => (text === '' ? undefined : parse.ifname(text)))),
-  hwaddr: v.exactOptional(field.by((text) => (text === '' ? undefined : hardware(text)))),
-  kernelpath: v.exactOptional(field.by((text) => (text === '' ? undefined : sysPath(text)))),
-  pciBusID: v.exactOptional(field.by((text) => (text === '' ? undefined : matching(text, /^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$/i, 'an address of the PCI bus such as 0000:00:1f.6').toLowerCase()))),
-  ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
-  dns: dnsShape,
-  runtimeConfig: v.optional(
-    v.looseObject({ deviceID: v.exactOptional(field.by((text) => (text === '' ? undefined : matching(text, /^\w[\w:.-]{0,99}$/, 'a PCI address such as 0000:00:1f.6, or a name of the auxiliary bus such as mlx5_core.sf.4')))) }),
-    {},
-  ),
+  device: field.filled(parse.ifname),
+  hwaddr: field.filled(hardware),
+  kernelpath: field.filled(sysPath),
+  pciBusID: field.filled((text) => matching(text, /^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$/i, 'an address of the PCI bus such as 0000:00:1f.6').toLowerCase()),
+  ...linkKeys,
+  runtimeConfig: v.optional(v.looseObject({ deviceID: field.filled((text) => matching(text, /^\w[\w:.-]{0,99}$/, 'a PCI address such as 0000:00:1f.6, or a name of the auxiliary bus such as mlx5_core.sf.4')) }), {}),
 })
 type Conf = v.InferOutput<typeof conf>
 

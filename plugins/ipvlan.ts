@@ -1,21 +1,19 @@
 import * as v from 'valibot'
-import { definePlugin } from '../lib/cni.ts'
-import { dnsShape } from '../lib/dns.ts'
 import { ValueError } from '../lib/errors.ts'
+import { linkKeys } from '../lib/linkkeys.ts'
 import { type Master, masterKeys, masterOf, masterReady, type OnMaster } from '../lib/master.ts'
-import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from '../lib/podlink.ts'
+import { type PodLink, podWiring } from '../lib/podlink.ts'
+import { definePodPlugin } from '../lib/podplugin.ts'
 import { previous } from '../lib/previous.ts'
 import type { Result } from '../lib/result.ts'
-import { common, field } from '../lib/shape.ts'
+import { field } from '../lib/shape.ts'
 import { parse } from '../lib/values.ts'
 import { decode } from '../lib/versions.ts'
 
 const conf = v.object({
-  ...common,
   ...masterKeys,
   mode: v.optional(field.word('', 'l2', 'l3', 'l3s'), ''),
-  ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
-  dns: dnsShape,
+  ...linkKeys,
   runtimeConfig: v.optional(v.looseObject({}), {}),
 })
 type Conf = v.InferOutput<typeof conf>
@@ -23,14 +21,13 @@ type Conf = v.InferOutput<typeof conf>
 const KIND = 'ipvlan'
 
 /** The plugin `ipvlan` (upstream plugins/main/ipvlan). Behind another plugin it is chained in a way of its own: it stands on that one's link, and takes its addresses unless it has a pool. */
-export default definePlugin<Conf>({
-  role: 'interface',
+export default definePodPlugin<Conf>({
   about: 'CNI plugin ipvlan: a link of the container beside one of the node, with the same MAC address',
   conf,
   // The pool's, which reads them from the same variable.
   args: ['IP', 'GATEWAY'],
-  inPod: true,
-  links: (conf, at, node) => [birthOf(at, linkOf(conf, masterOf(onto(conf), at, node)))],
+  kind: KIND,
+  linkOf: (conf, at, node) => linkOf(conf, masterOf(onto(conf), at, node)),
   wire(conf, at, given, node) {
     // CHECK is given what ADD gave, which does not say what the link stands on.
     const isMade = given.interfaces?.some(({ name, sandbox }) => sandbox && name === at.ifname)
@@ -38,8 +35,6 @@ export default definePlugin<Conf>({
     const { interfaces: _, ...theirs } = (!isMade && !conf.ipam.type && before(conf)) || given
     return podWiring(linkOf(conf, master), at, conf, isMade ? given : theirs)
   },
-  unwire: (at) => unwirePod(at, KIND),
-  unwireForeign: (_, at, run) => removeForeignPodLink(at, KIND, run),
   // What stands before it in a list is not known here.
   async status(conf) {
     if (conf.master !== undefined) masterReady(conf)

@@ -1,24 +1,22 @@
 import * as v from 'valibot'
-import { definePlugin } from '../lib/cni.ts'
-import { dnsShape } from '../lib/dns.ts'
+import { linkKeys } from '../lib/linkkeys.ts'
 import { askedMac, masterKeys, masterOf, masterReady } from '../lib/master.ts'
 import { podMac } from '../lib/owner.ts'
 import type { Attachment, NodeFacts } from '../lib/plugin.ts'
-import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from '../lib/podlink.ts'
-import { common, field } from '../lib/shape.ts'
+import type { PodLink } from '../lib/podlink.ts'
+import { definePodPlugin } from '../lib/podplugin.ts'
+import { field } from '../lib/shape.ts'
 import { parse } from '../lib/values.ts'
 
-const mac = v.exactOptional(field.by((text) => (text === '' ? undefined : parse.mac(text))))
+const mac = field.filled(parse.mac)
 
 const conf = v.object({
-  ...common,
   ...masterKeys,
   mode: v.optional(field.word('', 'bridge', 'private', 'vepa', 'passthru'), ''),
   // 0: the kernel's default.
   bcqueuelen: v.optional(field.int(0, 2 ** 32 - 1), 0),
   mac,
-  ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
-  dns: dnsShape,
+  ...linkKeys,
   runtimeConfig: v.optional(v.looseObject({ mac }), {}),
 })
 type Conf = v.InferOutput<typeof conf>
@@ -26,17 +24,13 @@ type Conf = v.InferOutput<typeof conf>
 const KIND = 'macvlan'
 
 /** The plugin `macvlan` (upstream plugins/main/macvlan). */
-export default definePlugin<Conf>({
-  role: 'interface',
+export default definePodPlugin<Conf>({
   about: 'CNI plugin macvlan: a link of the container beside one of the node, with a MAC address of its own',
   conf,
   // IP and GATEWAY are the pool's, which reads them from the same variable.
   args: ['MAC', 'IP', 'GATEWAY'],
-  inPod: true,
-  links: (conf, at, node) => [birthOf(at, linkOf(conf, at, node))],
-  wire: (conf, at, given, node) => podWiring(linkOf(conf, at, node), at, conf, given),
-  unwire: (at) => unwirePod(at, KIND),
-  unwireForeign: (_, at, run) => removeForeignPodLink(at, KIND, run),
+  kind: KIND,
+  linkOf,
   status: async (conf) => masterReady(conf),
 })
 

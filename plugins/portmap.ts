@@ -20,7 +20,7 @@ const mapping = v.object({
   hostPort: port,
   containerPort: port,
   protocol: v.optional(field.by(readProtocol), 'tcp'),
-  hostIP: v.exactOptional(field.by((text) => (text === '' ? undefined : parseIp(text)))),
+  hostIP: field.filled(parseIp),
   range: v.optional(field.int(0, 65535), 1),
 })
 

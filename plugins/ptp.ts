@@ -2,33 +2,32 @@ import * as v from 'valibot'
 import { aliasPrefix } from '../lib/alias.ts'
 import { contains, hostCidr, isSix } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
-import { chooseDns, dnsShape } from '../lib/dns.ts'
+import { chooseDns } from '../lib/dns.ts'
 import { CniError, CODE } from '../lib/errors.ts'
 import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
 import { notForwarding } from '../lib/forwarding.ts'
 import { split } from '../lib/ip.ts'
 import { rows } from '../lib/iproute.ts'
 import type { LinkRow } from '../lib/kinds/link.ts'
+import { linkKeys } from '../lib/linkkeys.ts'
 import { masquerade, unmasquerade } from '../lib/masquerade.ts'
 import { hostVeth } from '../lib/owner.ts'
 import type { Attachment, Run, Wiring } from '../lib/plugin.ts'
 import { gatewayOf, podSide } from '../lib/pod.ts'
 import type { IpConfig, Result } from '../lib/result.ts'
-import { common, field } from '../lib/shape.ts'
+import { field } from '../lib/shape.ts'
 import type { Resource } from '../lib/state.ts'
 import type { IfName } from '../lib/values.ts'
 import { vethPair } from '../lib/veth.ts'
 import { within, withinKeys } from '../lib/within.ts'
 
 const conf = v.object({
-  ...common,
   ipMasq: v.optional(field.flag, false),
   // Served by nft whichever is named: the packets come out the same.
   ipMasqBackend: v.exactOptional(field.word('', 'iptables', 'nftables')),
   // 0: the kernel's default.
   mtu: v.optional(field.int(0, 65535), 0),
-  ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
-  dns: dnsShape,
+  ...linkKeys,
   ...withinKeys,
   runtimeConfig: v.optional(v.looseObject({}), {}),
 })

@@ -1,22 +1,21 @@
 import * as v from 'valibot'
-import { definePlugin } from '../lib/cni.ts'
-import { dnsShape } from '../lib/dns.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { linkKeys } from '../lib/linkkeys.ts'
 import { askedMac } from '../lib/master.ts'
 import { podMac } from '../lib/owner.ts'
 import type { Attachment, NodeFacts } from '../lib/plugin.ts'
-import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from '../lib/podlink.ts'
-import { common, field } from '../lib/shape.ts'
+import type { PodLink } from '../lib/podlink.ts'
+import { definePodPlugin } from '../lib/podplugin.ts'
+import { field } from '../lib/shape.ts'
 import type { Link } from '../lib/state.ts'
 import { nodeFacts } from '../lib/sysctls.ts'
 import { type NetnsPath, parse } from '../lib/values.ts'
 
-const mac = v.exactOptional(field.by((text) => (text === '' ? undefined : parse.mac(text))))
+const mac = field.filled(parse.mac)
 // A user's or a group's number; the largest says "nobody" to the kernel.
 const id = v.exactOptional(field.int(0, 2 ** 32 - 2))
 
 const conf = v.object({
-  ...common,
   multiQueue: v.optional(field.flag, false),
   // 0: the kernel's default; the largest that a tap takes is less by the header than what IPv4 could use.
   mtu: v.optional(field.int(0, 65521), 0),
@@ -25,9 +24,8 @@ const conf = v.object({
   group: id,
   selinuxContext: v.optional(field.by(context), ''),
   // Of the pod.
-  bridge: v.exactOptional(field.by((text) => (text === '' ? undefined : parse.ifname(text)))),
-  ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
-  dns: dnsShape,
+  bridge: field.filled(parse.ifname),
+  ...linkKeys,
   runtimeConfig: v.optional(v.looseObject({ mac }), {}),
 })
 type Conf = v.InferOutput<typeof conf>
@@ -37,17 +35,13 @@ const KIND = 'tun'
 const MTU = 1500
 
 /** The plugin `tap` (upstream plugins/main/tap). */
-export default definePlugin<Conf>({
-  role: 'interface',
+export default definePodPlugin<Conf>({
   about: 'CNI plugin tap: a tap of the container, for a program in it such as a virtual machine',
   conf,
   // IP and GATEWAY are the pool's, which reads them from the same variable.
   args: ['MAC', 'IP', 'GATEWAY'],
-  inPod: true,
-  links: (conf, at, node) => [birthOf(at, linkOf(conf, at, node))],
-  wire: (conf, at, given, node) => podWiring(linkOf(conf, at, node), at, conf, given),
-  unwire: (at) => unwirePod(at, KIND),
-  unwireForeign: (_, at, run) => removeForeignPodLink(at, KIND, run),
+  kind: KIND,
+  linkOf,
   async status() {
     requireTun(nodeFacts, CODE.notReady)
   },

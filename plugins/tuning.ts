@@ -44,8 +44,11 @@ export default definePlugin<Conf>({
   args: ['MAC', 'IP', 'GATEWAY'],
   wire,
   look,
-  judge(text) {
-    const [path] = repeatedKeys(text).filter(([first = '', ...more]) => first.toLowerCase() === 'sysctl' || (first.toLowerCase() === 'args' && more.some((key) => key.toLowerCase() === 'sysctl')))
+  judge(text, key) {
+    const is = (word: string) => (one: string) => one.toLowerCase() === word
+    const [path] = repeatedKeys(text)
+      .flatMap(([first = '', ...more]) => (key === undefined || is('args')(first) ? [[first, ...more]] : is(key)(first) ? [more] : []))
+      .filter(([first = '', ...more]) => is('sysctl')(first) || (is('args')(first) && more.some(is('sysctl'))))
     if (path) throw new ValueError(`Cannot read ${shown(path.join('.'))}: the key stands there twice; want each sysctl once`)
   },
   async unwireForeign({ dataDir = DATA_DIR }, at, run) {
@@ -77,7 +80,7 @@ function look(conf: Conf, at: Attachment, given: Result, earlier: readonly Resou
   const { link, values } = inside(ns, () => ({ link: linkFacts(at.ifname), values: names.map((name) => ({ name, value: maybeSysctl(name) })) }))
   const host = settingsOf(conf, at).mtu === undefined ? undefined : otherEnd(at, given)
   const outer = host === undefined ? undefined : linkFacts(host)
-  const isPair = link?.type === 'veth' && outer?.type === 'veth' && outer.index === link.on && link.index === outer.on
+  const isPair = link?.kind === 'veth' && outer?.kind === 'veth' && outer.index === link.on && link.index === outer.on
   return [
     ...values.flatMap(({ name, value }): Sysctl[] => (value === undefined ? [] : [{ kind: 'sysctl', ns, name, value: earlier.find((one): one is Sysctl => one.kind === 'sysctl' && one.name === name)?.before ?? value }])),
     ...(link ? [seen(ns, at.ifname, link, earlier)] : []),

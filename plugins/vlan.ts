@@ -1,19 +1,17 @@
 import * as v from 'valibot'
-import { definePlugin } from '../lib/cni.ts'
-import { dnsShape } from '../lib/dns.ts'
 import { ValueError } from '../lib/errors.ts'
+import { linkKeys } from '../lib/linkkeys.ts'
 import { masterKeys, masterOf, masterReady } from '../lib/master.ts'
 import type { Attachment, NodeFacts } from '../lib/plugin.ts'
-import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from '../lib/podlink.ts'
-import { common, field } from '../lib/shape.ts'
+import type { PodLink } from '../lib/podlink.ts'
+import { definePodPlugin } from '../lib/podplugin.ts'
+import { field } from '../lib/shape.ts'
 
 const keys = v.object({
-  ...common,
   ...masterKeys,
   // 0 tags a frame with a priority alone; 4095 is reserved (IEEE 802.1Q).
   vlanId: v.optional(field.int(0, 4094), 0),
-  ipam: v.optional(v.looseObject({ type: v.optional(field.text, '') }), {}),
-  dns: dnsShape,
+  ...linkKeys,
   runtimeConfig: v.optional(v.looseObject({}), {}),
 })
 type Conf = v.InferOutput<typeof keys>
@@ -25,17 +23,13 @@ const conf = field.whole(keys, ({ master }) => {
 const KIND = 'vlan'
 
 /** The plugin `vlan` (upstream plugins/main/vlan). */
-export default definePlugin<Conf>({
-  role: 'interface',
+export default definePodPlugin<Conf>({
   about: 'CNI plugin vlan: a VLAN of a link of the node, as a link of the container',
   conf,
   // The pool's, which reads them from the same variable.
   args: ['IP', 'GATEWAY'],
-  inPod: true,
-  links: (conf, at, node) => [birthOf(at, linkOf(conf, at, node))],
-  wire: (conf, at, given, node) => podWiring(linkOf(conf, at, node), at, conf, given),
-  unwire: (at) => unwirePod(at, KIND),
-  unwireForeign: (_, at, run) => removeForeignPodLink(at, KIND, run),
+  kind: KIND,
+  linkOf,
   status: async (conf) => masterReady(conf),
 })
 

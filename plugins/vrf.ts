@@ -59,8 +59,8 @@ function look({ vrfname }: Conf, { ifname, netns }: Attachment, _given: Result, 
   const ns = netns as NetnsPath
   return inside(ns, () => {
     const links = linksNow()
-    const other = links.find(({ name, type }) => name === vrfname && type !== 'vrf')
-    if (other) throw new CniError(CODE.config, `Cannot use ${vrfname} as a VRF: a link of that name is there, and it is ${other.type ? `a ${other.type}` : 'none'}`, `in ${ns}; want another "vrfname"`)
+    const other = links.find(({ name, kind }) => name === vrfname && kind !== 'vrf')
+    if (other) throw new CniError(CODE.config, `Cannot use ${vrfname} as a VRF: a link of that name is there, and it is ${other.kind ? `a ${other.kind}` : 'none'}`, `in ${ns}; want another "vrfname"`)
     const link = links.find(({ name }) => name === ifname)
     const vrfs = links.flatMap(({ name, table }): Vrf[] => (table === undefined ? [] : [{ kind: 'vrf', ns, name, table }]))
     const rules = rulesNow().map((one): Resource => ({ kind: 'rule', ns, ...one }))

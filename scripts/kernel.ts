@@ -1,6 +1,7 @@
-import { existsSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
+import { existsSync, globSync, renameSync, rmSync } from 'node:fs'
 import { basename, join, relative } from 'node:path'
 import { execa } from 'execa'
+import { unpack } from './unpack.ts'
 
 const CACHE = process.env['PLUMB_KERNELS'] ?? '/var/cache/plumb/kernels'
 const META = 'linux-image-amd64'
@@ -35,19 +36,7 @@ export async function unpackKernel(): Promise<void> {
   const name = /Depends: (linux-image-[\w.+-]+)/.exec(stdout)?.[1]
   if (!name) throw new Error(`Cannot find a kernel: apt knows no package that ${META} depends on`)
   process.stderr.write(`setup: unpacking ${name} in ${CACHE} (test/vm tries in a virtual machine what this machine's kernel lacks; it is not installed)\n`)
-  mkdirSync(CACHE, { recursive: true })
-  const draft = mkdtempSync(join(CACHE, '.draft-'))
-  try {
-    await execa('apt-get', ['-qq', '-o', 'APT::Sandbox::User=root', 'download', name, BUSYBOX], { cwd: draft })
-    for (const deb of globSync(join(draft, '*.deb'))) {
-      await execa('dpkg-deb', ['-x', deb, draft])
-      rmSync(deb)
-    }
-    await tidy(draft)
-    if (!existsSync(join(CACHE, name))) renameSync(draft, join(CACHE, name))
-  } finally {
-    rmSync(draft, { recursive: true, force: true })
-  }
+  await unpack(join(CACHE, name), [name, BUSYBOX], tidy)
 }
 
 // Newer packages have all but the kernel below usr.

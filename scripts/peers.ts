@@ -13,7 +13,26 @@ const CRITEST = '1.36.0'
 /** The newest cnitool whose source builds with the Go of Debian 12; it knows neither `status` nor `gc`. */
 const DEBIAN_CNITOOL = '1.1.2'
 const GO = { GOTOOLCHAIN: 'local', CGO_ENABLED: '0', GOFLAGS: '' }
-const MAINS = ['main/loopback', 'main/bridge', 'main/ptp', 'main/macvlan', 'main/ipvlan', 'main/vlan', 'main/dummy', 'main/tap', 'ipam/host-local', 'ipam/static', 'meta/portmap', 'meta/firewall', 'meta/bandwidth']
+const MAINS = [
+  'main/loopback',
+  'main/bridge',
+  'main/ptp',
+  'main/macvlan',
+  'main/ipvlan',
+  'main/vlan',
+  'main/dummy',
+  'main/tap',
+  'main/host-device',
+  'ipam/host-local',
+  'ipam/static',
+  'ipam/dhcp',
+  'meta/portmap',
+  'meta/firewall',
+  'meta/bandwidth',
+  'meta/tuning',
+  'meta/sbr',
+  'meta/vrf',
+]
 
 /** What takes minutes: each is built by its own name alone, `bun scripts/peers.ts flanneld`. */
 const LONG: Readonly<Record<string, { readonly version: string; readonly folder: string; make(go: string, dir: string): Promise<void> }>> = {

@@ -1,4 +1,5 @@
 import { wishOf } from '../cli/demo/wish.ts'
+import { unpackFirewalld } from './firewalld.ts'
 import { unpackKernel } from './kernel.ts'
 import { install, type Need } from './packages.ts'
 
@@ -18,14 +19,22 @@ const dhcp: readonly Need[] = [
   { name: 'udhcpd', shows: 'udhcpd', why: 'a DHCP server whose leases last seconds' },
   { name: 'isc-dhcp-server', shows: 'dhcpd', why: 'the same for DHCPv6' },
 ]
-const runtime: readonly Need[] = [
-  { name: 'containerd', shows: 'containerd', why: 'a runtime that nobody here wrote, to call the plugins; the tests start their own' },
-  { name: 'runc', shows: 'runc', why: 'containerd runs containers with it' },
-  { name: 'busybox', shows: 'busybox', why: "all that the tests' containers hold" },
+const bus: readonly Need[] = [
+  { name: 'dbus-daemon', shows: 'dbus-daemon', why: 'the tests ask a firewalld of their own on a bus of their own' },
+  { name: 'dbus-bin', shows: 'dbus-send', why: 'plumb asks firewalld with it, where that runs' },
+  { name: 'python3-dbus', shows: '/usr/lib/python3/dist-packages/dbus', why: 'firewalld is written with it' },
+  { name: 'python3-gi', shows: '/usr/lib/python3/dist-packages/gi', why: 'the same' },
 ]
 const machine: readonly Need[] = [
   { name: 'qemu-system-x86', shows: 'qemu-system-x86_64', why: "test/vm tries in a virtual machine what this machine's kernel lacks" },
   { name: 'kmod', shows: 'modprobe', why: 'that machine loads modules with it' },
+]
+const runtimes: readonly Need[] = [
+  { name: 'busybox', shows: 'busybox', why: "the tests' containers have nothing else in them" },
+  { name: 'containerd', shows: 'containerd', why: 'a runtime that calls plumb in the tests, which start their own' },
+  { name: 'runc', shows: 'runc', why: 'containerd starts containers with it' },
+  { name: 'crun', shows: 'crun', why: 'podman starts containers with it, also where it may make no cgroups' },
+  { name: 'podman', shows: 'podman', why: 'a runtime that calls plumb in the tests' },
 ]
 /** What each task needs on a machine that has nothing but npm. `node` is what a node of a cluster needs. */
 const SETS: Readonly<Record<string, readonly Need[]>> = {
@@ -36,7 +45,7 @@ const SETS: Readonly<Record<string, readonly Need[]>> = {
 }
 /** What a task can do without: tests that want it say why they skip. */
 const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need[]>> = {
-  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...runtime, ...machine],
+  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...machine, ...bus, ...runtimes],
   demo: (argv) => (wantsEtcd(argv) ? [etcd] : []),
 }
 
@@ -47,7 +56,10 @@ try {
   const extras = EXTRAS[wanted]?.(argv) ?? []
   await install(needs)
   for (const extra of extras) await attempt(`${extra.name}, and without what needs it`, () => install([extra]))
-  if (wanted === 'test') await attempt('a kernel for test/vm, whose tests are skipped', unpackKernel)
+  if (wanted === 'test') {
+    await attempt('a kernel for test/vm, whose tests are skipped', unpackKernel)
+    await attempt('firewalld, and what needs it', unpackFirewalld)
+  }
 } catch (cause) {
   process.stderr.write(`setup: ${(cause as Error).message}\n`)
   process.exitCode = 1

@@ -63,11 +63,12 @@ export function containerId(pod: Namespace): string {
 
 /** The files below the network's data directory, /run/cni and /var/lib/cni whose name, text or link target holds the container id of a namespace: what an attachment has on disk. */
 export function traces(pod: Namespace, { ipam }: Conf): string[] {
-  const id = new RegExp(`\\b${containerId(pod)}\\b`)
-  return [ipam?.dataDir, '/run/cni', '/var/lib/cni'].flatMap((dir) => {
-    const found = dir ? list(dir) : []
-    return found.filter((path) => id.test(path) || id.test(text(path)))
-  })
+  return mentions(new RegExp(`\\b${containerId(pod)}\\b`), ...(ipam?.dataDir ? [ipam.dataDir] : []), '/run/cni', '/var/lib/cni')
+}
+
+/** The files below these directories whose name, text or link target holds such an id. */
+export function mentions(id: RegExp, ...dirs: readonly string[]): string[] {
+  return dirs.flatMap((dir) => list(dir).filter((path) => id.test(path) || id.test(text(path))))
 }
 
 /** What `look` gives once it gives the same twice running: the kernel does some of its work (carrier, multicast groups) a moment after it was asked to. */

@@ -7,7 +7,7 @@ const DIRS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin']
 export const TOOLS = ['ip', 'bridge', 'nft'] as const
 export type Tool = (typeof TOOLS)[number] | 'conntrack'
 /** All that can be one of the scripts. */
-export type Any = Tool | 'tc' | 'xtables-nft-multi'
+export type Any = Tool | 'tc' | 'xtables-nft-multi' | 'dbus-send'
 
 // A tool that was started ahead counts when it gets its input.
 const COUNT = `

@@ -4,7 +4,7 @@ import { CniError, CODE } from '../../lib/errors.ts'
 import { remove, writeAtomic } from '../../lib/files.ts'
 import { letGo } from '../../lib/letgo.ts'
 import { log } from '../../lib/log.ts'
-import { linkFacts, openWire, setLink } from '../../lib/packets.ts'
+import { ethernetIn, openWire, setLink } from '../../lib/packets.ts'
 import type { Result } from '../../lib/result.ts'
 import type { Owner } from '../../lib/state.ts'
 import type { Mac, NetnsPath } from '../../lib/values.ts'
@@ -100,7 +100,7 @@ export class Lease {
 
   /** Whether the link is still the one that it was got through. */
   get isThere(): boolean {
-    return linkFacts(this.#ns, this.held.owner.ifname)?.index === this.held.index
+    return ethernetIn(this.#ns, this.held.owner.ifname)?.index === this.held.index
   }
 
   /** Gives it back, and keeps nothing. */

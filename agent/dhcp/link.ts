@@ -1,22 +1,23 @@
 import type { Wants } from '../../lib/dhcp.ts'
 import { CniError, CODE } from '../../lib/errors.ts'
+import type { LinkFacts } from '../../lib/linkfacts.ts'
 import { inside } from '../../lib/netns.ts'
-import { type LinkFacts, linkFacts, setLink } from '../../lib/packets.ts'
+import { ethernetIn, setLink } from '../../lib/packets.ts'
 import type { Owner } from '../../lib/state.ts'
 import { writeSysctl } from '../../lib/sysctls.ts'
 import type { NetnsPath } from '../../lib/values.ts'
 
 /** Switches a link on, as the reference's daemon does, and gives its number. Throws CniError 3 when namespace or link are not there. */
 export function raise(netns: NetnsPath, { owner: { ifname }, wants }: { readonly owner: Owner; readonly wants: Wants }): Pick<LinkFacts, 'index' | 'mac'> {
-  const facts = linkFacts(netns, ifname)
+  const facts = ethernetIn(netns, ifname)
   if (!facts) throw new CniError(CODE.unknownContainer, `Cannot find the Ethernet link ${ifname} in ${netns}`, 'the interface plugin has to make it before it asks dhcp: bridge and macvlan do')
   // What asks for an IPv6 lease needs its link-local address, which the kernel else keeps back for a second or two (DAD).
-  if (!facts.up && wants.families.includes(6))
+  if (!facts.isUp && wants.families.includes(6))
     for (const [key, value] of [
       ['disable_ipv6', '0'],
       ['accept_dad', '0'],
     ])
       inside(netns, () => writeSysctl(`ipv6/conf/${ifname}/${key}`, value as string))
-  if (!facts.up) setLink(netns, ifname, true)
+  if (!facts.isUp) setLink(netns, ifname, true)
   return { index: facts.index, mac: facts.mac }
 }

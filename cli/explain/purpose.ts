@@ -3,7 +3,7 @@ import { type Cidr, split } from '../../lib/ip.ts'
 import { isPodKind } from '../../lib/kinds/podlink.ts'
 import type { Rerouted, Rule, Unrouted, Vrf } from '../../lib/policy.ts'
 import type { Saved, Setting } from '../../lib/settings.ts'
-import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Qdisc, Redirect, Resource, Route, Sysctl, Vlan } from '../../lib/state.ts'
+import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Qdisc, Redirect, Resource, Route, Sysctl, Vlan, Zoned } from '../../lib/state.ts'
 
 /** What a line is for, in a few words for people: of the resource that it makes or, with `gone`, removes. */
 export function purpose(resource: Resource, { text, asks, otherwise }: Line, gone = false): string {
@@ -23,7 +23,7 @@ type Explained = Exclude<Kind, 'neigh' | 'tunnel' | 'nexthop'>
 type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { kind: K }>, at: At) => string }
 
 // One place per kind; a kind without one does not compile.
-const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect, rerouted, vrf }
+const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect, rerouted, vrf, zoned }
 
 function link(want: Link, { text, asks, isFirst, gone }: At): string {
   const { ns, name, type, peer, port, alias, mtu, vlanFiltering, move } = want
@@ -163,6 +163,10 @@ function passage({ admin }: Passage, { text }: At): string {
   if (text.startsWith(':')) return text.includes('PLUMB-PODS') ? "the chain of iptables that lets pods' packets pass" : `the admin's chain in iptables, for rules as a reference plugin's node has them`
   if (text.startsWith('-I')) return 'it comes before what Docker, say, drops there'
   return text.endsWith(` -j ${admin}`) ? "the admin's own rules come first" : 'what the chain `forward` of table inet plumb marked passes'
+}
+
+function zoned({ zone, source }: Zoned, { gone }: At): string {
+  return gone ? `${source} belongs to no zone of its own any more` : `what ${source} sends is judged as of the zone ${zone}`
 }
 
 function rule({ from, table }: Rule, { gone }: At): string {

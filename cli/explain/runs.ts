@@ -6,6 +6,7 @@ import { restoring } from '../../lib/passage.ts'
 import type { Script } from '../../lib/plugin.ts'
 import type { Flows, Line, Link, Plan, Resource } from '../../lib/state.ts'
 import { title } from '../../lib/title.ts'
+import { asking } from '../../lib/zones.ts'
 import { purpose } from './purpose.ts'
 import type { ToldLine, ToldRun } from './told.ts'
 
@@ -21,6 +22,7 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
     if (batch.tool === 'nft') return transactions(batch, plan).map((run, i) => (isBeside && i === 0 ? { ...run, beside: true as const } : run))
     if (batch.tool === 'conntrack') return forgetting(batch)
     if (batch.tool === 'iptables') return passing(batch)
+    if (batch.tool === 'firewalld') return zoning(batch, plan)
     const told = batch.steps.flatMap(({ resource, line }) => lineOf(resource, line, plan.drop.includes(resource), when(resource)))
     if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: told, ...(isBeside && { beside: true as const }) }]
     const about = batch.steps.some(({ resource }) => resource.kind === 'claim') ? 'links below /run/cni/plumb/ports, no process' : 'files below /proc/sys, no process'
@@ -86,6 +88,15 @@ function passing({ ns, tool, steps }: Batch): ToldRun[] {
       when: 'only when it is not there yet, and then only what is missing',
       about: "what is to pass also passes iptables' own rules; the older iptables-legacy is asked where it is in use",
     }
+  })
+}
+
+// A process for each, and none that takes out where firewalld is gone.
+function zoning({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
+  return steps.map(({ resource, line }) => {
+    const [method = '', zone = '', source = ''] = line.text.split(' ')
+    const isGone = drop.includes(resource)
+    return { namespace: ns, tool, argv: asking(method, zone, source), lines: [], about: purpose(resource, line, isGone), ...(isGone && { when: 'only when firewalld runs' }) }
   })
 }
 

@@ -18,8 +18,9 @@ import { sysctl } from './sysctl.ts'
 import { tunnel } from './tunnel.ts'
 import { unrouted } from './unrouted.ts'
 import { vrf } from './vrf.ts'
+import { zoned } from './zoned.ts'
 
-const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect, rerouted, vrf }
+const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect, rerouted, vrf, zoned }
 
 /** The handler of a resource's kind. */
 export function handler(kind: Kind): Handler<Resource> {

@@ -94,10 +94,9 @@ async function gc<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Prom
   const conf = readConf(plugin, call)
   const valid = validAttachments(call)
   if (!valid) return
-  const keep = new Set(valid.map((owner) => recordPath(plugin.type, owner)))
   const failures: Error[] = []
   const attempt = (work: Promise<unknown> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
-  for (const path of recordsOf(plugin.type, at.network)) if (!keep.has(path)) await attempt(dropNoted([path], io.run))
+  for (const path of recordsOf(plugin.type, at.network, valid)) await attempt(dropNoted([path], io.run))
   if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
   throwAll(failures, call)
 }

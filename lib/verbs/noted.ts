@@ -1,12 +1,15 @@
+import { dirname } from 'node:path'
 import { ahead, apply } from '../apply.ts'
+import { occupy } from '../busy.ts'
 import { holds, lapsed } from '../claimed.ts'
 import { isClaim } from '../kinds/claim.ts'
 import { log } from '../log.ts'
 import type { Run } from '../plugin.ts'
+import { listFiles } from '../reading.ts'
 import { readRecord, unrecord } from '../records.ts'
 import type { Claim, Plan, Resource } from '../state.ts'
 import { title } from '../title.ts'
-import { reachable } from './reachable.ts'
+import { isThere, reachable } from './reachable.ts'
 
 /** Reserves the claims among these. Whoever is in the way of one and whose pod is gone has waited for a DEL in vain: it gets it now. Throws CniError 7 when another has one. */
 export async function reserve(own: readonly Resource[], run: Run): Promise<void> {
@@ -49,6 +52,32 @@ async function removed(held: readonly Resource[], run: Run): Promise<void> {
       for (const one of already) if (one.kind === 'setting') log(`plumb: Cannot put ${title(one)} back to what it was`)
     }
   }
+  await handOver(held.filter(isClaim), run)
+}
+
+// Another attachment of the same container may have asked for the same ports, and they lead there now (podman sends them for each of its networks).
+// Where that fails the removal has not.
+async function handOver(released: readonly Claim[], run: Run): Promise<void> {
+  const isReleased = ({ protocol, port }: Claim) => released.some((one) => one.protocol === protocol && one.port === port)
+  for (const path of siblings(released)) {
+    // One that another call is at work on is going, or sees for itself what is free.
+    const note = occupy(path, 0) ? readRecord(path) : undefined
+    const claims = note && isThere(note) ? note.own.filter(isClaim).filter((claim) => isReleased(claim) && !holds(claim)) : []
+    if (!note || claims.length === 0) continue
+    try {
+      await apply({ put: claims, drop: [] }, run)
+      const put = following(note.own, (claim) => claims.includes(claim) && holds(claim)).filter((one) => !isClaim(one))
+      await apply({ put, drop: [] }, run)
+    } catch (cause) {
+      log(`plumb: Cannot lead host ports on to ${note.owner.ifname} of the container: ${(cause as Error).message}`, { container: note.owner.containerId })
+    }
+  }
+}
+
+// The records of the container's other attachments. A record's name is network, container and interface; none of them holds a colon.
+function siblings(claims: readonly Claim[]): string[] {
+  const own = [...new Set(claims.map(({ record }) => record))]
+  return own.flatMap((record) => listFiles(dirname(record)).flatMap((name) => (name.split(':')[1] === record.split(':')[1] ? [`${dirname(record)}/${name}`] : []))).filter((path) => !own.includes(path))
 }
 
 /** A plan of removals as two that go on beside each other: the node's links, and the rest. Pure. */

@@ -41,8 +41,7 @@ export async function dropForeignParts<C extends NetConf>(plugin: InterfacePlugi
 /** Removes what parts made for attachments of a network that are none of these. */
 export async function dropOthers(valid: readonly Owner[], { at, io }: Call): Promise<void> {
   for (const type of PARTS) {
-    const keep = new Set(valid.map((owner) => recordPath(type, owner)))
-    for (const path of recordsOf(type, at.network)) if (!keep.has(path)) await dropNoted([path], io.run)
+    for (const path of recordsOf(type, at.network, valid)) await dropNoted([path], io.run)
   }
 }
 

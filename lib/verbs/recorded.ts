@@ -29,8 +29,7 @@ export function forget<C extends NetConf>({ records }: Noting<C>, owner: Owner):
 /** The attachments of a network that something is noted of, but these (GC). */
 export function notedBut<C extends NetConf>({ records }: Noting<C>, network: Owner['network'], valid: readonly Owner[]): Owner[] {
   if (records === undefined) return []
-  const keep = new Set(valid.map((owner) => recordPath(records, owner)))
-  return recordsOf(records, network).flatMap((path) => (keep.has(path) ? [] : (readRecord(path)?.owner ?? [])))
+  return recordsOf(records, network, valid).flatMap((path) => readRecord(path)?.owner ?? [])
 }
 
 /** Removes what one of them owns. */

@@ -37,6 +37,7 @@ async function opened({ type, key, conf }: Within, call: Call): Promise<Part> {
   if (plugin?.role !== 'chained') throw new CniError(CODE.internal, `Cannot find the plugin ${type} in this executable`)
   try {
     const { cniVersion, name, strict } = call.raw
+    if (call.command === 'ADD') plugin.judge?.(call.text, key)
     const { value, notes } = read(plugin.conf, { cniVersion, name, type, ...(strict === undefined ? {} : { strict }), ...conf })
     for (const one of [...notes, ...(plugin.notes?.(value) ?? [])]) log(`plumb: ${key}: ${one}`, { network: call.at.network })
     return { plugin, conf: value }

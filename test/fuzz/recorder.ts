@@ -1,6 +1,7 @@
 import { ExecError } from '../../lib/errors.ts'
+import type { SeenLink } from '../../lib/linkfacts.ts'
 import type { Output, Run } from '../../lib/plugin.ts'
-import type { SeenLink } from '../../lib/seenlink.ts'
+import { parse } from '../../lib/values.ts'
 import { type Given, strangeIn } from './grammar.ts'
 
 const POD_KINDS = /^(macvlan|ipvlan|vlan|dummy|tun)$/
@@ -84,7 +85,7 @@ export class Recorder {
 
   #seen(name: string, ns: string): SeenLink | undefined {
     const row = this.#space(ns).get(name)
-    return row && { index: 1, mtu: 1500, mac: '02:00:00:00:00:07', kind: row.kind, alias: row.alias ?? '', isEthernet: name !== 'lo' }
+    return row && { index: 1, mtu: 1500, mac: parse.mac('02:00:00:00:00:07'), kind: row.kind, alias: row.alias ?? '', isEthernet: name !== 'lo' }
   }
 
   #space(ns: string): Map<string, Row> {

@@ -2,16 +2,16 @@ import assert from 'node:assert/strict'
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { ping, until } from '../harness.ts'
+import { type Finished, ping, until } from '../harness.ts'
 import { type Agent, fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
 import { type Shimmed, shimmed, type TOOLS, without } from '../shim.ts'
 
 const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
 const PASS = 'case "$*" in *monitor*) exec "$real" "$@";; esac\n"$real" "$@" < "$input"'
 /** What somebody does by hand that the agent needs this tool to put right. */
-const DRIFT: Readonly<Record<(typeof TOOLS)[number], (node: Node, peer: string) => Promise<unknown>>> = {
-  ip: ({ ns }, peer) => ns.ip('route', 'del', `${peer}/24`),
-  bridge: ({ ns }) => ns.exec(['sh', '-c', "bridge fdb del $(bridge fdb show dev flannel.1 | head -n 1 | cut -d' ' -f1) dev flannel.1"]),
+const DRIFT: Readonly<Record<(typeof TOOLS)[number], (node: Node, peer: string) => Promise<Finished>>> = {
+  ip: ({ ns }, peer) => ns.exec(['ip', 'route', 'del', `${peer}/24`]),
+  bridge: ({ ns }) => ns.exec(['sh', '-c', "bridge fdb del $(bridge fdb show dev flannel.1 | grep -m 1 dst | cut -d' ' -f1) dev flannel.1"]),
   nft: async (node) => node.ns.exec(['nft', 'delete', 'table', 'inet', await tableOf(node)]),
 }
 const TOOLS_OF = Object.keys(DRIFT) as (keyof typeof DRIFT)[]
@@ -26,9 +26,9 @@ describe('plumb agent without its tools', () => {
       await complete(agent)
       const right = await standing(node)
       writeFileSync(join(shim.dir, 'hang'), '')
-      await DRIFT[tool](node, peer)
+      assert.equal((await DRIFT[tool](node, peer)).status, 0)
       const began = Date.now()
-      await until(async () => new RegExp(`^503 .*\\b${tool} .*was killed after 30 s`, 's').test(await agent.readyz()), 45_000)
+      await until(async () => new RegExp(`^503 .*\\b${tool} .*was killed after 30 s`, 's').test(await agent.readyz()), 45_000).catch(async () => assert.fail(`${tool}: ${await agent.readyz()} ${agent.log()}`))
       assert.ok(Date.now() - began < 40_000, `${tool}: ${Date.now() - began} ms`)
       rmSync(join(shim.dir, 'hang'))
       // The one that hangs by now may have just begun.

@@ -47,6 +47,42 @@ describe('portmap: several networks', () => {
   )
 
   it(
+    'the same ports for a second network of the container: they lead on through the second when the first goes, and go with it',
+    inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
+      test.timeout(60_000)
+      await wireWorld(node, world)
+      const [a, b] = [portNetwork(node), portNetwork(node, { bridge: { bridge: 'br1' }, subnets: ['10.2.0.0/24', 'fd00:2::/64'] })]
+      await serve(pod, 'pod', 'tcp 80', 'udp 53')
+      const ports = [PORT, { hostPort: 5353, containerPort: 53, protocol: 'udp' }]
+      await a.add(pod, ports)
+      const prevResult = await b.add(pod, ports, { ifname: 'eth1' })
+      await a.del(pod)
+      assert.deepEqual(await mappings(node), ['tcp . 8080 10.2.0.2 . 80', 'tcp . 8080 fd00:2::2 . 80', 'udp . 5353 10.2.0.2 . 53', 'udp . 5353 fd00:2::2 . 53'])
+      for (const address of [WORLD.node4, WORLD.node6]) assert.match(await reach(world, address, 8080), /^pod /)
+      assert.match(await reach(world, WORLD.node4, 5353, 'udp'), /^pod /)
+      works(await b.call('CHECK', pod, { prevResult, runtimeConfig: { portMappings: ports } }, { ifname: 'eth1' }))
+      await assert.rejects(a.add(other, [PORT]), /container pod-\d+ has it/)
+      await b.del(pod, { ifname: 'eth1' })
+      assert.deepEqual(await mappings(node), [])
+      await a.del(other)
+      await a.add(other, [PORT])
+    }),
+  )
+
+  it(
+    'the same ports for a second network of a container whose namespace is gone: they lead nowhere when the first goes',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const [a, b] = [portNetwork(node), portNetwork(node, { bridge: { bridge: 'br1', isDefaultGateway: false }, subnets: ['10.2.0.0/24'] })]
+      await a.add(pod, [PORT])
+      await b.add(pod, [PORT], { ifname: 'eth1' })
+      await node.ip('netns', 'delete', pod.path.replace('/run/netns/', ''))
+      await a.del(pod)
+      assert.deepEqual(await mappings(node), [])
+      await b.del(pod, { ifname: 'eth1' })
+    }),
+  )
+
+  it(
     "[PM 175] conditions of one network: its ports ask them, another one's do not; and DEL of either leaves the other",
     inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }, test) => {
       test.timeout(60_000)

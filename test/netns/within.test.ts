@@ -93,6 +93,17 @@ describe('plumb cni fuse', () => {
     )
 
   it(
+    "[TU 205] a sysctl that stands twice in bridge's tuning is refused by name, and nothing is made",
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const before = await snapshot(node)
+      const conf = JSON.stringify(subject.conf()).replace('"sysctl":{', '"sysctl":{"net.core.somaxconn":"3",')
+      const { error } = await plugin('bridge', { command: 'ADD', conf, containerId: containerId(pod), netns: pod }, node)
+      assert.deepEqual([error.code, error.msg], [7, 'Cannot read "sysctl.net.core.somaxconn": the key stands there twice; want each sysctl once (in tuning)'])
+      assert.equal(await snapshot(node), before)
+    }),
+  )
+
+  it(
     'bridge with portMappings, firewall, bandwidth and tuning: two runs of ip, one of nft, one of tc, and no other process; DEL of it one of ip and one of nft',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const conf = subject.conf()
