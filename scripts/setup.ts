@@ -25,16 +25,14 @@ const bus: readonly Need[] = [
   { name: 'python3-dbus', shows: '/usr/lib/python3/dist-packages/dbus', why: 'firewalld is written with it' },
   { name: 'python3-gi', shows: '/usr/lib/python3/dist-packages/gi', why: 'the same' },
 ]
-const runtime: readonly Need[] = [
-  { name: 'containerd', shows: 'containerd', why: 'a runtime that nobody here wrote, to call the plugins; the tests start their own' },
-  { name: 'runc', shows: 'runc', why: 'containerd runs containers with it' },
-  { name: 'busybox', shows: 'busybox', why: "all that the tests' containers hold" },
-]
 const machine: readonly Need[] = [
   { name: 'qemu-system-x86', shows: 'qemu-system-x86_64', why: "test/vm tries in a virtual machine what this machine's kernel lacks" },
   { name: 'kmod', shows: 'modprobe', why: 'that machine loads modules with it' },
 ]
-const podman: readonly Need[] = [
+const runtimes: readonly Need[] = [
+  { name: 'busybox', shows: 'busybox', why: "the tests' containers have nothing else in them" },
+  { name: 'containerd', shows: 'containerd', why: 'a runtime that calls plumb in the tests, which start their own' },
+  { name: 'runc', shows: 'runc', why: 'containerd starts containers with it' },
   { name: 'crun', shows: 'crun', why: 'podman starts containers with it, also where it may make no cgroups' },
   { name: 'podman', shows: 'podman', why: 'a runtime that calls plumb in the tests' },
 ]
@@ -47,7 +45,7 @@ const SETS: Readonly<Record<string, readonly Need[]>> = {
 }
 /** What a task can do without: tests that want it say why they skip. */
 const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need[]>> = {
-  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...runtime, ...podman, ...bus, ...machine],
+  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...machine, ...bus, ...runtimes],
   demo: (argv) => (wantsEtcd(argv) ? [etcd] : []),
 }
 

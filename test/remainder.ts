@@ -1,8 +1,7 @@
 import { existsSync, globSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { type Namespace, until } from './harness.ts'
-import { mappings } from './hostports.ts'
+import { until } from './harness.ts'
 
 const CGROUP = 'plumb-test-'
 let serial = 0
@@ -10,15 +9,6 @@ let serial = 0
 /** A name for the cgroup that a runtime's pods are below, which says when it was made. */
 export function cgroupName(): string {
   return `${CGROUP}${process.pid}-${Date.now()}-${++serial}`
-}
-
-/** What a runtime's pods have left on a node: links, elements that name a container, host ports, cached results, reserved addresses, records, namespaces. Nothing, when all of them are gone; what a network has for good does not count. */
-export async function remains(node: Namespace): Promise<string[]> {
-  const links = (await node.json('link')).map(({ ifname }) => ifname as string).filter((name) => /^(veth|bwp|ifb)/.test(name))
-  const { stdout } = await node.exec(['nft', 'list', 'ruleset'])
-  // What the kernel forgets by itself within a second is nothing that is left.
-  const elements = stdout.split('\n').filter((line) => /comment "[^"]*\/[0-9a-f]{16}/.test(line) && !line.includes(' timeout '))
-  return [...links, ...elements, ...(await mappings(node)), ...['/run/cni', '/var/lib/cni'].flatMap(records), ...podNamespaces()]
 }
 
 /** What is left of a runtime itself whose things are below `dir` and its pods' cgroups below `cgroup`: mounts, processes, cgroups of pods, namespaces. */
@@ -34,12 +24,6 @@ export async function sweep(dir: string, cgroup: string): Promise<void> {
   for (const name of podNamespaces()) await execa('ip', ['netns', 'delete', name], { reject: false })
   for (const one of all) await removed(one)
   rmSync(dir, { recursive: true, force: true })
-}
-
-// The files that locks are of, and those that a pool has once for all of its pods, stay.
-function records(dir: string): string[] {
-  if (!existsSync(dir)) return []
-  return readdirSync(dir, { recursive: true, withFileTypes: true }).flatMap((one) => (one.isDirectory() || /^(lock|busy|stamp|last_reserved_ip\.\d+)$/.test(one.name) ? [] : [join(one.parentPath, one.name)]))
 }
 
 function mounts(dir: string): string[] {

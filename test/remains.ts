@@ -7,9 +7,9 @@ const ID = /\b[0-9a-f]{64}\b/
 /** What a network has as long as it is not collected (docs/decisions/0004), what the kernel forgets by itself, and the name of the rules. */
 const SHARED = /^(masq|local|left)[46]$|^given$|^ruleset_/
 
-/** What the containers of a runtime have on a node: links of pairs but those named, namespaces, nft elements, files that tell of them. */
+/** What the containers of a runtime have on a node: links of pairs but those named, and those that shape, namespaces, nft elements, files that tell of them. */
 export async function remains(node: Namespace, ...own: readonly string[]): Promise<string[]> {
-  const links = (await node.json('link', 'show', 'type', 'veth')).map(({ ifname }) => ifname).filter((name) => !own.includes(name))
+  const links = (await node.json('link')).flatMap(({ ifname, linkinfo }) => (/^(veth|ifb)$/.test(linkinfo?.info_kind) && !own.includes(ifname) ? [ifname] : []))
   const namespaces = existsSync('/run/netns') ? readdirSync('/run/netns').filter((name) => /^(cni|netns)-/.test(name)) : []
   const { stdout } = await node.exec(['nft', '--json', 'list', 'table', 'inet', 'plumb'])
   const sets: Row[] = stdout === '' ? [] : JSON.parse(stdout).nftables.flatMap((one: Row) => one['set'] ?? one['map'] ?? [])

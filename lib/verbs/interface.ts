@@ -20,6 +20,7 @@ import { encode } from '../versions.ts'
 import { readConf, requirePod, requirePrevious } from './call.ts'
 import { beside, firstLinks, requireAddress } from './early.ts'
 import { note, taken } from './inpod.ts'
+import { unmoved } from './moved.ts'
 import { following, reserve } from './noted.ts'
 import { dropParts, noteFirst, noteParts } from './parts.ts'
 import { forget, noteOwn, refuseNoted } from './recorded.ts'
@@ -184,6 +185,6 @@ async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call):
   const whole = await together(plugin, conf, call)
   const { shared, own, later = [], noted = [] } = whole.wire(conf, at, given, nodeFacts)
   const parts = noted.flatMap((one) => following(one.own, (claim) => !isElsewhere(claim)))
-  const wrong = await differences([...shared, ...own, ...later, ...parts], io.run)
+  const wrong = await differences([...shared, ...unmoved(at, own), ...unmoved(at, later), ...parts], io.run)
   if (wrong.length > 0) throw new CniError(CODE.internal, `Cannot confirm ${at.ifname} of container ${at.containerId}: ${wrong[0]}`, wrong.join('; '))
 }

@@ -5,7 +5,7 @@ import { onContainerd } from '../containerd.ts'
 import { ENV, writeEnv } from '../flannel.ts'
 import { ping, type Row, until } from '../harness.ts'
 import { WORLD } from '../packets.ts'
-import { remains } from '../remainder.ts'
+import { remains } from '../remains.ts'
 import { reach, serve } from '../servers.ts'
 import { DIST } from './tool.ts'
 
@@ -26,7 +26,7 @@ describe('containerd 2, which speaks CNI 1.1', () => {
       await serve(pod.ns, 'pod', 'tcp 80')
       assert.deepEqual([await reach(world, WORLD.node4, 8080), await reach(world, WORLD.node6, 8080)], [`pod ${WORLD.world4}`, `pod ${WORLD.world6}`])
       await containerd.away(pod.id)
-      assert.deepEqual([await containerd.list(), await remains(node)], [[], []])
+      assert.deepEqual([await containerd.list(), await remains(node, 'up0')], [[], []])
     }),
   )
 
@@ -41,7 +41,7 @@ describe('containerd 2, which speaks CNI 1.1', () => {
       assert.match(message, /10\.9\.0\.9/)
       await containerd.away(id)
       assert.equal((await containerd.network()).ready, true)
-      assert.deepEqual(await remains(node), [])
+      assert.deepEqual(await remains(node, 'up0'), [])
     }),
   )
 
@@ -67,7 +67,7 @@ describe('containerd 2, which speaks CNI 1.1', () => {
         assert.deepEqual([await forgotten.ns.json('link').then((links) => links.map(({ ifname }) => ifname)), await ping(node, kept.ips[0] as string), await reach(node, '127.0.0.1', 8081)], [['lo'], true, 'kept 10.9.0.1'])
         await containerd.start()
         await containerd.away(forgotten.id, kept.id)
-        assert.deepEqual(await remains(node), [])
+        assert.deepEqual(await remains(node, 'up0'), [])
       },
     ),
   )

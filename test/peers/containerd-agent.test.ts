@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { type Setting, withContainerd } from '../containerd.ts'
 import { ping, until } from '../harness.ts'
 import { fileStore, inCluster, type Node, UNDERLAY } from '../nodes.ts'
-import { remains } from '../remainder.ts'
+import { remains } from '../remains.ts'
 import { reach, serve } from '../servers.ts'
 
 const CONF = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
@@ -28,7 +28,7 @@ describe('plumb agent --install-cni under containerd', () => {
             for (const address of [UNDERLAY.v4(2), UNDERLAY.v6(2)]) assert.match(await reach(client.ns, address, 8080), /^server /)
             for (const agent of agents) await agent.stop()
             await Promise.all([first.away(client.id), second.away(server.id)])
-            assert.deepEqual(await Promise.all([first.list(), second.list(), remains(one.ns), remains(two.ns)]), [[], [], [], []])
+            assert.deepEqual(await Promise.all([first.list(), second.list(), remains(one.ns, 'eth0'), remains(two.ns, 'eth0')]), [[], [], [], []])
           }),
         )
       },

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { onContainerd, VERSIONS } from '../containerd.ts'
-import { remains } from '../remainder.ts'
+import { remains } from '../remains.ts'
 import { tapped } from '../tap.ts'
 import { leavesNothing, network, TYPES, WEB } from './web.ts'
 
@@ -40,7 +40,7 @@ for (const version of VERSIONS)
       'a bad configuration: the pod is refused with the key that is wrong, nothing stays, and the next one works',
       onContainerd({ conf: network(BAD.pool), version }, async ({ node, containerd }) => {
         for (let i = 0; i < 2; i++) await assert.rejects(containerd.run('web', WEB), BAD.words)
-        assert.deepEqual([await containerd.list(), await remains(node)], [[], []])
+        assert.deepEqual([await containerd.list(), await remains(node, 'up0')], [[], []])
         await containerd.configure(network())
         await leavesNothing(containerd, node)
       }),
@@ -52,7 +52,7 @@ for (const version of VERSIONS)
         const { id } = await containerd.run('web', WEB)
         await containerd.configure(network(BAD.pool))
         await containerd.away(id)
-        assert.deepEqual([await containerd.list(), await remains(node)], [[], []])
+        assert.deepEqual([await containerd.list(), await remains(node, 'up0')], [[], []])
       }),
     )
 
@@ -74,7 +74,7 @@ for (const version of VERSIONS)
         const owner = await containerd.run('owner', WEB)
         await assert.rejects(containerd.run('late', WEB), new RegExp(`host port 8080/tcp .*container ${owner.id} has it`))
         assert.deepEqual(await containerd.list(), [owner.id])
-        assert.equal((await remains(node)).filter((one) => one.startsWith('tcp . 8080')).length, 2)
+        assert.equal((await remains(node, 'up0')).filter((one) => /^ports[46] .*8080/.test(one)).length, 2)
         await leavesNothing(containerd, node)
       }),
     )

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { type Containerd, onContainerd, VERSIONS } from '../containerd.ts'
 import type { Namespace } from '../harness.ts'
-import { remains } from '../remainder.ts'
+import { remains } from '../remains.ts'
 import { type Held, tapped } from '../tap.ts'
 import { leavesNothing, network, TYPES, WEB } from './web.ts'
 
@@ -31,7 +31,7 @@ for (const version of VERSIONS)
         await containerd.start()
         await containerd.away(...(await containerd.list()))
         await held.release()
-        assert.deepEqual(await remains(node), [])
+        assert.deepEqual(await remains(node, 'up0'), [])
       }),
     )
   })

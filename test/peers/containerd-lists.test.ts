@@ -5,7 +5,7 @@ import { execa } from 'execa'
 import { onContainerd } from '../containerd.ts'
 import type { Row } from '../harness.ts'
 import { WORLD } from '../packets.ts'
-import { remains } from '../remainder.ts'
+import { remains } from '../remains.ts'
 import { answers, reach, serve } from '../servers.ts'
 import { DIST } from './tool.ts'
 
@@ -48,7 +48,7 @@ describe('lists of five plugins under containerd', () => {
         assert.match(await reach(free.ns, slow.ips[0] as string, 80), /^slow 10\.9\.0\.3/)
         for (const { ns } of [slow, free]) assert.equal((await ns.exec(['cat', '/proc/sys/net/core/somaxconn'])).stdout, '512\n')
         await containerd.away(slow.id, free.id)
-        assert.deepEqual([await rates(node), await remains(node)], [[], []])
+        assert.deepEqual([await rates(node), await remains(node, 'up0')], [[], []])
       }).call(this)
     })
 })

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { onContainerd, VERSIONS } from '../containerd.ts'
 import { type Namespace, ping, type Row, until } from '../harness.ts'
 import { WORLD } from '../packets.ts'
-import { remains } from '../remainder.ts'
+import { remains } from '../remains.ts'
 import { reach, serve } from '../servers.ts'
 
 const CONF = join(import.meta.dir, '../../conf')
@@ -32,7 +32,7 @@ for (const version of VERSIONS)
         await containerd.stop(one.id)
         await containerd.remove(one.id)
         await containerd.away(two.id)
-        assert.deepEqual([await containerd.list(), await remains(node)], [[], []])
+        assert.deepEqual([await containerd.list(), await remains(node, 'up0')], [[], []])
       }),
     )
 
@@ -58,7 +58,7 @@ for (const version of VERSIONS)
           for (const from of [neighbour.ns, web.ns]) for (const address of [WORLD.node4, WORLD.node6]) assert.match(await told(from, address), /^web (10\.37\.0|fd00:37:)/)
         }
         await containerd.away(web.id, neighbour.id)
-        assert.deepEqual(await remains(node), [])
+        assert.deepEqual(await remains(node, 'up0'), [])
       }),
     )
 
@@ -76,7 +76,7 @@ for (const version of VERSIONS)
         await serve(pod.ns, 'pod', 'tcp 80')
         assert.deepEqual([await reach(world, WORLD.node4, 8080), await reach(world, WORLD.node6, 8080)], [`pod ${WORLD.world4}`, `pod ${WORLD.world6}`])
         await containerd.away(pod.id)
-        assert.deepEqual(await remains(node), [])
+        assert.deepEqual(await remains(node, 'up0'), [])
       }),
     )
 
@@ -87,7 +87,7 @@ for (const version of VERSIONS)
         for (const family of [0, 1]) assert.equal(new Set(pods.map(({ ips }) => ips[family])).size, 20)
         for (const { ips } of pods) for (const address of ips) assert.ok(await until(() => ping(node, address)), address)
         await Promise.all(pods.map(({ id }) => containerd.away(id)))
-        assert.deepEqual([await containerd.list(), await remains(node)], [[], []])
+        assert.deepEqual([await containerd.list(), await remains(node, 'up0')], [[], []])
       }),
     )
   })

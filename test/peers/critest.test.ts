@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { critest } from '../../scripts/peers.ts'
 import { onContainerd, VERSIONS } from '../containerd.ts'
 import { IMAGE, WEB_IMAGE } from '../image.ts'
-import { remains } from '../remainder.ts'
+import { remains } from '../remains.ts'
 import { skip } from '../skip.ts'
 import { network } from './web.ts'
 
@@ -36,7 +36,7 @@ describe("Kubernetes' own tests of a runtime, critest, over plumb", () => {
         const [, passed = 0, failed] = /(\d+) Passed \| (\d+) Failed/.exec(stdout) ?? []
         assert.ok(Number(passed) >= 8, `${passed} tests ran`)
         assert.equal(failed, '0')
-        assert.deepEqual([await containerd.list(), await remains(node)], [[], []])
+        assert.deepEqual([await containerd.list(), await remains(node, 'up0')], [[], []])
       }).call(this)
     })
 })

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import type { Containerd } from '../containerd.ts'
 import type { Namespace, Row } from '../harness.ts'
-import { remains } from '../remainder.ts'
+import { remains } from '../remains.ts'
 
 /** The plugins of a pod of `network`, loopback among them, which containerd calls for itself. */
 export const TYPES = ['loopback', 'bridge', 'portmap']
@@ -23,7 +23,7 @@ export function network(pool: Row = { ranges: [[{ subnet: '10.9.0.0/24' }], [{ s
 export async function leavesNothing(containerd: Containerd, node: Namespace): Promise<void> {
   const gone = async () => {
     await containerd.away(...(await containerd.list()))
-    assert.deepEqual([await containerd.list(), await remains(node)], [[], []])
+    assert.deepEqual([await containerd.list(), await remains(node, 'up0')], [[], []])
   }
   await gone()
   await containerd.run('next', WEB)
