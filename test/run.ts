@@ -42,7 +42,7 @@ interface Report {
   readonly said: string
 }
 
-const { values: flags, positionals: patterns } = parseArgs({ allowPositionals: true, options: { only: { type: 'string' }, without: { type: 'string' }, jobs: { type: 'string' } } })
+const { values: flags, positionals: patterns } = parseArgs({ allowPositionals: true, options: { only: { type: 'string' }, without: { type: 'string' }, jobs: { type: 'string' }, grep: { type: 'string' } } })
 const jobs = [...checks(), ...files()].filter(({ name }) => patterns.length === 0 || patterns.some((pattern) => name.includes(pattern.replace(/^\.\//, ''))))
 if (jobs.length === 0) {
   process.stderr.write(`No test matches ${patterns.join(' ')}\n`)
@@ -69,7 +69,7 @@ function files(): Job[] {
   return found
     .filter((name) => (!flags.only || room(name, flags.only)) && !room(name, flags.without))
     .map((name, i) => {
-      const mocha = [process.execPath, '--bun', join(BIN, 'mocha'), '--timeout', GUEST ? '300000' : '60000', '--reporter', join(ROOT, 'test/reporter.ts'), name]
+      const mocha = [process.execPath, '--bun', join(BIN, 'mocha'), '--timeout', GUEST ? '300000' : '60000', '--reporter', join(ROOT, 'test/reporter.ts'), ...(flags.grep ? ['--grep', flags.grep] : []), name]
       return { name, argv: isRoot ? [...SANDBOX, ...mocha] : mocha, report: join(tmpdir(), `plumb-test-${process.pid}-${i}.jsonl`) }
     })
 }
