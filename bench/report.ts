@@ -3,7 +3,6 @@ import { cpus } from 'node:os'
 import { join } from 'node:path'
 
 const RESULTS = join(import.meta.dir, 'RESULTS.md')
-const [BEGIN, END] = ['<!-- figures -->', '<!-- end of figures -->']
 
 /** A table of results: a sentence on how they came about, headings, rows, and the bars that were judged by them. */
 export interface Table {
@@ -49,10 +48,11 @@ export function circumstances(command: string, names: readonly string[]): string
   return `\`${command}\` on ${cpus().length} × ${cpu?.model.trim()}, Linux ${version(['uname', '-r'])}, ${tools.join(', ')}, load ${load} at the start; ${names.join(' against ')}.`
 }
 
-/** Puts figures into bench/RESULTS.md, in place of those that stood there. */
-export function write(figures: string): void {
+/** Puts figures into bench/RESULTS.md, in place of those that stood there between the marks of this name. */
+export function write(figures: string, name = 'figures'): void {
   const text = readFileSync(RESULTS, 'utf8')
-  const [before, after] = [text.indexOf(BEGIN), text.indexOf(END)]
-  if (before < 0 || after < before) throw new Error(`Cannot write ${RESULTS}: want the lines ${BEGIN} and ${END} in it`)
-  writeFileSync(RESULTS, `${text.slice(0, before)}${BEGIN}\n\n${figures.trim()}\n\n${text.slice(after)}`)
+  const [begin, end] = [`<!-- ${name} -->`, `<!-- end of ${name} -->`]
+  const [before, after] = [text.indexOf(begin), text.indexOf(end)]
+  if (before < 0 || after < before) throw new Error(`Cannot write ${RESULTS}: want the lines ${begin} and ${end} in it`)
+  writeFileSync(RESULTS, `${text.slice(0, before)}${begin}\n\n${figures.trim()}\n\n${text.slice(after)}`)
 }

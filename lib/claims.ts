@@ -15,13 +15,12 @@ export function take(claims: readonly Claim[]): void {
   })
 }
 
-/** Gives them back, those that are still their owner's. */
+/** Gives them back, those that are still their owner's; of others what a call left that was killed here: a folder with nothing in it. */
 export function release(claims: readonly Claim[]): void {
   withLock(`${PORTS}/lock`, () => {
     for (const claim of claims) {
-      if (!holds(claim)) continue
       const dir = `${PORTS}/${claim.protocol}-${claim.port}`
-      remove(`${dir}/${claim.ip}`)
+      if (holds(claim)) remove(`${dir}/${claim.ip}`)
       removeEmpty(dir)
     }
   })
@@ -31,6 +30,6 @@ function removeEmpty(dir: string): void {
   try {
     rmdirSync(dir)
   } catch {
-    // Another address of the port has an owner.
+    // It is gone, or another address of the port has an owner.
   }
 }

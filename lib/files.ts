@@ -19,7 +19,7 @@ export function withLock<T>(path: string, work: () => T, { wait = true } = {}): 
 export function writeAtomic(path: string, text: string, { mode = 0o600, durable = true, by = draftOf(path) } = {}): void {
   const draft = drafted(by, text, mode, durable)
   try {
-    renameSync(draft, path)
+    within(path, () => renameSync(draft, path))
   } catch (cause) {
     remove(draft)
     throw cause

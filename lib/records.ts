@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { fileName } from './alias.ts'
 import { occupy } from './busy.ts'
-import { remove, writeAtomic } from './files.ts'
+import { remove, withLock, writeAtomic } from './files.ts'
 import { log } from './log.ts'
 import { inodeOf } from './netns.ts'
 import type { Attachment } from './plugin.ts'
@@ -24,7 +24,8 @@ const DIR = '/run/cni/plumb'
 /** Notes what a chained plugin makes for an attachment, before it is made: DEL then needs neither configuration nor result. */
 export function record(path: string, { network, containerId, ifname, netns }: Attachment, own: readonly Resource[]): void {
   const note: Note = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns, inode: inodeOf(netns) }), own }
-  writeAtomic(path, JSON.stringify(note), { durable: false })
+  // One draft for all: a call that is killed there leaves that one, which the next takes the place of.
+  withLock(`${DIR}/records.lock`, () => writeAtomic(path, JSON.stringify(note), { durable: false, by: `${DIR}/records.draft` }))
 }
 
 /** What was noted, undefined when nothing was. */

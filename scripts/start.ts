@@ -12,6 +12,7 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
     ['scripts/setup.ts', 'test'],
     ['test/run.ts', '--without', 'peers,vm'],
   ],
+  'test:crash': [['scripts/setup.ts', 'test'], ['test/crash/index.ts']],
   test: [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['test/run.ts']],
   'test:kubelet': [['scripts/setup.ts', 'test'], ['scripts/kubernetes.ts'], ['test/run.ts', '--only', 'kubelet']],
 }

@@ -32,6 +32,7 @@ export function chainedNetwork(node: Namespace, conf: Conf, first: Conf = bridge
     async gc(...keep) {
       await own.gc(...keep)
       await before.gc(...keep)
+      for (const id of [...made.keys()]) if (!keep.some((pod) => containerId(pod) === id)) made.delete(id)
     },
     fails: (command, pod, more) => own.fails(command, pod, { ...more, conf: { prevResult: { ips: [{ address: '10.1.0.9/24' }] }, ...(more?.conf as object) } }),
   }

@@ -6,6 +6,8 @@ const DIST = join(import.meta.dir, '../dist')
 /** What a CNI call inherits: nothing but a PATH, as a careful runtime would have it. */
 const PATH = '/usr/sbin:/usr/bin:/sbin:/bin'
 let serial = 0
+/** Programs that are called in place of those of dist/, by type and verb: `bridge ADD`. */
+export const standIns = new Map<string, string>()
 
 /** A network namespace of a test. `path` is its file; the rest runs inside it, in the test's mount namespace. */
 export interface Namespace {
@@ -66,7 +68,7 @@ export function inNamespaces<N extends string>(names: readonly N[], work: (ns: R
 
 /** Calls a plugin of dist/ as a runtime does, inside a namespace that stands for the node. */
 export async function plugin(type: string, call: Call, node: Namespace): Promise<Answer> {
-  const { command, conf = '', containerId = 'c1', ifname = 'eth0', netns = null, args, path = DIST, env = {}, file = join(DIST, type) } = call
+  const { command, conf = '', containerId = 'c1', ifname = 'eth0', netns = null, args, path = DIST, env = {}, file = standIns.get(`${type} ${command}`) ?? join(DIST, type) } = call
   const given = { CNI_COMMAND: command, CNI_CONTAINERID: containerId, CNI_IFNAME: ifname, CNI_NETNS: netns !== null && typeof netns === 'object' ? netns.path : netns, CNI_ARGS: args, CNI_PATH: path }
   const set = Object.fromEntries(Object.entries(given).filter((one): one is [string, string] => typeof one[1] === 'string'))
   const done = await node.exec([file], { stdin: typeof conf === 'string' ? conf : JSON.stringify(conf), env: { ...set, ...env } })
@@ -76,7 +78,8 @@ export async function plugin(type: string, call: Call, node: Namespace): Promise
 
 /** All that a plugin can change in a namespace, as text to compare: links, addresses, routes, rules, fixed neighbours, fdb, nft ruleset, sysctls. Without indexes, counters and times. */
 export async function snapshot({ exec, json }: Namespace): Promise<string> {
-  const links = (await json('link')).map(({ ifname, address, mtu, master, ifalias, promiscuity, flags, linkinfo }) => ({
+  const rows = await json('address')
+  const links = rows.map(({ ifname, address, mtu, master, ifalias, promiscuity, flags, linkinfo }) => ({
     ifname,
     address,
     mtu,
@@ -87,7 +90,7 @@ export async function snapshot({ exec, json }: Namespace): Promise<string> {
     kind: linkinfo?.info_kind,
     port: Object.entries(linkinfo?.info_slave_data ?? {}).filter(([key]) => !key.endsWith('_timer')),
   }))
-  const addresses = (await json('address')).flatMap(({ ifname, addr_info }) => addr_info.map(({ local, prefixlen }: Row) => `${ifname} ${local}/${prefixlen}`))
+  const addresses = rows.flatMap(({ ifname, addr_info }) => addr_info.map(({ local, prefixlen }: Row) => `${ifname} ${local}/${prefixlen}`))
   const asked = [
     'ip -4 route show table all',
     'ip -6 route show table all',
@@ -98,7 +101,8 @@ export async function snapshot({ exec, json }: Namespace): Promise<string> {
     'nft --stateless list ruleset',
     'grep -rs . /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf --include=forwarding --include=ip_forward --include=route_localnet --include=rp_filter --include=accept_ra --include=accept_dad --include=disable_ipv6 --include=arp_notify',
   ]
-  const texts = await Promise.all(asked.map(async (line) => `# ${line}\n${sorted(line, (await exec(line.split(' '))).stdout)}`))
+  const { stdout } = await exec(['sh', '-c', asked.map((line) => `echo '=== ${line}'\n${line}`).join('\n')])
+  const texts = stdout.split(/^=== /m).map((text) => (text.startsWith('nft') ? text : sorted(text)))
   // What the kernel forgets by itself within a second is nothing that is left.
   return [...links.map((link) => JSON.stringify(link)), ...addresses, ...texts].join('\n').replace(/\n\t\telements = \{[^}]* timeout [^}]*\}/g, '')
 }
@@ -151,6 +155,7 @@ function refuseHost(): void {
 }
 
 // The kernel lists some of these in the order of a hash.
-function sorted(line: string, text: string): string {
-  return line.startsWith('nft') ? text : text.split('\n').filter(Boolean).sort().join('\n')
+function sorted(text: string): string {
+  const [line = '', ...rest] = text.split('\n')
+  return [line, ...rest.filter(Boolean).sort()].join('\n')
 }

@@ -77,6 +77,7 @@ export function portsAsNetwork(node: Namespace, conf: Conf): Network {
     },
     async gc(...keep) {
       await before.gc(...keep)
+      for (const id of [...made.keys()]) if (!keep.some((pod) => containerId(pod) === id)) made.delete(id)
       await own.gc(...keep)
     },
     fails: (command, pod, more) => own.fails(command, pod, { ...more, conf: { prevResult: { ips: [{ address: '10.1.0.9/24' }] }, runtimeConfig: runtimeConfig(pod), ...(more?.conf as object) } }),

@@ -13,7 +13,7 @@ const isRoot = process.getuid?.() === 0
 /** Set in the virtual machine: where the runner outside hears of each file. */
 const GUEST = process.env['PLUMB_GUEST']
 /** Lanes that take long: they run only when --only names them, and what they print is shown as they print it. */
-const ASKED = ['kubelet', 'crash', 'storm', 'soak']
+const ASKED = ['kubelet', 'storm', 'soak']
 // Its own network, mounts and processes: whatever a test leaves, or dies from, goes with the namespaces. /etc and /var/lib are
 // seen as they are, and written to memory.
 const SCRIPT = `
@@ -42,7 +42,7 @@ interface Report {
   readonly said: string
 }
 
-const { values: flags, positionals: patterns } = parseArgs({ allowPositionals: true, options: { only: { type: 'string' }, without: { type: 'string' }, jobs: { type: 'string' } } })
+const { values: flags, positionals: patterns } = parseArgs({ allowPositionals: true, options: { only: { type: 'string' }, without: { type: 'string' }, jobs: { type: 'string' }, grep: { type: 'string' } } })
 const isAsked = ASKED.some((lane) => flags.only?.split(',').includes(lane))
 /** A test file that takes longer is stuck; its processes are killed. Overridden by PLUMB_TEST_LIMIT_S. */
 const LIMIT_MS = Number(process.env['PLUMB_TEST_LIMIT_S'] ?? (isAsked ? 7200 : GUEST ? 600 : 300)) * 1000
@@ -72,7 +72,7 @@ function files(): Job[] {
   return found
     .filter((name) => (flags.only ? room(name, flags.only) : !room(name, ASKED.join())) && !room(name, flags.without))
     .map((name, i) => {
-      const mocha = [process.execPath, '--bun', join(BIN, 'mocha'), '--timeout', GUEST ? '300000' : '60000', '--reporter', join(ROOT, 'test/reporter.ts'), name]
+      const mocha = [process.execPath, '--bun', join(BIN, 'mocha'), '--timeout', GUEST ? '300000' : '60000', '--reporter', join(ROOT, 'test/reporter.ts'), ...(flags.grep ? ['--grep', flags.grep] : []), name]
       return { name, argv: isRoot ? [...SANDBOX, ...mocha] : mocha, report: join(tmpdir(), `plumb-test-${process.pid}-${i}.jsonl`) }
     })
 }

@@ -228,7 +228,8 @@ export class Lease {
   #save(): void {
     const { path, ...held } = this.held
     const file: Saved = { ...held, release: this.#releases(), bound: Object.fromEntries(this.#bound), ...(this.lost === undefined ? {} : { lost: this.lost }) }
-    writeAtomic(path, JSON.stringify(file), { durable: false })
+    // The daemon is alone here: one draft is enough, and one that is killed leaves no more.
+    writeAtomic(path, JSON.stringify(file), { durable: false, by: path.replace(/[^/]*$/, '.draft') })
   }
 
   #names(): Record<string, string> {

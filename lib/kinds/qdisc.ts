@@ -31,8 +31,8 @@ export const redirect: Handler<Redirect> = {
   tool: 'tc',
   key: ({ ns, dev }) => `redirect ${ns} ${dev}`,
   put: ({ dev, to }) => [
-    // One that is there is as good, also another's.
-    { text: `qdisc add dev ${dev} clsact`, unless: /Exclusivity flag on/ },
+    // One that is there is as good, also another's. A filter of an earlier ADD, whose device may be gone, would stand before this one.
+    { text: `qdisc add dev ${dev} clsact`, unless: /Exclusivity flag on/, otherwise: [{ text: `filter delete dev ${dev} ingress ${PLACE}`, unless: GONE }] },
     { text: `filter add dev ${dev} ingress ${PLACE} u32 match u32 0 0 action mirred egress redirect dev ${to}` },
   ],
   drop: ({ dev, replaced }) => (replaced ? [{ text: `filter delete dev ${dev} ingress ${PLACE}`, unless: GONE }] : []),
@@ -44,7 +44,7 @@ export const redirect: Handler<Redirect> = {
   },
 }
 
-const GONE = /Cannot find|No such|Invalid handle|does not exist/
+const GONE = /Cannot find|not found|No such|Invalid handle|does(n't| not) exist/
 
 interface QdiscRow {
   readonly kind: string

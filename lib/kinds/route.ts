@@ -8,7 +8,7 @@ export const route: Handler<Route> = {
   tool: 'ip',
   key: ({ ns, dst, table, priority }) => `route ${ns} ${dst} table ${table ?? 254} metric ${priority ?? 'any'}`,
   put: (want) => [{ text: `route ${want.beside ?? 'add'} ${line(want)}`, ...(want.exclusive ? {} : { unless: /File exists/ }) }],
-  drop: (want) => [{ text: `route delete ${line(want)}`, unless: /No such process|Cannot find device|Nexthop id does not exist/ }],
+  drop: (want) => [{ text: `route delete ${line(want)}`, unless: /No such process|Cannot find device|(Nexthop id|FIB table) does not exist/ }],
   // In its place, with no moment in between without one.
   change: (want) => [{ text: `route replace ${line(want)}` }],
   // In a batch, `route show` lists one family: IPv4, or that of `ip -6`.

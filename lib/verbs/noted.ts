@@ -36,8 +36,9 @@ export async function dropNoted([path, ...others]: readonly string[], run: Run, 
   }
   let found: string[] = []
   const wasThere = await unrecord(path, async (note) => {
-    const own = note ? following(reachable(note, run, isFailed), holds) : []
-    found = [path, ...(await dropNoted(others, run, isFailed, [...held, ...own]))]
+    const there = note ? reachable(note, run, isFailed) : []
+    const lost = there.filter((one) => isClaim(one) && !holds(one))
+    found = [path, ...(await dropNoted(others, run, isFailed, [...held, ...following(there, holds), ...lost]))]
   })
   return wasThere ? found : dropNoted(others, run, isFailed, held)
 }

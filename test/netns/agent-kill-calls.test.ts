@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
-import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { encodeValue } from '../../agent/lease.ts'
+import { STRACE, stand } from '../crash/shots.ts'
 import { type Flows, flows, podOn, unharmed } from '../flows.ts'
 import { inNamespaces, until } from '../harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
@@ -10,7 +11,6 @@ import { skip } from '../skip.ts'
 import { draft } from '../suites/leases.ts'
 
 const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.99.0', Backend: { Type: 'vxlan' } }
-const STRACE = '/usr/bin/strace'
 /** By which the agent changes files, takes its socket, and hands a tool its input. */
 const CALLS = ['mkdir', 'rename', 'fsync', 'unlink', 'bind', 'memfd_create']
 
@@ -49,7 +49,7 @@ describe('SIGKILL of plumb agent at every child and change of files', () => {
           const [env, state] = [join(one.dir, 'subnet.env'), join(one.dir, 'state')]
           if (nth % 2 === 0 && existsSync(env)) rmSync(state, { recursive: true, force: true })
           else if (existsSync(join(state, 'lease.json'))) rmSync(env, { force: true })
-          const agent = one.agentAs(killedAt(call, nth))
+          const agent = one.agentAs(stand('plumb', { name: call, nth }, true).file)
           isReady = await readyOrKilled(agent)
           if (isReady) {
             killed--
@@ -135,12 +135,4 @@ async function isListening(unix: string): Promise<boolean> {
 async function forwarding({ ns }: Node): Promise<string[]> {
   const { stdout } = await ns.exec(['bridge', 'fdb', 'show', 'dev', 'flannel.1'])
   return [...stdout.matchAll(/dst (\S+) self permanent/g)].map(([, dst]) => dst as string).sort()
-}
-
-/** A program that is the agent until its system call of this name and number, counted from 1. */
-function killedAt(call: string, nth: number): string {
-  const file = join(mkdtempSync('/run/strace-'), 'plumb')
-  writeFileSync(file, `#!/bin/sh\nexec ${STRACE} -D -qq -o /dev/null -e trace=${call} -e inject=${call}:signal=KILL:when=${nth} ${join(import.meta.dir, '../../dist/plumb')} "$@"\n`)
-  chmodSync(file, 0o755)
-  return file
 }

@@ -1,13 +1,11 @@
 import assert from 'node:assert/strict'
-import { chmodSync, existsSync, mkdtempSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync } from 'node:fs'
+import { STRACE, stand } from '../crash/shots.ts'
 import { inNamespaces, type Namespace, ping, plugin, until } from '../harness.ts'
 import { leftOf } from '../leftovers.ts'
 import { bridgeConf, containerId, type Network, network } from '../network.ts'
 import { skip } from '../skip.ts'
 
-const BRIDGE = join(import.meta.dir, '../../dist/bridge')
-const STRACE = '/usr/bin/strace'
 /** By which a process changes files, and hands a tool its input. */
 const CALLS = ['mkdir', 'link', 'symlink', 'unlink', 'rename', 'utimensat', 'fsync', 'write', 'pwrite64']
 
@@ -37,7 +35,7 @@ describe('SIGKILL of plumb at every change that it makes to files', () => {
             await inNamespaces(['node', 'pod'], async ({ node, pod }) => {
               const net = network(node, bridgeConf({ isDefaultGateway: true, macspoofchk: true }, '10.1.0.0/24', 'fd00:1::/64'))
               if (command === 'DEL') await net.add(pod)
-              const { status, stdout } = await plugin('bridge', { command, conf: net.conf, containerId: containerId(pod), netns: pod, file: killedAt(call, at) }, node)
+              const { status, stdout } = await plugin('bridge', { command, conf: net.conf, containerId: containerId(pod), netns: pod, file: stand('bridge', { name: call, nth: at }).file }, node)
               assert.ok(status === 0 || status === 137 || status === -1, `${status}: ${stdout}`)
               ended = status === 0
               if (!ended) killed++
@@ -61,11 +59,3 @@ describe('SIGKILL of plumb at every change that it makes to files', () => {
     }
   }
 })
-
-/** A program that is the plugin until its system call of this name and number, counted from 1. */
-function killedAt(call: string, at: number): string {
-  const file = join(mkdtempSync('/run/strace-'), 'bridge')
-  writeFileSync(file, `#!/bin/sh\nexec ${STRACE} -qq -o /dev/null -e trace=${call} -e inject=${call}:signal=KILL:when=${at} ${BRIDGE}\n`)
-  chmodSync(file, 0o755)
-  return file
-}

@@ -4,20 +4,19 @@ import { aliasOf, lanConf, linksOf, onLan, ROUTER, wireLan } from '../lan.ts'
 import { type Conf, network, traces } from '../network.ts'
 import { testPlugin } from '../suites/testPlugin.ts'
 
-if (process.env['H1_ALL'])
-  testPlugin({
-    type: 'macvlan',
-    prepare: wireLan,
-    conf: () => macvlan(),
-    refused: (conf) => ({ ...conf, mtu: 1451 }),
-    again: 'refused',
-    async works(pod, result, node) {
-      const addresses: string[] = (result['ips'] ?? [result['ip4'], result['ip6']]).map((ip: Row) => (ip['address'] ?? ip['ip']).split('/')[0])
-      assert.equal(addresses.length, 2)
-      for (const address of addresses) await until(() => ping(node, address))
-      for (const router of Object.values(ROUTER)) await until(() => ping(pod, router))
-    },
-  })
+testPlugin({
+  type: 'macvlan',
+  prepare: wireLan,
+  conf: () => macvlan(),
+  refused: (conf) => ({ ...conf, mtu: 1451 }),
+  again: 'refused',
+  async works(pod, result, node) {
+    const addresses: string[] = (result['ips'] ?? [result['ip4'], result['ip6']]).map((ip: Row) => (ip['address'] ?? ip['ip']).split('/')[0])
+    assert.equal(addresses.length, 2)
+    for (const address of addresses) await until(() => ping(node, address))
+    for (const router of Object.values(ROUTER)) await until(() => ping(pod, router))
+  },
+})
 
 describe('macvlan', () => {
   it(

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
+import { testCrash } from '../crash/testCrash.ts'
 import { type Call, inNamespaces, type Namespace, plugin, type Row, until } from '../harness.ts'
 import { containerId, network, settled, traces } from '../network.ts'
 import { type Subject, start, state } from './subject.ts'
@@ -24,6 +25,7 @@ export function testPlugin(subject: Subject): void {
     testAdd(subject)
     testDel(subject)
     testGc(subject)
+    testCrash(subject)
     // One that needs another before it has a walk of its own.
     if (!subject.network) testKill(subject)
   })
