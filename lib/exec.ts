@@ -23,7 +23,7 @@ const working = new Map<string, Child>()
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string, ns: Netns = 'host'): Promise<Output> => {
     const key = `${ns} ${argv.join(' ')}`
-    const child = taken(working, `${key} ${stdin}`) ?? fed(taken(ready, key) ?? begin(argv, ns), stdin)
+    const child = taken(working, `${key} ${stdin}`) ?? fed(taken(ready, key) ?? begin(argv, ns), stdin, argv)
     return collect(child, argv)
   },
   {
@@ -33,7 +33,7 @@ export const run: Run = Object.assign(
     },
     feed(argv: readonly string[], stdin: string, ns: Netns = 'host') {
       const key = `${ns} ${argv.join(' ')}`
-      working.set(`${key} ${stdin}`, fed(taken(ready, key) ?? begin(argv, ns), stdin))
+      working.set(`${key} ${stdin}`, fed(taken(ready, key) ?? begin(argv, ns), stdin, argv))
     },
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
     link: isLink,
@@ -45,7 +45,7 @@ export const run: Run = Object.assign(
 /** Starts another CNI plugin, its stderr going to ours (CNI spec "Section 4: Plugin Delegation"). */
 export async function runPlugin(file: string, env: Readonly<Record<string, string>>, stdin: string): Promise<Output> {
   const vars = Object.entries(env).map(([key, value]) => `${key}=${value}`)
-  return collect(fed(start(file, [file], vars, true), stdin), [file])
+  return collect(fed(start(file, [file], vars, true), stdin, [file]), [file])
 }
 
 /** Whether a tool is installed, for work that is needless without it. */
@@ -82,20 +82,31 @@ function taken(from: Map<string, Child>, key: string): Child | undefined {
 function collect({ pid, stdout, stderr }: Child, argv: readonly string[]): Output {
   try {
     const status = wait(pid, LIMIT_MS)
-    if (status !== undefined) return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
-    process.kill(pid, 'SIGKILL')
-    wait(pid, LIMIT_MS)
-    throw new CniError(CODE.tryLater, `Cannot wait for ${argv.join(' ')}: it was killed after ${LIMIT_MS / 1000} s`)
+    if (status === undefined) throw killed(pid, argv)
+    return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
   } finally {
     closeSync(stdout)
     if (stderr >= 0) closeSync(stderr)
   }
 }
 
-function fed(child: Child, input: string): Child {
+function killed(pid: number, argv: readonly string[]): CniError {
+  process.kill(pid, 'SIGKILL')
+  wait(pid, LIMIT_MS)
+  return new CniError(CODE.tryLater, `Cannot wait for ${argv.join(' ')}: it was killed after ${LIMIT_MS / 1000} s`)
+}
+
+// A tool that hangs reads nothing, and a pipe holds 64 kB.
+function fed(child: Child, input: string, argv: readonly string[]): Child {
   try {
     const bytes = new TextEncoder().encode(input)
-    for (let done = 0; done < bytes.length; ) done += writeSync(child.stdin, bytes, done)
+    const until = performance.now() + LIMIT_MS
+    for (let done = 0; done < bytes.length; ) {
+      const more = written(child.stdin, bytes, done)
+      if (more === 0 && performance.now() >= until) throw killed(child.pid, argv)
+      if (more === 0) Bun.sleepSync(1)
+      done += more
+    }
   } catch (cause) {
     // A tool that ends without reading to the end says why by its status.
     if ((cause as NodeJS.ErrnoException).code !== 'EPIPE') throw cause
@@ -103,6 +114,15 @@ function fed(child: Child, input: string): Child {
     closeSync(child.stdin)
   }
   return child
+}
+
+function written(fd: number, bytes: Uint8Array, from: number): number {
+  try {
+    return writeSync(fd, bytes, from)
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'EAGAIN') return 0
+    throw cause
+  }
 }
 
 /** All that a file holds, however far it was written or read. */

@@ -13,6 +13,14 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
     ['test/run.ts', '--without', 'peers,vm'],
   ],
   test: [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['test/run.ts']],
+  'test:storm': [
+    ['scripts/setup.ts', 'test'],
+    ['test/run.ts', '--only', 'storm'],
+  ],
+  'test:soak': [
+    ['scripts/setup.ts', 'test'],
+    ['test/run.ts', '--only', 'soak'],
+  ],
 }
 const ROOT = join(import.meta.dir, '..')
 const AGAIN = 'PLUMB_PACKAGES_INSTALLED'

@@ -167,12 +167,23 @@ function isTaken(cause: unknown): boolean {
 /** A refused line in words: what stood there before may say better than the kernel why. */
 function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): unknown {
   if (isTaken(cause)) return onlyOnce(cause as ApplyError) ?? taken(at, { cause })
+  if (cause instanceof ApplyError && /Exchange full/.test(cause.said) && cause.resource.kind === 'link') return bridgeFull(cause.resource.port?.master, cause)
   try {
     if (cause instanceof ApplyError && cause.seen.length > 0) wiring?.settle?.(cause.seen)
   } catch (better) {
     return better
   }
   return cause
+}
+
+// EXFULL is what a bridge of Linux says that has BR_MAX_PORTS - 1 ports (net/bridge/br_if.c, find_portno).
+function bridgeFull(bridge: string | undefined, cause: Error): CniError {
+  return new CniError(
+    CODE.tryLater,
+    `Cannot add a port to bridge ${bridge}: it has 1023 ports, as many as a bridge can have`,
+    `delete pods, run GC to remove those of containers that no longer exist, or use a second network with another bridge; ${cause.message}`,
+    { cause },
+  )
 }
 
 async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
