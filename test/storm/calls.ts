@@ -33,6 +33,11 @@ export async function call(node: Namespace, command: 'ADD' | 'DEL', conf: Row & 
   return { ok, ms, result: ok ? said : {}, error: ok ? { code: 0, msg: '', details: '' } : { details: '', ...said } }
 }
 
+/** The kernel's own link-local addresses, tentative for a second or two, would be one more thing to wait for. */
+export async function quiet(node: Namespace): Promise<void> {
+  await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
+}
+
 /** Makes or removes a named network namespace. */
 export async function netns(verb: 'add' | 'delete', path: string): Promise<void> {
   const child = Bun.spawn(['ip', 'netns', verb, path.slice(path.lastIndexOf('/') + 1)], { stdout: 'ignore', stderr: 'pipe' })

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync } from 'node:fs'
 import { inNamespaces, type Namespace, type Row, snapshot, until } from '../harness.ts'
 import { mappings } from '../hostports.ts'
-import { call, crowd, netns, spread, type Told } from './calls.ts'
+import { settled } from '../network.ts'
+import { call, crowd, netns, quiet, spread, type Told } from './calls.ts'
 
 const WIDTH = 16
 /** As many as a bridge of Linux can have (net/bridge/br_private.h, BR_MAX_PORTS, of which number 0 is none). */
@@ -65,15 +66,18 @@ describe('24 pods with 32 host ports each', () => {
       const PODS = 24
       const EACH = 32
       const full = filling(node, '10.1.0.0/24')
-      await full.fill(1)
-      await full.drain(1)
-      const before = await snapshot(node)
       const conf = (n: number) => ({
         cniVersion: '1.0.0',
         name: 'full',
         type: 'portmap',
         runtimeConfig: { portMappings: Array.from({ length: EACH }, (_, i) => ({ hostPort: 20_000 + n * EACH + i, containerPort: 8000 + i, protocol: i % 2 ? 'udp' : 'tcp' })) },
       })
+      await quiet(node)
+      const first = await full.made('pod0')
+      assert.ok((await call(node, 'ADD', { ...conf(0), prevResult: first.result }, full.who('pod0'))).ok)
+      assert.ok((await call(node, 'DEL', conf(0), full.who('pod0'))).ok)
+      await full.del('pod0')
+      const before = await settled(() => snapshot(node))
       const all = Array.from({ length: PODS }, (_, n) => n)
       for (const _ of [1, 2]) {
         const addresses = await Promise.all(

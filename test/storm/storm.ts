@@ -3,7 +3,8 @@ import { mkdtempSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Namespace, type Row, snapshot, until } from '../harness.ts'
 import { mappings } from '../hostports.ts'
-import { call, netns, seeded, type Told } from './calls.ts'
+import { settled } from '../network.ts'
+import { call, netns, quiet, seeded, type Told } from './calls.ts'
 import { type Model, makeModel, type Pod } from './model.ts'
 
 /** How big a storm is: calls of ADD and DEL in all, workers, each with one call at a time, and how many pods each has at most. */
@@ -33,12 +34,14 @@ const NETWORKS = [
 
 /** A storm on one node, with ADDs and DELs as it comes, DELs that come twice, again, and without a namespace, and namespaces that vanish before, within and after. What is left attached is compared with the pool and the rules; then all is removed. Throws when something is left. */
 export async function storm(node: Namespace, wish: Wish): Promise<Outcome> {
+  await quiet(node)
   const storming = prepare(node, wish)
-  const lone = storming.make()
+  // With all that there is, so that what attachments share is there before.
+  const lone = storming.make(() => 0)
   await netns('add', lone.path)
   await storming.add(lone)
   await storming.del(lone)
-  const before = [await snapshot(node), files(storming.dir)]
+  const before = [await settled(() => snapshot(node)), files(storming.dir)]
   const began = performance.now()
   const random = seeded(wish.seed)
   await Promise.all(Array.from({ length: wish.workers }, () => worker(storming, wish, seeded(random() * 2 ** 32))))
