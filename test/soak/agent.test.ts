@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { churn, type Going, going, withdraw } from '../churn.ts'
 import { startEtcd } from '../etcd.ts'
 import { joinEtcd } from '../etcdnodes.ts'
+import { changes } from '../faulty.ts'
 import { until } from '../harness.ts'
 import { type Agent, type Cluster, inCluster } from '../nodes.ts'
 import { act, DEEDS } from './deeds.ts'
@@ -132,11 +133,6 @@ async function rest({ cluster, pods, agents, calm }: Scene): Promise<string[]> {
     return had.join() === now.join()
   }, 60_000)
   return seen
-}
-
-function changes(before: string, after: string): string[] {
-  const [had, has] = [before.split('\n'), after.split('\n')]
-  return [...had.filter((line) => !has.includes(line)).map((line) => `- ${line}`), ...has.filter((line) => !had.includes(line)).map((line) => `+ ${line}`)]
 }
 
 function flat({ quarters }: Watch): void {

@@ -22,11 +22,11 @@ describe('a node filled to the last', () => {
         for (const round of [1, 2]) {
           const { given, longest } = await full.fill(room)
           assert.equal(new Set(given).size, room)
-          const before = await snapshot(node)
+          const before = await full.look()
           const { ok, error } = await full.add('beyond')
           assert.deepEqual([ok, error.code, error.msg], [false, 11, `no IP addresses available in range set: ${range(subnet)}`])
           assert.match(error.details, new RegExp(`^${room} of ${room} are in use; delete pods, widen the range, or run GC`))
-          assert.equal(await snapshot(node), before)
+          assert.deepEqual(await full.look(), before)
           // The one that becomes free is the one that is given.
           await full.del('pod7')
           const again = await full.add('pod7')
@@ -43,13 +43,12 @@ describe('a node filled to the last', () => {
       test.timeout(3_000_000)
       const full = filling(node, '10.1.0.0/16')
       const { longest } = await full.fill(BRIDGE_PORTS)
-      const [before, taken] = [await snapshot(node), full.reserved()]
+      const before = await full.look()
       const { ok, error } = await full.add('beyond')
       assert.equal(ok, false)
       assert.equal(error.code, 11)
       assert.match(`${error.msg} ${error.details}`, /bridge cni0\b.*1023 ports/)
-      assert.deepEqual(full.reserved(), taken)
-      assert.equal(await snapshot(node), before)
+      assert.deepEqual(await full.look(), before)
       await full.drain(BRIDGE_PORTS)
       await full.fill(20)
       await full.drain(20)
@@ -92,7 +91,7 @@ describe('24 pods with 32 host ports each', () => {
         assert.deepEqual(await mappings(node), wanted.sort())
         const { result } = await full.made('beyond')
         const { error } = await call(node, 'ADD', { ...conf(3), prevResult: result }, full.who('beyond'))
-        assert.deepEqual([error.code, error.msg], [7, 'Cannot give host port 20096/tcp to this container: container pod3 has it'])
+        assert.deepEqual([error.code, error.msg], [7, `Cannot give host port 20096/tcp to this container: container ${full.who('pod3').id} has it`])
         await Promise.all(
           [...all.map((n) => `pod${n}`), 'beyond'].map(async (id, n) => {
             assert.ok((await call(node, 'DEL', conf(n), full.who(id))).ok)
@@ -106,17 +105,20 @@ describe('24 pods with 32 host ports each', () => {
   )
 })
 
-/** Pods `pod0` and on of one bridge, by number. */
+let serial = 0
+
+/** Pods of one bridge, by name. */
 function filling(node: Namespace, subnet: string) {
   const dataDir = mkdtempSync('/run/ipam-')
   const conf = { cniVersion: '1.0.0', name: 'full', type: 'bridge', bridge: 'cni0', isGateway: true, ipMasq: true, ipam: { type: 'host-local', dataDir, ranges: [[{ subnet }]] } }
-  const who = (id: string) => ({ id, netns: `/run/netns/${id}`, ifname: 'eth0' })
+  const n = ++serial
+  const who = (pod: string) => ({ id: `${pod}-${n}`, netns: `/run/netns/${pod}-${n}`, ifname: 'eth0' })
   const names = (count: number) => Array.from({ length: count }, (_, n) => `pod${n}`)
   const reserved = () => readdirSync(`${dataDir}/full`).filter((name) => /^\d+\.\d+\.\d+\.\d+$/.test(name))
   async function add(id: string): Promise<Told> {
-    await netns('add', `/run/netns/${id}`)
+    await netns('add', who(id).netns)
     const told = await call(node, 'ADD', conf, who(id))
-    if (!told.ok) await netns('delete', `/run/netns/${id}`)
+    if (!told.ok) await netns('delete', who(id).netns)
     return told
   }
   async function made(id: string): Promise<Told> {
@@ -127,7 +129,7 @@ function filling(node: Namespace, subnet: string) {
   async function del(id: string): Promise<void> {
     const told = await call(node, 'DEL', conf, who(id))
     assert.ok(told.ok, `${id}: ${told.error.msg} ${told.error.details}`)
-    await netns('delete', `/run/netns/${id}`)
+    await netns('delete', who(id).netns)
   }
   return {
     who,
@@ -135,6 +137,11 @@ function filling(node: Namespace, subnet: string) {
     made,
     del,
     reserved,
+    /** What an ADD changes: links, rules, reservations, and what plugins note for themselves. */
+    async look() {
+      const links = (await node.json('link')).map(({ ifname }) => ifname)
+      return [links, (await node.exec(['nft', '--stateless', 'list', 'ruleset'])).stdout, reserved(), readdirSync('/run/cni/plumb', { recursive: true }).map(String).sort()]
+    },
     async fill(count: number) {
       const [given, ms]: [string[], number[]] = [[], []]
       await crowd(WIDTH, names(count), async (id) => {
