@@ -12,12 +12,13 @@ import type { Netns } from './state.ts'
 const TOOLS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin', '/usr/local/sbin', '/usr/local/bin']
 const ENV = [`PATH=${TOOLS.join(':')}`, 'LC_ALL=C']
 const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'iproute2', tc: 'iproute2', nft: 'nftables' }
-/** No tool that works needs this long; one that hangs must not hang the runtime. */
-const LIMIT_MS = 30_000
+/** No tool that works needs this long; one that hangs must not hang the runtime. One that did is not waited for as long again, when what was made is taken back. */
+const [LIMIT_MS, AGAIN_MS] = [30_000, 5000]
 
 // Tools that were started ahead: some wait for their standard input, and do nothing without it; some have it and work.
 const ready = new Map<string, Child>()
 const working = new Map<string, Child>()
+const hung = new Set<string>()
 
 /** Starts a tool in a namespace and waits for it: argv never through a shell, C locale, nothing inherited but a fixed PATH. `prepare` starts it ahead, `feed` gives it its input too, so that both go on beside other work. Throws CniError 5 when it is not installed, 11 when it took longer than 30 s. */
 export const run: Run = Object.assign(
@@ -81,7 +82,7 @@ function taken(from: Map<string, Child>, key: string): Child | undefined {
 
 function collect({ pid, stdout, stderr }: Child, argv: readonly string[]): Output {
   try {
-    const status = wait(pid, LIMIT_MS)
+    const status = wait(pid, limitOf(argv))
     if (status === undefined) throw killed(pid, argv)
     return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
   } finally {
@@ -91,16 +92,22 @@ function collect({ pid, stdout, stderr }: Child, argv: readonly string[]): Outpu
 }
 
 function killed(pid: number, argv: readonly string[]): CniError {
+  const limit = limitOf(argv)
+  hung.add(argv[0] ?? '')
   process.kill(pid, 'SIGKILL')
   wait(pid, LIMIT_MS)
-  return new CniError(CODE.tryLater, `Cannot wait for ${argv.join(' ')}: it was killed after ${LIMIT_MS / 1000} s`)
+  return new CniError(CODE.tryLater, `Cannot wait for ${argv.join(' ')}: it was killed after ${limit / 1000} s`)
+}
+
+function limitOf([tool = '']: readonly string[]): number {
+  return hung.has(tool) ? AGAIN_MS : LIMIT_MS
 }
 
 // A tool that hangs reads nothing, and a pipe holds 64 kB.
 function fed(child: Child, input: string, argv: readonly string[]): Child {
   try {
     const bytes = new TextEncoder().encode(input)
-    const until = performance.now() + LIMIT_MS
+    const until = performance.now() + limitOf(argv)
     for (let done = 0; done < bytes.length; ) {
       const more = written(child.stdin, bytes, done)
       if (more === 0 && performance.now() >= until) throw killed(child.pid, argv)

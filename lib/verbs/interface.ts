@@ -141,11 +141,18 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, {
       () => true,
       (cause) => !isTaken(cause),
     ))
-  if (made.parts) await dropParts(call)
+  // A tool that fails must not keep the link from going.
+  const lost = made.parts
+    ? await dropParts(call).then(
+        () => undefined,
+        (cause: Error) => cause,
+      )
+    : undefined
   const isFirst = pool?.byLink === true && made.addresses
   const kept = isFirst ? await pool.del().catch((cause: Error) => cause) : undefined
   const own = ours ? ownIn(plugin.unwire(at), io.run) : []
   if (own.length > 0) await apply({ put: [], drop: own }, io.run).catch(unlessGone(own))
+  if (lost) throw lost
   if (made.holds) await letGo(at, io.run)
   if (made.record) forget(plugin, at)
   if (kept) throw kept
