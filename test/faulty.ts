@@ -101,11 +101,11 @@ function staged(list: readonly Row[], node: Namespace, pod: Namespace): Stage {
     look: async () => {
       // That a port's frames may come back through it is portmap's wish for the rest of the port's life.
       const text = [(await snapshot(node)).replaceAll('["hairpin",true]', '["hairpin",false]'), await inPod(pod), ...files(ipam?.dataDir as string), ...files(run)].join('\n')
-      // What the kernel does by itself comes a moment later: a link's own IPv6 address, and what follows its carrier.
+      // What the kernel does by itself comes a moment later: a link's own IPv6 address, routes to what is local, what a bridge learns, and what follows a carrier.
       const lines = text
         .replace(/ linkdown\b|\["state","\w+"\],/g, '')
         .split('\n')
-        .filter((line) => !/\bfe80:|33:33:|multicast ff00::/.test(line))
+        .filter((line) => !/\bfe80:|33:33:|table local proto kernel|multicast ff00::|^[0-9a-f:]{17} dev \S+ master \S+ $/.test(line))
       return lines.join('\n')
     },
   }

@@ -15,16 +15,18 @@ const REFUSALS: Readonly<Record<string, readonly string[]>> = {
 }
 
 /** Defines the tests of what the kernel refuses: each system call of ADD of these plugins by which it takes something of the node, in turn. */
-export function testRefusals(scene: Scene, name: string, types: readonly string[] = scene.list.map(({ type }) => type)): void {
-  for (const [errno, calls] of Object.entries(REFUSALS))
+export function testRefusals(scene: Scene, name: string, types: readonly string[] = scene.list.map(({ type }) => type), errnos: readonly string[] = Object.keys(REFUSALS)): void {
+  for (const errno of errnos)
     it(
       `${name}: ${errno} at each system call of ${types.join(', ')}: ADD says so and takes back what it made, or does without, and DEL leaves nothing`,
       onStage(scene, async (stage, test) => {
         if (!existsSync(STRACE)) skip(test, `${STRACE} is not installed, which makes system calls fail`)
         test.timeout(1_800_000)
         let refused = 0
-        for (const [at, { type }] of stage.confs.entries()) for (const call of types.includes(type as string) ? calls : []) refused += await walk(stage, at, `${call}:error=${errno}`, errno)
-        assert.ok(refused > 0, 'nothing was refused')
+        for (const [at, { type }] of stage.confs.entries()) for (const call of types.includes(type as string) ? (REFUSALS[errno] ?? []) : []) refused += await walk(stage, at, `${call}:error=${errno}`, errno)
+        // A chained plugin syncs nothing to a disk.
+        assert.ok(refused > 0 || errno === 'EIO', 'nothing was refused')
+        process.stdout.write(`storm: ${name}: ${errno} at ${refused} system calls\n`)
       }),
     )
 }

@@ -44,7 +44,8 @@ export const redirect: Handler<Redirect> = {
   },
 }
 
-const GONE = /Cannot find|No such|Invalid handle|does not exist/
+// The last is the kernel's (net/sched/cls_api.c), of a link without clsact.
+const GONE = /Cannot find|No such|Invalid handle|does not exist|doesn't exists/
 
 interface QdiscRow {
   readonly kind: string

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { clear, onStage, SCENES, type Scene, type Stage, unchanged, unlinked } from '../faulty.ts'
+import { CHAIN, clear, onStage, SCENES, type Scene, type Stage, unchanged, unlinked } from '../faulty.ts'
 import { type Any, without } from '../shim.ts'
 
 /** How a tool is broken: a script in its place, or shell commands in the plugin's mounts; what the error has to say, and its code. */
@@ -24,9 +24,10 @@ echo 'Option "-force" is unknown, try "ip -help".' >&2; exit 255`,
 
 describe('a tool that is of no use', () => {
   for (const [what, breakage] of Object.entries(BROKEN))
-    it(`${what}: ADD of every plugin says so and leaves nothing; so does DEL, after which another leaves nothing`, async function () {
+    it(`${what}: ADD of a plugin says so and leaves nothing; so does DEL, after which another leaves nothing`, async function () {
       this.timeout(280_000)
-      for (const scene of Object.values(SCENES)) await onStage(scene, (stage) => tried(stage, scene, breakage, what)).call(this)
+      // Of the others each failure is walked through (see walk.ts).
+      for (const scene of breakage.script === undefined ? Object.values(SCENES) : [SCENES[CHAIN] as Scene]) await onStage(scene, (stage) => tried(stage, scene, breakage, what)).call(this)
     })
 })
 
@@ -43,7 +44,8 @@ async function tried(stage: Stage, { tools }: Scene, { script, before = () => ''
       assert.equal(answer.error.code, code, about)
       // Where `ip` does not work, no link can be removed; then there is none that it made.
       await unlinked(stage, middle, `${about}: what ADD left`)
-      assert.equal((await stage.call('ADD', at, given)).status, 0, about)
+      const again = await stage.call('ADD', at, given)
+      assert.equal(again.status, 0, `${about}: ${again.stdout}`)
       const removed = await stage.call('DEL', at, undefined, scripts, before(tool))
       if (removed.status !== 0) clear(removed, said(tool))
       await stage.del()
