@@ -59,7 +59,9 @@ export class Reconciler {
     const name = this.#now.choice?.uplink.name
     // A link is told of whenever a device is made on it, too, and looks as it did.
     if (kind === 'link' && !gone && this.#links.get(key) === text) return false
-    if (kind === 'link') this.#links.set(key, gone ? '' : text)
+    // Pods come and go: what is gone is not remembered.
+    if (kind === 'link' && gone) this.#links.delete(key)
+    else if (kind === 'link') this.#links.set(key, text)
     const dev = resource.kind === 'link' ? resource.name : 'dev' in resource ? resource.dev : undefined
     if (kind !== 'link' && kind !== 'addr' && !(resource.kind === 'route' && resource.proto !== PROTO)) return false
     return name === undefined || dev === undefined || dev === name || (resource.kind === 'route' && resource.dst.endsWith('/0'))

@@ -14,24 +14,26 @@ export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string): Promise<Output> => {
     const [name = '', ...args] = argv
     const file = locate(name)
-    const [stdout, stderr] = [memory(), memory()]
+    const files: number[] = []
+    const noted = (fd: number): number => files[files.push(fd) - 1] as number
     try {
+      const [input, stdout, stderr] = [noted(memory(stdin)), noted(memory()), noted(memory())]
       const started = performance.now()
-      const child = start([file, ...args], stdin, stdout, stderr, argv)
+      const child = start([file, ...args], [input, stdout, stderr], argv)
       const status = await child.exited
       if (child.signalCode === 'SIGKILL' && performance.now() - started >= LIMIT_MS) throw new ExecError(argv, undefined, `was killed after ${LIMIT_MS / 1000} s`)
       return { status: child.signalCode === null ? status : -1, stdout: textOf(stdout), stderr: textOf(stderr) }
     } finally {
-      closeSync(stdout)
-      closeSync(stderr)
+      for (const fd of files) closeSync(fd)
     }
   },
   { link: isLink },
 )
 
-function start(cmd: string[], stdin: string, stdout: number, stderr: number, argv: readonly string[]) {
+// Files of its own: a Blob would be one that is open until its garbage is collected.
+function start(cmd: string[], [stdin, stdout, stderr]: readonly [number, number, number], argv: readonly string[]) {
   try {
-    return Bun.spawn(cmd, { stdin: new Blob([stdin]), stdout, stderr, env: ENV, timeout: LIMIT_MS, killSignal: 'SIGKILL' })
+    return Bun.spawn(cmd, { stdin, stdout, stderr, env: ENV, timeout: LIMIT_MS, killSignal: 'SIGKILL' })
   } catch (cause) {
     throw new ExecError(argv, undefined, `cannot be started: ${(cause as Error).message}`, { cause })
   }

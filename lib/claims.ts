@@ -10,7 +10,13 @@ export function take(claims: readonly Claim[]): void {
       const dir = `${PORTS}/${protocol}-${port}`
       mkdirSync(dir, { recursive: true, mode: 0o755 })
       remove(`${dir}/${ip}`)
-      symlinkSync(record, `${dir}/${ip}`)
+      try {
+        symlinkSync(record, `${dir}/${ip}`)
+      } catch (cause) {
+        // A full disk: nobody has the port.
+        removeEmpty(dir)
+        throw cause
+      }
     }
   })
 }

@@ -13,18 +13,19 @@ import type { Netns } from './state.ts'
 const TOOLS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin', '/usr/local/sbin', '/usr/local/bin']
 const ENV = [`PATH=${TOOLS.join(':')}`, 'LC_ALL=C']
 const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'iproute2', tc: 'iproute2', nft: 'nftables', 'dbus-send': 'dbus-bin' }
-/** No tool that works needs this long; one that hangs must not hang the runtime. */
-const LIMIT_MS = 30_000
+/** No tool that works needs this long; one that hangs must not hang the runtime. One that did is not waited for as long again, when what was made is taken back. */
+const [LIMIT_MS, AGAIN_MS] = [30_000, 5000]
 
 // Tools that were started ahead: some wait for their standard input, and do nothing without it; some have it and work.
 const ready = new Map<string, Child>()
 const working = new Map<string, Child>()
+const hung = new Set<string>()
 
 /** Starts a tool in a namespace and waits for it: argv never through a shell, C locale, nothing inherited but a fixed PATH. `prepare` starts it ahead, `feed` gives it its input too, so that both go on beside other work. Throws CniError 5 when it is not installed, 11 when it took longer than 30 s. */
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string, ns: Netns = 'host'): Promise<Output> => {
     const key = `${ns} ${argv.join(' ')}`
-    const child = taken(working, `${key} ${stdin}`) ?? fed(taken(ready, key) ?? begin(argv, ns), stdin)
+    const child = taken(working, `${key} ${stdin}`) ?? fed(taken(ready, key) ?? begin(argv, ns), stdin, argv)
     return collect(child, argv)
   },
   {
@@ -34,7 +35,7 @@ export const run: Run = Object.assign(
     },
     feed(argv: readonly string[], stdin: string, ns: Netns = 'host') {
       const key = `${ns} ${argv.join(' ')}`
-      working.set(`${key} ${stdin}`, fed(taken(ready, key) ?? begin(argv, ns), stdin))
+      working.set(`${key} ${stdin}`, fed(taken(ready, key) ?? begin(argv, ns), stdin, argv))
     },
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
     link: isLink,
@@ -46,7 +47,7 @@ export const run: Run = Object.assign(
 /** Starts another CNI plugin, its stderr going to ours (CNI spec "Section 4: Plugin Delegation"). */
 export async function runPlugin(file: string, env: Readonly<Record<string, string>>, stdin: string): Promise<Output> {
   const vars = Object.entries(env).map(([key, value]) => `${key}=${value}`)
-  return collect(fed(start(file, [file], vars, true), stdin), [file])
+  return collect(fed(start(file, [file], vars, true), stdin, [file]), [file])
 }
 
 /** Whether a tool is installed, for work that is needless without it. */
@@ -82,21 +83,38 @@ function taken(from: Map<string, Child>, key: string): Child | undefined {
 
 function collect({ pid, stdout, stderr }: Child, argv: readonly string[]): Output {
   try {
-    const status = wait(pid, LIMIT_MS)
-    if (status !== undefined) return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
-    process.kill(pid, 'SIGKILL')
-    wait(pid, LIMIT_MS)
-    throw new CniError(CODE.tryLater, `Cannot wait for ${argv.join(' ')}: it was killed after ${LIMIT_MS / 1000} s`)
+    const status = wait(pid, limitOf(argv))
+    if (status === undefined) throw killed(pid, argv)
+    return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
   } finally {
     closeSync(stdout)
     if (stderr >= 0) closeSync(stderr)
   }
 }
 
-function fed(child: Child, input: string): Child {
+function killed(pid: number, argv: readonly string[]): CniError {
+  const limit = limitOf(argv)
+  hung.add(argv[0] ?? '')
+  process.kill(pid, 'SIGKILL')
+  wait(pid, LIMIT_MS)
+  return new CniError(CODE.tryLater, `Cannot wait for ${argv.join(' ')}: it was killed after ${limit / 1000} s`)
+}
+
+function limitOf([tool = '']: readonly string[]): number {
+  return hung.has(tool) ? AGAIN_MS : LIMIT_MS
+}
+
+// A tool that hangs reads nothing, and a pipe holds 64 kB.
+function fed(child: Child, input: string, argv: readonly string[]): Child {
   try {
     const bytes = new TextEncoder().encode(input)
-    for (let done = 0; done < bytes.length; ) done += writeSync(child.stdin, bytes, done)
+    const until = performance.now() + limitOf(argv)
+    for (let done = 0; done < bytes.length; ) {
+      const more = written(child.stdin, bytes, done)
+      if (more === 0 && performance.now() >= until) throw killed(child.pid, argv)
+      if (more === 0) Bun.sleepSync(1)
+      done += more
+    }
   } catch (cause) {
     // A tool that ends without reading to the end says why by its status.
     if ((cause as NodeJS.ErrnoException).code !== 'EPIPE') throw cause
@@ -104,6 +122,15 @@ function fed(child: Child, input: string): Child {
     closeSync(child.stdin)
   }
   return child
+}
+
+function written(fd: number, bytes: Uint8Array, from: number): number {
+  try {
+    return writeSync(fd, bytes, from)
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'EAGAIN') return 0
+    throw cause
+  }
 }
 
 /** All that a file holds, however far it was written or read. */

@@ -6,7 +6,7 @@ const [EINTR, EWOULDBLOCK, EACCES, ENODEV] = [4, 11, 13, 19]
 const O_CLOEXEC = 0x80000
 const MFD_CLOEXEC = 1
 // fcntl(2), and what /proc/sys/fs/pipe-max-size is unless somebody changed it.
-const [F_SETPIPE_SZ, PIPE_BYTES] = [1031, 1 << 20]
+const [F_SETFL, O_NONBLOCK, F_SETPIPE_SZ, PIPE_BYTES] = [4, 0x800, 1031, 1 << 20]
 const POLLIN = 1
 // A carrier takes the kernel 0 to 0.2 ms when the node is idle.
 const STEP_US = 50
@@ -51,7 +51,7 @@ export function lockByte(fd: number, at: bigint, held = true): boolean {
   return false
 }
 
-/** A process that was started: it reads `stdin` to its end, and writes to two files in memory, which never block it. The caller closes all three. */
+/** A process that was started: it reads `stdin` to its end, a pipe that says EAGAIN when it is full, and writes to two files in memory, which never block it. The caller closes all three. */
 export interface Child {
   readonly pid: number
   readonly stdin: number
@@ -74,6 +74,7 @@ export function spawn(file: string, argv: readonly string[], env: readonly strin
     const pipe = new Int32Array(2)
     must('pipe2', c.pipe2(ptr(pipe), O_CLOEXEC))
     const [input, stdin] = [noted(pipe[0] as number), noted(pipe[1] as number)]
+    c.fcntl(stdin, F_SETFL, O_NONBLOCK)
     const actions = new Uint8Array(ACTIONS_BYTES)
     c.posix_spawn_file_actions_init(ptr(actions))
     c.posix_spawn_file_actions_adddup2(ptr(actions), input, 0)
@@ -181,6 +182,7 @@ const SIGNATURES = {
   socket: { args: [i32, i32, i32], returns: i32 },
   ioctl: { args: [i32, u64, pointer], returns: i32 },
   memfd_create: { args: [pointer, i32], returns: i32 },
+  pwrite: { args: [i32, pointer, u64, i64], returns: i64 },
   posix_spawn: { args: [pointer, pointer, pointer, pointer, pointer, pointer], returns: i32 },
   posix_spawn_file_actions_init: { args: [pointer], returns: i32 },
   posix_spawn_file_actions_adddup2: { args: [pointer, i32, i32], returns: i32 },
@@ -220,10 +222,11 @@ function must(call: string, status: number): void {
   if (status !== 0) throw new Error(`${call}: ${named(errno())}`)
 }
 
-/** A file in memory, closed by the caller: a tool that writes to it is never held up, and nobody is woken for each of its words. Throws Error with the errno. */
-export function memory(): number {
+/** A file in memory, closed by the caller: a tool that writes to it is never held up, and nobody is woken for each of its words. With `text` it is what a tool reads, from its beginning. Throws Error with the errno. */
+export function memory(text = ''): number {
   const fd = libc().memfd_create(ptr(bytes('plumb')), MFD_CLOEXEC)
-  if (fd < 0) throw new Error(`memfd_create: ${named(errno())}`)
+  const content = bytes(text)
+  if (fd < 0 || (text !== '' && Number(libc().pwrite(fd, ptr(content), BigInt(content.length - 1), 0n)) < 0)) throw new Error(`memfd_create: ${named(errno())}`)
   return fd
 }
 

@@ -15,6 +15,14 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
   'test:crash': [['scripts/setup.ts', 'test'], ['test/crash/index.ts']],
   test: [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['test/run.ts']],
   'test:kubelet': [['scripts/setup.ts', 'test'], ['scripts/kubernetes.ts'], ['test/run.ts', '--only', 'kubelet']],
+  'test:storm': [
+    ['scripts/setup.ts', 'test'],
+    ['test/run.ts', '--only', 'storm'],
+  ],
+  'test:soak': [
+    ['scripts/setup.ts', 'test'],
+    ['test/run.ts', '--only', 'soak'],
+  ],
 }
 const ROOT = join(import.meta.dir, '..')
 const AGAIN = 'PLUMB_PACKAGES_INSTALLED'

@@ -18,16 +18,20 @@ export interface Going {
   end(): Promise<number>
 }
 
-/** Adds, changes and removes leases of nodes that are not there, by turns and at random. */
-export function churn(etcd: Etcd, backend: string): Going {
+/** Adds, changes and removes leases of nodes that are not there, by turns and at random, with a pause between. */
+export function churn(etcd: Etcd, backend: string, pauseMs = 20): Going {
   return going(async () => {
     const n = FIRST + random(COUNT)
     const key = `${PREFIX}10.244.${n}.0-24`
     // Of host-gw every second one changes its gateway, of vxlan its MAC too.
     if (Math.random() < 0.3) await etcd.del(key)
     else await etcd.put(key, encodeValue({ ...draft('', FIRST + random(COUNT)), backend, ...(backend === 'vxlan' ? {} : { data: {} }) }))
-    await Bun.sleep(20)
-  })
+  }, pauseMs)
+}
+
+/** Takes all leases away of nodes that are not there. */
+export async function withdraw(etcd: Etcd): Promise<void> {
+  for (let n = FIRST; n < FIRST + COUNT; n++) await etcd.del(`${PREFIX}10.244.${n}.0-24`)
 }
 
 /** Undoes by hand what an agent made for those nodes, and makes what it has to remove. */
@@ -44,8 +48,7 @@ export function drift(ns: Namespace): Going {
       'nft flush table inet $(nft list tables | grep -o "plumb_agent.*")',
     ]
     await ns.exec(['sh', '-c', by[random(by.length)] as string])
-    await Bun.sleep(30)
-  })
+  }, 30)
 }
 
 /** What a node has for its peers, and what it has to have for the leases in etcd: one line each, in order. */
@@ -65,15 +68,22 @@ export async function compare(etcd: Etcd, ns: Namespace, backend: string, own: s
   }
 }
 
-function going(work: () => Promise<void>): Going {
+/** Does something again and again, with a pause between, until it is ended or the test is. */
+export function going(work: () => Promise<void>, pauseMs: number): Going {
   let [done, isEnding] = [0, false]
+  const { promise: ending, resolve: stop } = Promise.withResolvers<void>()
   const loop = (async () => {
     // What a test that failed took away is none of its business.
-    for (; !isEnding; done++) await work().catch(() => Bun.sleep(100))
+    for (; !isEnding; done++)
+      await work().then(
+        () => Promise.race([Bun.sleep(pauseMs), ending]),
+        () => Bun.sleep(100),
+      )
   })()
   const made: Going = {
     async end() {
       isEnding = true
+      stop()
       await loop
       return done
     },

@@ -142,11 +142,18 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, {
       () => true,
       (cause) => !isTaken(cause),
     ))
-  if (made.parts) await dropParts(call)
+  // A tool that fails must not keep the link from going.
+  const lost = made.parts
+    ? await dropParts(call).then(
+        () => undefined,
+        (cause: Error) => cause,
+      )
+    : undefined
   const isFirst = pool?.byLink === true && made.addresses
   const kept = isFirst ? await pool.del().catch((cause: Error) => cause) : undefined
   const own = ours ? ownIn(plugin.unwire(at), io.run) : []
   if (own.length > 0) await apply({ put: [], drop: own }, io.run).catch(unlessGone(own))
+  if (lost) throw lost
   if (made.holds) await letGo(at, io.run)
   if (made.record) forget(plugin, at)
   if (kept) throw kept
@@ -168,12 +175,23 @@ function isTaken(cause: unknown): boolean {
 /** A refused line in words: what stood there before may say better than the kernel why. */
 function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): unknown {
   if (isTaken(cause)) return onlyOnce(cause as ApplyError) ?? taken(at, { cause })
+  if (cause instanceof ApplyError && /Exchange full/.test(cause.said) && cause.resource.kind === 'link') return bridgeFull(cause.resource.port?.master, cause)
   try {
     if (cause instanceof ApplyError && cause.seen.length > 0) wiring?.settle?.(cause.seen)
   } catch (better) {
     return better
   }
   return cause
+}
+
+// EXFULL is what a bridge of Linux says that has BR_MAX_PORTS - 1 ports (net/bridge/br_if.c, find_portno).
+function bridgeFull(bridge: string | undefined, cause: Error): CniError {
+  return new CniError(
+    CODE.tryLater,
+    `Cannot add a port to bridge ${bridge}: it has 1023 ports, as many as a bridge can have`,
+    `delete pods, run GC to remove those of containers that no longer exist, or use a second network with another bridge; ${cause.message}`,
+    { cause },
+  )
 }
 
 async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {

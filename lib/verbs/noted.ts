@@ -48,10 +48,17 @@ async function removed(held: readonly Resource[], run: Run): Promise<void> {
     const { links, rest } = apart(plan)
     // For links and for elements the kernel waits a while: for both at once.
     ahead(links, run)
+    const failures: unknown[] = []
     for (const part of [rest, links]) {
-      const { already } = await apply(part, run)
-      for (const one of already) if (one.kind === 'setting') log(`plumb: Cannot put ${title(one)} back to what it was`)
+      // A tool that fails must not keep another from its work.
+      try {
+        const { already } = await apply(part, run)
+        for (const one of already) if (one.kind === 'setting') log(`plumb: Cannot put ${title(one)} back to what it was`)
+      } catch (cause) {
+        failures.push(cause)
+      }
     }
+    if (failures.length > 0) throw failures[0]
   }
   await handOver(held.filter(isClaim), run)
 }
