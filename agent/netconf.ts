@@ -1,6 +1,7 @@
 import * as v from 'valibot'
 import { shown, ValueError } from '../lib/errors.ts'
 import { bitsOf, type Cidr, format, type Ip, parseCidr, parseIp, split } from '../lib/ip.ts'
+import { printable } from '../lib/printable.ts'
 import { field, read } from '../lib/shape.ts'
 
 /** The subnets of one family: network addresses of `length` from `min` to `max`, both included. */
@@ -136,6 +137,6 @@ function json(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch (cause) {
-    throw new ValueError(`Cannot read the network's configuration: want JSON such as {"Network": "${V4.example}"} (${(cause as Error).message})`, { cause })
+    throw new ValueError(`Cannot read the network's configuration: want JSON such as {"Network": "${V4.example}"} (${printable((cause as Error).message)})`, { cause })
   }
 }

@@ -3,6 +3,7 @@ import { shown, ValueError } from '../lib/errors.ts'
 import type { Cidr, Ip } from '../lib/ip.ts'
 import { suggestion } from '../lib/shape.ts'
 import type { Both } from './lease.ts'
+import { isNodeName } from './nodename.ts'
 import { FLAGS, type Flag, type FlagName } from './settings/flags.ts'
 import { fromArguments, fromEnvironment, fromFile, type Given, type SettingsFile, variableOf } from './settings/given.ts'
 import { filesOf, pathOf, statusOf, storeOf, uplinkOf } from './settings/parts.ts'
@@ -153,6 +154,6 @@ function isForOther(name: FlagName, kind: Settings['store']['kind']): boolean {
 }
 
 function nodeName(text: string): string {
-  if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$/.test(text)) throw new ValueError(`${shown(text)}: want a node's name: a letter or digit, then letters, digits, ".", "_" or "-"`)
+  if (!isNodeName(text)) throw new ValueError(`${shown(text)}: want a node's name: a letter or digit, then letters, digits, ".", "_" or "-"`)
   return text
 }

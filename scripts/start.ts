@@ -13,6 +13,7 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
     ['test/run.ts', '--without', 'peers,vm'],
   ],
   test: [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['test/run.ts']],
+  'test:fuzz': [['scripts/setup.ts', 'test'], ['test/fuzz/campaign.ts']],
 }
 const ROOT = join(import.meta.dir, '..')
 const AGAIN = 'PLUMB_PACKAGES_INSTALLED'
