@@ -1,16 +1,20 @@
 import assert from 'node:assert/strict'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { namesIn } from '../../agent/dhcp/names.ts'
 import { decodeLease } from '../../agent/lease.ts'
+import { parseNetworkConf } from '../../agent/netconf.ts'
 import { readSettings } from '../../agent/settings.ts'
 import { keysBelow } from '../../agent/stores/etcd/keys.ts'
 import { View } from '../../agent/stores/etcd/view.ts'
 import { fuse } from '../../cli/fuse.ts'
+import type { Cidr } from '../../lib/ip.ts'
 import { parseJson } from '../../lib/netconf.ts'
+import { readRecord, record } from '../../lib/records.ts'
 import { holderOf } from '../../lib/reservations.ts'
 import { subnetEntries } from '../../lib/subnetenv.ts'
+import { parse } from '../../lib/values.ts'
 
 const DEEP = `${'['.repeat(100_000)}${']'.repeat(100_000)}`
 const BLANKS = ' '.repeat(200_000)
@@ -27,6 +31,10 @@ function soon<T>(work: () => T): T {
 describe('what the fuzzer found', () => {
   it('a lease whose data are nested a hundred thousand deep is refused: comparing it would end the stack of every agent', () => {
     assert.throws(() => decodeLease({}, `{"PublicIP":"192.0.2.2","BackendType":"vxlan","BackendData":${DEEP}}`), /^ValueError: Cannot read BackendData: it is nested too deep; want an object such as/)
+  })
+
+  it('a network configuration whose backend is nested so is refused: it is compared with the store’s every minute', () => {
+    assert.throws(() => parseNetworkConf(`{"Network":"10.1.0.0/16","Backend":{"a":${DEEP}}}`), /^ValueError: Cannot read Backend: it is nested too deep; want an object such as/)
   })
 
   it('a lease’s type and a node’s name that are not words are not taken: plumb leases would write them on a terminal', () => {
@@ -67,6 +75,20 @@ describe('what the fuzzer found', () => {
   it('JSON and YAML that are nested too deep are said to be', () => {
     assert.throws(() => parseJson(DEEP, 'the list'), /^ValueError: Cannot read the list: it is nested too deep$/)
     assert.throws(() => readSettings([], {}, { path: 'agent.yaml', text: `iface: ${DEEP}` }, 'node-a'), /^ValueError: Cannot read agent\.yaml: it is nested too deep$/)
+  })
+
+  it('a record below /run/cni that is not as it was written is none: lines for tools are made of it', () => {
+    const dir = mkdtempSync(join(tmpdir(), 'plumb-hostile-'))
+    try {
+      const path = join(dir, 'net:c1:eth0')
+      const at = { network: parse.network('net'), containerId: parse.containerId('c1'), ifname: parse.ifname('eth0'), args: new Map<string, string>(), path: [] }
+      record(path, at, [{ kind: 'addr', ns: 'host', dev: parse.ifname('eth0'), cidr: '10.1.0.2/24' as Cidr }])
+      assert.equal(readRecord(path)?.own.length, 1)
+      writeFileSync(path, readFileSync(path, 'utf8').replace('10.1.0.2/24', '10.1.0.2/24\\nlink delete dev lo'))
+      assert.equal(readRecord(path), undefined)
+    } finally {
+      rmSync(dir, { recursive: true })
+    }
   })
 
   it('a plugin whose type every object has as a key is not taken into another one', () => {
