@@ -35,8 +35,11 @@ export class ExecError extends Error {
   }
 }
 
+// Of more than is shown nothing is needed, and of hundreds of megabytes there can be no copy.
+const LONGEST = 200
+
 /** A value as error messages show it: quoted, escaped, and cut at 80 characters so that a hostile one cannot flood a log. */
 export function shown(value: unknown): string {
-  const text = isDeep(value) ? 'a value nested too deep to show' : printable(JSON.stringify(value) ?? String(value))
+  const text = isDeep(value) ? 'a value nested too deep to show' : printable(JSON.stringify(typeof value === 'string' ? value.slice(0, LONGEST) : value) ?? String(value))
   return text.length > 80 ? `${text.slice(0, 77)}…${typeof value === 'string' ? '"' : ''}` : text
 }

@@ -66,12 +66,17 @@ export function fromFile({ path, text }: SettingsFile): Given {
   for (const { key, value } of map.items) {
     const name = isScalar(key) ? String(key.value) : ''
     const at = where((key as Node).range?.[0] ?? 0)
-    if (!inFiles(name)) throw new ValueError(`Cannot read ${at}: there is no setting ${shown(name)} for a file${nearest(name)}`)
+    if (!inFiles(name)) throw new ValueError(`Cannot read ${at}: there is no setting ${shown(firstOf(name))} for a file${nearest(name)}`)
     const values = valuesOf(value as Node | null, name as FlagName)
     if (values === undefined) throw new ValueError(`Cannot read ${where((value as Node).range?.[0] ?? 0)}: ${name}: want ${isPlural(name as FlagName) ? 'a value or a list of values' : 'one value'}`)
     if (values.length > 0) given.set(name as FlagName, { values, at: `${where((value as Node).range?.[0] ?? 0)}: ${name}`, from: 'file' })
   }
   return given
+}
+
+// A colon that is missing makes the value part of the name, and that may be a password.
+function firstOf(name: string): string {
+  return name.replace(/\s.*/s, ' …')
 }
 
 // Those of one call.

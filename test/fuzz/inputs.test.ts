@@ -12,8 +12,8 @@ import { budgetOf, casesOf, type Figures, spent, tell } from './share.ts'
 import { asStored, corpusOf, type Parts, type Target, unclear, varied } from './target.ts'
 
 const SEED = Number(process.env['PLUMB_FUZZ_SEED'] ?? 1)
-/** One case alone, as a failure names it: `subnet.env 17`. */
-const [, ONLY, CASE = '0'] = /^(.+) (\d+)$/.exec(process.env['PLUMB_FUZZ_INPUT'] ?? '') ?? []
+/** One target alone, or one case of it, as a failure names it: `subnet.env 17`. */
+const [, ONLY, CASE] = /^(.+?)(?: (\d+))?$/.exec(process.env['PLUMB_FUZZ_INPUT'] ?? '') ?? []
 /** Those that take whatever comes. */
 const ALL = ['http', 'resolv.conf', 'reservations', 'agent state']
 /** Those that open sockets, or write files and wait for the disk: they get fewer cases, the others more. */
@@ -45,7 +45,7 @@ describe('the readers of what others write', () => {
       const failures: string[] = []
       const end = Date.now() + budgetOf(60_000 / TARGETS.length)
       const each = Math.ceil(EACH * (SLOW.includes(target.name) ? 0.2 : MORE))
-      const [first, last] = ONLY ? [Number(CASE), Number(CASE) + 1] : [0, each]
+      const [first, last] = CASE ? [Number(CASE), Number(CASE) + 1] : [0, each]
       for (let number = first; number < last && failures.length < 10 && Date.now() < end; number++) {
         // A case that hangs or kills the process is among the hundred after the last line.
         if (number % 100 === 0) console.log(`fuzz: ${target.name}, seed ${SEED}, case ${number}`)
@@ -56,7 +56,7 @@ describe('the readers of what others write', () => {
       }
       tell(target.name, seen, failures.length)
       if (failures.length > 0) assert.fail(failures.join('\n'))
-      assert.ok(ONLY !== undefined || (seen.ok > 0 && (seen.refused > 0 || ALL.includes(target.name))), `all alike: ${JSON.stringify(seen)}`)
+      assert.ok(CASE !== undefined || (seen.ok > 0 && (seen.refused > 0 || ALL.includes(target.name))), `all alike: ${JSON.stringify(seen)}`)
     })
   }
 })

@@ -185,7 +185,7 @@ export function mutateWords(text: string, { below, pick }: Dice): string {
     else if (kind === 2) words.splice(at, 1, pick(words) ?? '')
     else if (kind === 3) words.splice(at, 0, pick(SIGNS))
     else if (kind === 4 && /^\d+$/.test(word)) words[at] = written(pick(NUMBERS))
-    else if (kind === 5 && below(30) === 0) words.splice(at, 1, ...Array.from({ length: 5000 }, () => word))
+    else if (kind === 5 && word.length < 100 && below(30) === 0) words.splice(at, 1, ...Array.from({ length: 5000 }, () => word))
     else words[at] = pick(pick([STRINGS, MORE]))
   }
   return words.join('')

@@ -9,6 +9,7 @@ import { readSettings } from '../../agent/settings.ts'
 import { keysBelow } from '../../agent/stores/etcd/keys.ts'
 import { View } from '../../agent/stores/etcd/view.ts'
 import { fuse } from '../../cli/fuse.ts'
+import { shown } from '../../lib/errors.ts'
 import type { Cidr } from '../../lib/ip.ts'
 import { parseJson } from '../../lib/netconf.ts'
 import { readRecord, record } from '../../lib/records.ts'
@@ -31,6 +32,13 @@ function soon<T>(work: () => T): T {
 describe('what the fuzzer found', () => {
   it('a lease whose data are nested a hundred thousand deep is refused: comparing it would end the stack of every agent', () => {
     assert.throws(() => decodeLease({}, `{"PublicIP":"192.0.2.2","BackendType":"vxlan","BackendData":${DEEP}}`), /^ValueError: Cannot read BackendData: it is nested too deep; want an object such as/)
+  })
+
+  it('of a value of hundreds of megabytes a message shows the beginning, and makes no copy', () => {
+    assert.match(
+      soon(() => shown('\t\r'.repeat(50_000_000))),
+      /^"(\\t\\r)+…"$/,
+    )
   })
 
   it('a network configuration whose backend is nested so is refused: it is compared with the store’s every minute', () => {

@@ -29,6 +29,7 @@ const fits = matcher([
   'nexthop add id <number> via <ip> dev <name>[ onlink] proto 112',
   'route add <cidr> proto 112[ via <ip> dev <name>][ onlink][ nhid <number>]',
 ])
+const SECRET = 'S3cret-S3cret'
 const FACTS = { nexthops: false, instance: parse.network('default') }
 const DEVICES = /^(flannel|fl|flannel-v6|fl6)\.\d+$/
 const peer = (n: number) => lease(n, { v4: { VNI: 1, VtepMAC: `02:00:00:00:00:0${n}` } }, 'vxlan')
@@ -68,6 +69,10 @@ export const AGENT: readonly Target[] = [
   {
     name: 'settings',
     feed({ argv, env, yaml }) {
+      const whole = [argv, env, yaml].map(textOf).join('\n')
+      // A mutation may put it elsewhere, where it is no secret any more.
+      const isSecret = whole.split(SECRET).length === 2 && /^etcd-password: S3cret-S3cret$|"FLANNELD_ETCD_PASSWORD":"S3cret-S3cret"/m.test(whole)
+      const secret = (line: string) => (isSecret && line.includes(SECRET) ? [`the password is told: ${line.slice(0, 300)}`] : [])
       const given = (part: Buffer | undefined) => readJson(textOf(part))
       const words = ((all) => (Array.isArray(all) ? all.map(word) : textOf(argv).split(' ')))(given(argv))
       const variables = Object.fromEntries(Object.entries(given(env) ?? {}).map(([name, value]) => [name, word(value)]))
@@ -110,11 +115,6 @@ export function readJson(text: string): unknown {
   } catch {
     return undefined
   }
-}
-
-// It stands in one place of the corpus, and is to be told nowhere.
-function secret(line: string): string[] {
-  return line.includes('S3cret-S3cret') ? [`the password is told: ${line.slice(0, 300)}`] : []
 }
 
 /** The parts as etcd has them: some keys below the prefix, told by a watch twice. */
