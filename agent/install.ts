@@ -139,8 +139,14 @@ function latest(now: string, before: readonly string[]): string[] {
 
 // There, and not what we put there.
 function isForeign(path: string, prints: readonly string[]): boolean {
-  const print = fingerprint(path)
-  return print !== undefined && !prints.includes(print)
+  try {
+    const print = fingerprint(path)
+    return print !== undefined && !prints.includes(print)
+  } catch (cause) {
+    // What cannot be read is no program of ours.
+    if (typeof (cause as NodeJS.ErrnoException).code !== 'string') throw cause
+    return true
+  }
 }
 
 function isFolder(path: string): boolean {

@@ -65,14 +65,14 @@ export function forget(stateDir: string, node: string, path: string): string[] {
   return gone
 }
 
-const both = (cidr: v.GenericSchema<unknown, Cidr>) => v.object({ v4: v.exactOptional(cidr), v6: v.exactOptional(cidr) })
-const shape = v.object({ node: field.text, network: both(field.cidr), subnet: both(field.by(roomy)), mtu: field.int(0, 65535), ipMasq: field.flag })
+const both = (least: 1 | 2) => v.object({ v4: v.exactOptional(field.by((value) => own(value, false, least))), v6: v.exactOptional(field.by((value) => own(value, true, least))) })
+const shape = v.object({ node: field.text, network: both(1), subnet: both(2), mtu: field.int(0, 65535), ipMasq: field.flag })
 
 // The node's first address comes after that of the subnet.
-function roomy(value: unknown): Cidr {
+function own(value: unknown, six: boolean, least: 1 | 2): Cidr {
   const cidr = parseCidr(value)
   const { first, last } = split(cidr)
-  if (first === last) throw new ValueError(`${shown(value)}: want a network of two addresses or more`)
+  if (isSix(cidr) !== six || (least === 2 && first === last)) throw new ValueError(`${shown(value)}: want an IPv${six ? 6 : 4} network${least === 2 ? ' of two addresses or more' : ''}`)
   return cidr
 }
 

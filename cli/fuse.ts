@@ -24,7 +24,7 @@ export function fuse(given: unknown): Fused {
   const { plugins } = list
   if (!Array.isArray(plugins)) throw new ValueError('Cannot fuse the configuration: want a list, with "plugins"; a single configuration is one process already')
   const all = plugins.map((one, i) => objectOf(one, `plugins[${i}]`))
-  const at = all.findIndex(({ type }) => HOSTS.includes(String(type)))
+  const at = all.findIndex(({ type }) => HOSTS.some((one) => one === type))
   const host = all[at]
   if (!host) return { list, changes: [`nothing is changed: none of the plugins is ${HOSTS.join(' or ')}, which can take others in`] }
   let whole = host

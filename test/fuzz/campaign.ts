@@ -3,15 +3,15 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
 
-// `npm run test:fuzz [-- CASES [SEED]]`: as many cases as are asked for, over all targets, and what came of each as a table.
-const [cases = '1000000', seed = '1'] = process.argv.slice(2)
+// `npm run test:fuzz [-- CASES [SEED [MINUTES]]]`: as many cases as are asked for over all targets, or as many as each file gets through in the time, and what came of each as a table.
+const [cases = '1000000', seed = '1', minutes = ''] = process.argv.slice(2)
 const dir = mkdtempSync(join(tmpdir(), 'plumb-fuzz-'))
 const figures = join(dir, 'figures')
 try {
-  const env = { PLUMB_FUZZ_CASES: cases, PLUMB_FUZZ_SEED: seed, PLUMB_FUZZ_FIGURES: figures, PLUMB_TEST_LIMIT_S: '86400' }
+  const env = { PLUMB_FUZZ_CASES: cases, PLUMB_FUZZ_SEED: seed, PLUMB_FUZZ_MINUTES: minutes, PLUMB_FUZZ_FIGURES: figures, PLUMB_TEST_LIMIT_S: '86400' }
   const started = performance.now()
   const { exitCode } = await execa(process.execPath, ['test/run.ts', '--only', 'fuzz'], { cwd: join(import.meta.dir, '../..'), env, stdio: 'inherit', reject: false })
-  process.stdout.write(`\n${table(readFileSync(figures, 'utf8'))}\n\n${cases} cases of seed ${seed} in ${Math.round((performance.now() - started) / 60_000)} minutes\n`)
+  process.stdout.write(`\n${table(readFileSync(figures, 'utf8'))}\n\nseed ${seed}, ${cases} cases asked for, in ${Math.round((performance.now() - started) / 60_000)} minutes\n`)
   process.exitCode = exitCode ?? 1
 } finally {
   rmSync(dir, { recursive: true, force: true })

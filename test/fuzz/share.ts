@@ -17,9 +17,11 @@ export function casesOf(part: keyof typeof SHARES): number {
   return wanted === undefined ? USUAL[part] : Math.ceil(Number(wanted) * SHARES[part])
 }
 
-/** A machine that has other things to do gets through fewer of the usual cases; of those that are asked for, through all. */
-export function budgetOf(usualMs: number): number {
-  return process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : usualMs
+/** How long a part of a file's cases may take. A machine that has other things to do gets through fewer of the usual cases; of those that are asked for through all, unless PLUMB_FUZZ_MINUTES says how long the file may take. */
+export function budgetOf(usualMs: number, part = 1): number {
+  const { PLUMB_FUZZ_CASES: cases, PLUMB_FUZZ_MINUTES: minutes } = process.env
+  if (minutes) return Number(minutes) * 60_000 * part
+  return cases ? Number.POSITIVE_INFINITY : usualMs * part
 }
 
 /** Notes for the summary, where one is wanted (PLUMB_FUZZ_FIGURES names its file), and says it. */
