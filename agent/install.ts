@@ -1,4 +1,7 @@
+import { statSync } from 'node:fs'
+import { isAbsolute, normalize } from 'node:path'
 import * as v from 'valibot'
+import { shown, ValueError } from '../lib/errors.ts'
 import { remove, writeAtomic } from '../lib/files.ts'
 import { log } from '../lib/log.ts'
 import { listFiles, readText } from '../lib/reading.ts'
@@ -74,7 +77,7 @@ export function uninstall({ confDir, stateDir }: Places): { readonly undone: rea
     ;(isOurs ? undone : left).push(path)
   }
   for (const file of files) {
-    if (isForeign(file, prints)) left.push(file)
+    if (isForeign(file, prints) || isFolder(file)) left.push(file)
     else {
       if (!putBack(asideOf(file), file)) remove(file)
       undone.push(file)
@@ -103,7 +106,13 @@ interface Note {
 }
 
 const texts = v.array(field.text)
-const shape = v.object({ files: texts, prints: texts, networks: texts })
+const shape = v.object({ files: v.array(field.by(absolute)), prints: texts, networks: texts })
+
+// As they were written: what is no path that can be is nobody's program.
+function absolute(value: unknown): string {
+  if (typeof value !== 'string' || value.includes('\0') || !isAbsolute(value) || normalize(value) !== value || value.length > 4000) throw new ValueError(`${shown(value)}: want the whole path of a file`)
+  return value
+}
 
 function notePath(stateDir: string): string {
   return `${stateDir}/installed.json`
@@ -130,8 +139,18 @@ function latest(now: string, before: readonly string[]): string[] {
 
 // There, and not what we put there.
 function isForeign(path: string, prints: readonly string[]): boolean {
-  const print = fingerprint(path)
-  return print !== undefined && !prints.includes(print)
+  try {
+    const print = fingerprint(path)
+    return print !== undefined && !prints.includes(print)
+  } catch (cause) {
+    // What cannot be read is no program of ours.
+    if (typeof (cause as NodeJS.ErrnoException).code !== 'string') throw cause
+    return true
+  }
+}
+
+function isFolder(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false
 }
 
 // In a folder of its own, which no runtime looks into.

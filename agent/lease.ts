@@ -1,5 +1,7 @@
 import { shown, ValueError } from '../lib/errors.ts'
 import { bitsOf, type Cidr, type Ip, parseCidr, parseIp, split } from '../lib/ip.ts'
+import { isDeep } from '../lib/nesting.ts'
+import { isNodeName } from './nodename.ts'
 
 /** One value per address family; a family that the network does not have is absent. */
 export interface Both<T> {
@@ -28,10 +30,12 @@ export type SubnetKey = string & { readonly __brand: 'SubnetKey' }
 
 /** A node's name: what a Kubernetes node or a host may be called. It is part of a path, so it is nothing else. Throws ValueError. */
 export function parseNode(text: string): string {
-  if (!/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}$/.test(text)) throw new ValueError(`Cannot use the node name ${shown(text)}: want a letter or digit, then letters, digits, "_", "." or "-", 253 at most`)
+  if (!isNodeName(text)) throw new ValueError(`Cannot use the node name ${shown(text)}: want a letter or digit, then letters, digits, "_", "." or "-", 253 at most`)
   return text
 }
 
+// flannel's backends write objects of words and numbers.
+const DEEPEST = 8
 // flannel's name for "no IPv4 subnet".
 const NONE = '0.0.0.0-0'
 
@@ -73,8 +77,11 @@ export function decodeLease(subnets: Both<Cidr>, text: string): Omit<Lease, 'nod
   const v6 = address('PublicIPv6', attrs.get('publicipv6'), 6)
   const backend = attrs.get('backendtype') ?? ''
   if (typeof backend !== 'string') throw new ValueError(`Cannot read BackendType ${shown(backend)}: want a string`)
+  // It is shown on terminals.
+  if (!/^[!-~]{0,64}$/.test(backend)) throw new ValueError(`Cannot read BackendType ${shown(backend)}: want a word such as vxlan`)
   if (!v4 && !v6) throw new ValueError('Cannot read PublicIP: it is missing; want the address that peers send to')
   const data = { v4: attrs.get('backenddata'), v6: attrs.get('backendv6data') }
+  if (isDeep(data, DEEPEST)) throw new ValueError('Cannot read BackendData: it is nested too deep; want an object such as {"VtepMAC":"02:00:0a:f4:00:02"}')
   return { subnets, ips: { ...(v4 && { v4 }), ...(v6 && { v6 }) }, backend, data: { ...(data.v4 !== undefined && { v4: data.v4 }), ...(data.v6 !== undefined && { v6: data.v6 }) } }
 }
 

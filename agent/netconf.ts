@@ -1,6 +1,8 @@
 import * as v from 'valibot'
 import { shown, ValueError } from '../lib/errors.ts'
 import { bitsOf, type Cidr, format, type Ip, parseCidr, parseIp, split } from '../lib/ip.ts'
+import { isDeep } from '../lib/nesting.ts'
+import { printable } from '../lib/printable.ts'
 import { field, read } from '../lib/shape.ts'
 
 /** The subnets of one family: network addresses of `length` from `min` to `max`, both included. */
@@ -30,6 +32,8 @@ export function parseNetworkConf(text: string): NetworkConf {
   if (families.length === 0) throw new ValueError('Cannot read EnableIPv4 and EnableIPv6: both are false; want true for one of them')
   const unused = FAMILIES.filter(({ on, network }) => !value[on] && value[network] !== undefined).map(({ on, network }) => `key ${shown(network)} is not used: ${on} is false`)
   const { Type = '', ...options } = value.Backend
+  // They are compared every minute with what the store has by then.
+  if (isDeep(options, DEEPEST)) throw new ValueError('Cannot read Backend: it is nested too deep; want an object such as {"Type": "vxlan"}')
   return {
     ...Object.fromEntries(families.map((family) => [family.name, pool(family, value)])),
     // flannel's code takes udp where there is none, its documents promise vxlan.
@@ -56,6 +60,7 @@ interface Family {
 const V4: Family = { name: 'v4', family: 4, width: 32, usual: 24, longest: 30, on: 'EnableIPv4', network: 'Network', len: 'SubnetLen', min: 'SubnetMin', max: 'SubnetMax', example: '10.244.0.0/16' }
 const V6: Family = { name: 'v6', family: 6, width: 128, usual: 64, longest: 126, on: 'EnableIPv6', network: 'IPv6Network', len: 'IPv6SubnetLen', min: 'IPv6SubnetMin', max: 'IPv6SubnetMax', example: 'fd00:10:244::/48' }
 const FAMILIES: readonly Family[] = [V4, V6]
+const DEEPEST = 8
 
 const shape = v.object({
   EnableIPv4: v.optional(field.flag, true),
@@ -136,6 +141,6 @@ function json(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch (cause) {
-    throw new ValueError(`Cannot read the network's configuration: want JSON such as {"Network": "${V4.example}"} (${(cause as Error).message})`, { cause })
+    throw new ValueError(`Cannot read the network's configuration: want JSON such as {"Network": "${V4.example}"} (${printable((cause as Error).message)})`, { cause })
   }
 }

@@ -1,6 +1,7 @@
 import { basename, dirname } from 'node:path'
 import * as v from 'valibot'
 import { isSix, networkOf } from '../lib/cidr.ts'
+import { shown, ValueError } from '../lib/errors.ts'
 import { remove, writeAtomic } from '../lib/files.ts'
 import { type Cidr, format, parseCidr, split } from '../lib/ip.ts'
 import { log } from '../lib/log.ts'
@@ -64,8 +65,16 @@ export function forget(stateDir: string, node: string, path: string): string[] {
   return gone
 }
 
-const both = v.object({ v4: v.exactOptional(field.cidr), v6: v.exactOptional(field.cidr) })
-const shape = v.object({ node: field.text, network: both, subnet: both, mtu: field.int(0, 65535), ipMasq: field.flag })
+const both = (least: 1 | 2) => v.object({ v4: v.exactOptional(field.by((value) => own(value, false, least))), v6: v.exactOptional(field.by((value) => own(value, true, least))) })
+const shape = v.object({ node: field.text, network: both(1), subnet: both(2), mtu: field.int(0, 65535), ipMasq: field.flag })
+
+// The node's first address comes after that of the subnet.
+function own(value: unknown, six: boolean, least: 1 | 2): Cidr {
+  const cidr = parseCidr(value)
+  const { first, last } = split(cidr)
+  if (isSix(cidr) !== six || (least === 2 && first === last)) throw new ValueError(`${shown(value)}: want an IPv${six ? 6 : 4} network${least === 2 ? ' of two addresses or more' : ''}`)
+  return cidr
+}
 
 // For each family the network, then the node's first address with the subnet's length: what a bridge would have.
 function subnetEnv({ network, subnet, mtu, ipMasq }: NodeSubnet): string {

@@ -1,8 +1,10 @@
 import { hostname } from 'node:os'
 import { shown, ValueError } from '../lib/errors.ts'
 import type { Cidr, Ip } from '../lib/ip.ts'
+import { printable } from '../lib/printable.ts'
 import { suggestion } from '../lib/shape.ts'
 import type { Both } from './lease.ts'
+import { isNodeName } from './nodename.ts'
 import { FLAGS, type Flag, type FlagName } from './settings/flags.ts'
 import { fromArguments, fromEnvironment, fromFile, type Given, type SettingsFile, variableOf } from './settings/given.ts'
 import { filesOf, pathOf, statusOf, storeOf, uplinkOf } from './settings/parts.ts'
@@ -140,12 +142,12 @@ function notesOf(given: Given, unknown: readonly string[], store: Settings['stor
       .map((name) => [name.toLowerCase(), name]),
   )
   // In Kubernetes a Service of that name puts these into every container.
-  for (const name of unknown) if (!/^FLANNELD_(SERVICE|PORT)(_|$)/.test(name)) notes.push(`${name} has no effect: there is no such setting${suggestion(name, names)}`)
+  for (const name of unknown) if (!/^FLANNELD_(SERVICE|PORT)(_|$)/.test(name)) notes.push(`${printable(name)} has no effect: there is no such setting${suggestion(name, names)}`)
   return notes
 }
 
 function printed(text: string): string {
-  return /[^!-~]/.test(text) ? JSON.stringify(text) : text
+  return /[^!-~]/.test(text) ? printable(JSON.stringify(text)) : text
 }
 
 function isForOther(name: FlagName, kind: Settings['store']['kind']): boolean {
@@ -153,6 +155,6 @@ function isForOther(name: FlagName, kind: Settings['store']['kind']): boolean {
 }
 
 function nodeName(text: string): string {
-  if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$/.test(text)) throw new ValueError(`${shown(text)}: want a node's name: a letter or digit, then letters, digits, ".", "_" or "-"`)
+  if (!isNodeName(text)) throw new ValueError(`${shown(text)}: want a node's name: a letter or digit, then letters, digits, ".", "_" or "-"`)
   return text
 }

@@ -1,5 +1,6 @@
 import { shown, ValueError } from '../lib/errors.ts'
 import type { Json } from '../lib/netconf.ts'
+import { printable } from '../lib/printable.ts'
 
 /** A list of plugins in another form, and what is other about it: one sentence each. */
 export interface Fused {
@@ -7,7 +8,12 @@ export interface Fused {
   readonly changes: readonly string[]
 }
 // The key of the interface plugin under which each goes on, and the capabilities that then are the interface plugin's.
-const KEYS: Readonly<Record<string, string>> = { portmap: 'portMappings', bandwidth: 'bandwidth', firewall: 'firewall', tuning: 'tuning' }
+const KEYS: ReadonlyMap<unknown, string> = new Map([
+  ['portmap', 'portMappings'],
+  ['bandwidth', 'bandwidth'],
+  ['firewall', 'firewall'],
+  ['tuning', 'tuning'],
+])
 const HOSTS = ['bridge', 'ptp']
 // Of the plugin as an entry of a list, and of no use within another.
 const ENTRY = new Set(['type', 'capabilities', 'name', 'cniversion', 'ipam'])
@@ -18,7 +24,7 @@ export function fuse(given: unknown): Fused {
   const { plugins } = list
   if (!Array.isArray(plugins)) throw new ValueError('Cannot fuse the configuration: want a list, with "plugins"; a single configuration is one process already')
   const all = plugins.map((one, i) => objectOf(one, `plugins[${i}]`))
-  const at = all.findIndex(({ type }) => HOSTS.includes(String(type)))
+  const at = all.findIndex(({ type }) => HOSTS.some((one) => one === type))
   const host = all[at]
   if (!host) return { list, changes: [`nothing is changed: none of the plugins is ${HOSTS.join(' or ')}, which can take others in`] }
   let whole = host
@@ -26,7 +32,7 @@ export function fuse(given: unknown): Fused {
   let next = at + 1
   for (; next < all.length; next++) {
     const entry = all[next] as Json
-    const key = KEYS[String(entry['type'])]
+    const key = KEYS.get(entry['type'])
     if (key === undefined || Object.keys(whole).some((one) => one.toLowerCase() === key.toLowerCase())) break
     changes.push(`plugins[${next}] ${shown(entry['type'])} is now the key "${key}" of ${shown(host['type'])}${capabilities(entry) === '' ? '' : `, with its capabilities: ${capabilities(entry)}`}`)
     whole = taking(whole, key, entry)
@@ -46,12 +52,12 @@ function taking(host: Json, key: string, entry: Json): Json {
 function capabilities({ capabilities }: Json): string {
   return Object.entries((capabilities ?? {}) as Json)
     .filter(([, on]) => on === true)
-    .map(([name]) => name)
+    .map(([name]) => printable(name))
     .join(', ')
 }
 
 function whyNot({ type }: Json, whole: Json): string {
-  return KEYS[String(type)] === undefined ? `${shown(whole['type'])} takes ${Object.keys(KEYS).join(', ')} in, and only what follows it at once, for the order counts` : `${shown(whole['type'])} has one already`
+  return !KEYS.has(type) ? `${shown(whole['type'])} takes ${[...KEYS.keys()].join(', ')} in, and only what follows it at once, for the order counts` : `${shown(whole['type'])} has one already`
 }
 
 function objectOf(value: unknown, what: string): Json {

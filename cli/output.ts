@@ -1,5 +1,6 @@
 import { writeSync } from 'node:fs'
 import { CniError, CODE, ValueError } from '../lib/errors.ts'
+import { printable } from '../lib/printable.ts'
 
 // What of a refusal is the fault of a configuration or of the command line.
 const GIVEN: readonly number[] = [CODE.version, CODE.unsupportedField, CODE.env, CODE.decode, CODE.config, CODE.netns]
@@ -52,7 +53,7 @@ export function fail(cause: unknown, json: boolean): 1 | 2 {
           .map((line) => `  ${line}`),
       ]
   try {
-    writeAll(2, `${lines.join('\n')}\n`)
+    writeAll(2, `${lines.map(printable).join('\n')}\n`)
     if (json) writeAll(1, `${JSON.stringify({ code, msg: message, details }, null, 4)}\n`)
   } catch {
     // Nobody listens; the exit status still tells.

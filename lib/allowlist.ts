@@ -16,7 +16,7 @@ export function readAllowList(): RegExp[] | undefined {
 
 function expression(text: string, number: number): RegExp {
   const [, flag, rest = ''] = /^(\(\?i\))?(.*)$/.exec(text) ?? []
-  const source = rest.replace(/\[:(\w+):\]/g, (all, name: string) => CLASSES[name] ?? all)
+  const source = rest.replace(/\[:(\w+):\]/g, (all, name: string) => (Object.hasOwn(CLASSES, name) ? (CLASSES[name] as string) : all))
   try {
     return new RegExp(source, flag ? 'i' : '')
   } catch (cause) {

@@ -113,8 +113,8 @@ function entry(text: string): Cached | undefined {
       network: parse.network(networkName),
       containerId: parse.containerId(containerId),
       ifname: parse.ifname(ifName),
-      netns: String(netns),
-      args: Array.isArray(cniArgs) ? cniArgs : [],
+      netns: netns === '' ? '' : parse.netns(netns),
+      args: pairs(cniArgs),
       capabilityArgs: isObject(capabilityArgs) ? capabilityArgs : {},
       config: Buffer.from(config, 'base64').toString(),
       result: isObject(result) ? result : undefined,
@@ -122,6 +122,12 @@ function entry(text: string): Cached | undefined {
   } catch {
     return undefined
   }
+}
+
+// What is no pair of words says nothing that a plugin could be told.
+function pairs(value: unknown): Cached['args'] {
+  const isPair = (one: unknown): one is [string, string] => Array.isArray(one) && one.length === 2 && one.every((word) => typeof word === 'string' && !word.includes('\0'))
+  return Array.isArray(value) ? value.filter(isPair) : []
 }
 
 function isObject(value: unknown): value is Json {

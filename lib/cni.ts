@@ -2,6 +2,7 @@ import { type Command, type Env, readArgs, readAttachment, readCommand } from '.
 import { CniError, CODE, ExecError, shown, ValueError } from './errors.ts'
 import { log } from './log.ts'
 import type { Attachment, NetConf, Plugin, Run } from './plugin.ts'
+import { printable } from './printable.ts'
 import { newest, supported, versionAnswer } from './spec.ts'
 import { parse } from './values.ts'
 import { chained } from './verbs/chained.ts'
@@ -181,6 +182,8 @@ function translate(cause: unknown): { code: number; message: string; details: st
   return { code: CODE.internal, message: `Unexpected failure: ${message ?? String(cause)}`, details: 'this is a fault of plumb; please report it with the configuration' }
 }
 
+// Runtimes write it to logs and terminals as it is.
 function brief(text: string): string {
-  return text.length > LIMIT ? `${text.slice(0, LIMIT - 1)}…` : text
+  const lines = (text.length > LIMIT ? `${text.slice(0, LIMIT - 1)}…` : text).split('\n')
+  return lines.map(printable).join('\n')
 }

@@ -1,3 +1,6 @@
+import { isDeep } from './nesting.ts'
+import { printable } from './printable.ts'
+
 /** The CNI error codes that plumb answers with. Source: CNI spec 1.1.0 "Error", and skel for 8 (reference upstream). */
 export const CODE = { version: 1, unsupportedField: 2, unknownContainer: 3, env: 4, io: 5, decode: 6, config: 7, netns: 8, tryLater: 11, notReady: 50, limited: 51, internal: 999 } as const
 
@@ -32,13 +35,11 @@ export class ExecError extends Error {
   }
 }
 
+// Of more than is shown nothing is needed, and of hundreds of megabytes there can be no copy.
+const LONGEST = 200
+
 /** A value as error messages show it: quoted, escaped, and cut at 80 characters so that a hostile one cannot flood a log. */
 export function shown(value: unknown): string {
-  const text = isDeep(value) ? 'a value nested too deep to show' : (JSON.stringify(value) ?? String(value))
+  const text = isDeep(value) ? 'a value nested too deep to show' : printable(JSON.stringify(typeof value === 'string' ? value.slice(0, LONGEST) : value) ?? String(value))
   return text.length > 80 ? `${text.slice(0, 77)}…${typeof value === 'string' ? '"' : ''}` : text
-}
-
-// JSON.parse reads a hundred thousand brackets in no time; JSON.stringify takes seconds to run out of stack.
-function isDeep(value: unknown, left = 50): boolean {
-  return typeof value === 'object' && value !== null && (left === 0 || Object.values(value).some((inner) => isDeep(inner, left - 1)))
 }

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { fileName } from './alias.ts'
 import { occupy } from './busy.ts'
+import { digest } from './digest.ts'
 import { remove, withLock, writeAtomic } from './files.ts'
 import { log } from './log.ts'
 import { inodeOf } from './netns.ts'
@@ -25,18 +26,22 @@ const DIR = '/run/cni/plumb'
 export function record(path: string, { network, containerId, ifname, netns }: Attachment, own: readonly Resource[]): void {
   const note: Note = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns, inode: inodeOf(netns) }), own }
   // One draft for all: a call that is killed there leaves that one, which the next takes the place of.
-  withLock(`${DIR}/records.lock`, () => writeAtomic(path, JSON.stringify(note), { durable: false, by: `${DIR}/records.draft` }))
+  const text = JSON.stringify({ ...note, sum: digest(JSON.stringify(note)) })
+  withLock(`${DIR}/records.lock`, () => writeAtomic(path, text, { durable: false, by: `${DIR}/records.draft` }))
 }
 
-/** What was noted, undefined when nothing was. */
+/** What was noted, undefined when nothing was, and for a text that is not as it was written: lines are made of what stands in it. */
 export function readRecord(path: string): Note | undefined {
-  const text = readText(path)
   try {
-    return text === undefined ? undefined : (JSON.parse(text) as Note)
+    const text = readText(path)
+    if (text === undefined) return undefined
+    const { sum, ...note } = JSON.parse(text)
+    if (sum === digest(JSON.stringify(note))) return note as Note
   } catch {
-    log(`plumb: Cannot read ${path}, which somebody else wrote: what it told of is left as it is`)
-    return undefined
+    // Said below, as for any other text.
   }
+  log(`plumb: Cannot read ${path}, which somebody else wrote: what it told of is left as it is`)
+  return undefined
 }
 
 /** Undoes what was noted and forgets it, one process at a time, and after the tools of one that was killed: a second one, which waited, finds nothing and touches nothing that is somebody else's by then. False when nothing was noted. */

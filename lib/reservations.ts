@@ -18,8 +18,9 @@ export type Holder = Pick<Owner, 'containerId'> & { readonly ifname: string }
 export function holderOf(place: Place, name: string): Holder | undefined {
   const [containerId = '', ifname = ''] = (readText(`${place.dir}/${name}`) ?? '')
     .replaceAll('\0', '')
-    .trim()
-    .split(/\s*\n\s*/)
+    .split('\n')
+    .map((line) => line.trim())
+    .filter(Boolean)
   return containerId === '' ? undefined : { containerId, ifname }
 }
 

@@ -44,9 +44,14 @@ export function parseSubnetEnv(text: string, path: string): SubnetEnv {
 /** The entries of subnet.env by key, read as generously as flanneld and a shell that sources it do: blanks around, quotes, `export`, comments. */
 export function subnetEntries(text: string): ReadonlyMap<string, Entry> {
   const found = text.split('\n').flatMap((row, i) => {
-    const [, key, bare = ''] = /^\s*(?:export\s+)?(\w+)\s*=\s*(.*?)\s*$/.exec(row) ?? []
+    const at = row.indexOf('=')
+    const key = row
+      .slice(0, Math.max(at, 0))
+      .trim()
+      .replace(/^export\s+/, '')
+    const bare = row.slice(at + 1).trim()
     const [, , quoted] = /^(["'])(.*)\1$/.exec(bare) ?? []
-    return key === undefined ? [] : [[key, { value: quoted ?? bare, line: i + 1 }] as const]
+    return /^\w+$/.test(key) ? [[key, { value: quoted ?? bare, line: i + 1 }] as const] : []
   })
   return new Map(found)
 }

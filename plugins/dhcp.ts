@@ -1,8 +1,9 @@
 import * as v from 'valibot'
 import { definePlugin } from '../lib/cni.ts'
-import { ask, DaemonDown, type LeaseFile, leaseName, leasesOf, SOCKET, type Wants } from '../lib/dhcp.ts'
+import { ask, DaemonDown, leaseName, leasesOf, SOCKET, type Wants } from '../lib/dhcp.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { remove } from '../lib/files.ts'
+import { readLeaseFile } from '../lib/leasefile.ts'
 import type { Attachment } from '../lib/plugin.ts'
 import { listFiles, readText } from '../lib/reading.ts'
 import type { Result, RouteConfig } from '../lib/result.ts'
@@ -132,19 +133,11 @@ function agree({ ips = [] }: Result, previous: Result, { ifname, containerId }: 
 
 /** What the daemon would do: its server gets the lease back, if the link is still there to tell it, and it is forgotten. */
 async function withoutDaemon(path: string): Promise<void> {
-  const lease = read(readText(path))
+  // Somebody else's goes, and its server takes the address back by itself.
+  const lease = readLeaseFile(readText(path))
   if (lease) {
     const { letGo } = await import('../lib/letgo.ts')
     await letGo(lease)
   }
   remove(path)
-}
-
-function read(text: string | undefined): LeaseFile | undefined {
-  try {
-    return text === undefined ? undefined : JSON.parse(text)
-  } catch {
-    // Somebody else's: it goes, and its server takes the address back by itself.
-    return undefined
-  }
 }

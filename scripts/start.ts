@@ -23,6 +23,7 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
     ['scripts/setup.ts', 'test'],
     ['test/run.ts', '--only', 'soak'],
   ],
+  'test:fuzz': [['scripts/setup.ts', 'test'], ['test/fuzz/campaign.ts']],
 }
 const ROOT = join(import.meta.dir, '..')
 const AGAIN = 'PLUMB_PACKAGES_INSTALLED'

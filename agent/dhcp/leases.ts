@@ -6,7 +6,8 @@ import { listFiles, readText } from '../../lib/reading.ts'
 import type { Owner } from '../../lib/state.ts'
 import { brief } from '../../lib/values.ts'
 import type { Timing } from './conversation.ts'
-import { Lease, type Saved } from './lease.ts'
+import { Lease } from './lease.ts'
+import { readSaved } from './reading.ts'
 
 /** How a daemon works. */
 export interface Ways extends Timing {
@@ -36,7 +37,7 @@ export class Leases {
   async load(): Promise<void> {
     for (const name of listFiles(this.#ways.dir).filter((name) => !name.startsWith('.'))) {
       const path = `${this.#ways.dir}/${name}`
-      const saved = read(path)
+      const saved = readSaved(readText(path) ?? '')
       if (saved)
         this.#held.set(
           name,
@@ -133,14 +134,5 @@ export class Leases {
     log('dhcp: a lease has no link any more, it is given back', { container: lease.held.owner.containerId, ifname: lease.held.owner.ifname })
     // In turn: an ADD of the same attachment writes the same file.
     void this.#inTurn(name, () => lease.release())
-  }
-}
-
-function read(path: string): Saved | undefined {
-  try {
-    const saved: Saved = JSON.parse(readText(path) ?? '')
-    return saved.owner && saved.wants && saved.bound ? saved : undefined
-  } catch {
-    return undefined
   }
 }

@@ -2,6 +2,7 @@ import type { Socket } from 'bun'
 import { errorOf } from '../../lib/cni.ts'
 import type { Question, Reply } from '../../lib/dhcp.ts'
 import { log } from '../../lib/log.ts'
+import { readQuestion } from './reading.ts'
 
 /** Where to listen: the path of a socket, or one that systemd has opened (sd_listen_fds(3)). */
 export type Place = { readonly unix: string } | { readonly fd: number }
@@ -52,7 +53,7 @@ async function answer(socket: Socket<Asker>, handle: Handle): Promise<void> {
 
 async function replied(text: string, handle: Handle, signal: AbortSignal): Promise<Reply> {
   try {
-    return await handle(JSON.parse(text) as Question, signal)
+    return await handle(readQuestion(text), signal)
   } catch (cause) {
     const error = errorOf(cause)
     log(`dhcp: ${error.msg}`)

@@ -1,5 +1,6 @@
 import { isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
 import { shown, ValueError } from '../../lib/errors.ts'
+import { printable } from '../../lib/printable.ts'
 import { suggestion } from '../../lib/shape.ts'
 import { FLAGS, type Flag, type FlagName } from './flags.ts'
 
@@ -24,7 +25,7 @@ export function fromArguments(argv: readonly string[]): Given {
     const word = argv[i] as string
     const [, name = '', , value] = /^--?([^-=][^=]*)(=([\s\S]*))?$/.exec(word) ?? []
     if (name === '') throw new ValueError(`Cannot read ${shown(word)}: want a flag, which begins with a dash${/^(true|false|[01tf])$/i.test(word) ? '; one that is true or false takes its value after =' : ''}`)
-    if (!Object.hasOwn(FLAGS, name)) throw new ValueError(`Cannot read --${name}: there is no such flag${nearest(name, '--')}`)
+    if (!Object.hasOwn(FLAGS, name)) throw new ValueError(`Cannot read ${/^[\w.-]{1,80}$/.test(name) ? `--${name}` : shown(`--${name}`)}: there is no such flag${nearest(name, '--')}`)
     const { kind }: Flag = FLAGS[name as FlagName]
     const text = value ?? (kind === 'flag' ? 'true' : argv[++i])
     if (text === undefined) throw new ValueError(`Cannot read --${name}: want a value after it`)
@@ -50,13 +51,14 @@ export function variableOf(name: FlagName): string {
 /** The keys of a YAML file, each the name of a flag; a list for those that may be repeated or are separated by commas; null is absent. Throws ValueError naming file, line and column. */
 export function fromFile({ path, text }: SettingsFile): Given {
   const lines = new LineCounter()
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false })
+  const document = parsed(path, text, lines)
   const where = (offset: number) => {
     const { line, col } = lines.linePos(offset)
     return `${path}:${line}:${col}`
   }
   const [error] = document.errors
-  if (error) throw new ValueError(`Cannot read ${where(error.pos[0])}: ${error.message}`)
+  if (error && /call stack/.test(error.message)) throw new ValueError(`Cannot read ${path}: it is nested too deep`)
+  if (error) throw new ValueError(`Cannot read ${where(error.pos[0])}: ${printable(error.message)}`)
   const map = document.contents as unknown
   if (map === null || (isScalar(map) && map.value === null)) return new Map()
   if (!isMap(map)) throw new ValueError(`Cannot read ${path}: want names and values, such as "store: etcd"`)
@@ -64,7 +66,7 @@ export function fromFile({ path, text }: SettingsFile): Given {
   for (const { key, value } of map.items) {
     const name = isScalar(key) ? String(key.value) : ''
     const at = where((key as Node).range?.[0] ?? 0)
-    if (!inFiles(name)) throw new ValueError(`Cannot read ${at}: there is no setting ${shown(name)} for a file${nearest(name)}`)
+    if (!inFiles(name)) throw new ValueError(`Cannot read ${at}: there is no setting ${shown(firstOf(name))} for a file${nearest(name)}`)
     const values = valuesOf(value as Node | null, name as FlagName)
     if (values === undefined) throw new ValueError(`Cannot read ${where((value as Node).range?.[0] ?? 0)}: ${name}: want ${isPlural(name as FlagName) ? 'a value or a list of values' : 'one value'}`)
     if (values.length > 0) given.set(name as FlagName, { values, at: `${where((value as Node).range?.[0] ?? 0)}: ${name}`, from: 'file' })
@@ -72,9 +74,24 @@ export function fromFile({ path, text }: SettingsFile): Given {
   return given
 }
 
+// A colon that is missing makes the value part of the name, and that may be a password.
+function firstOf(name: string): string {
+  return name.replace(/\s.*/s, ' …')
+}
+
 // Those of one call.
 function inFiles(name: string): boolean {
   return Object.hasOwn(FLAGS, name) && !['config', 'check-config', 'version'].includes(name)
+}
+
+// What is nested a hundred thousand deep ends the parser with the stack.
+function parsed(path: string, text: string, lineCounter: LineCounter): ReturnType<typeof parseDocument> {
+  try {
+    return parseDocument(text, { lineCounter, prettyErrors: false })
+  } catch (cause) {
+    if (!(cause instanceof RangeError)) throw cause
+    throw new ValueError(`Cannot read ${path}: it is nested too deep`, { cause })
+  }
 }
 
 interface YamlMap {

@@ -2,6 +2,7 @@ import { posix } from 'node:path'
 import { isSix } from '../../lib/cidr.ts'
 import { shown, ValueError } from '../../lib/errors.ts'
 import { type Ip, parseCidr, parseIp } from '../../lib/ip.ts'
+import { printable } from '../../lib/printable.ts'
 import type { FirewallSettings, NetworkSettings, Settings, UplinkSettings } from '../settings.ts'
 import type { FlagName } from './flags.ts'
 import type { Given } from './given.ts'
@@ -112,7 +113,7 @@ function pattern(text: string): RegExp {
   try {
     return new RegExp(rest, flags)
   } catch (cause) {
-    throw new ValueError(`${shown(text)}: want a regular expression: ${(cause as Error).message}`, { cause })
+    throw new ValueError(`${shown(text)}: want a regular expression: ${printable((cause as Error).message.slice(0, 200))}`, { cause })
   }
 }
 

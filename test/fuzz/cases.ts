@@ -21,6 +21,8 @@ export interface Case {
   readonly call: Input
   /** What the tools do during `call`. */
   readonly fault?: Fault
+  /** After `before`, one of the files is spoiled as these dice say. */
+  readonly spoiled?: Dice
   /** A link of the bridge's name that is no bridge. */
   readonly squatter?: string
 }
@@ -125,7 +127,8 @@ function random(type: Case['type'], roll: Dice, site: Site): Case {
   const fault = roll.below(6) === 0 && { fault: { at: roll.below(8), on: roll.below(3) === 0, kind: roll.pick(FAULTS) } }
   // A second ADD that fails cannot tell, without a pool, whether the link was its own.
   const before = !squatter && !(fault && env['CNI_COMMAND'] === 'ADD') && preceded(roll, good, site)
-  return { type, ...squatter, ...before, call: { env, stdin }, ...fault }
+  const spoiled = !fault && roll.below(4) === 0 && { spoiled: roll }
+  return { type, ...squatter, ...before, call: { env, stdin }, ...fault, ...spoiled }
 }
 
 function confs(type: string, { netns, dir }: Site): Node[] {

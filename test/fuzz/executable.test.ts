@@ -5,8 +5,9 @@ import { execa } from 'execa'
 import { CODE } from '../../lib/errors.ts'
 import { inNamespaces, type Namespace, type Row } from '../harness.ts'
 import { furnish, type Input, LINKS, makeCase } from './cases.ts'
+import { casesOf, type Figures, tell } from './share.ts'
 
-const CASES = Math.ceil(Number(process.env['PLUMB_FUZZ_CASES'] ?? 20_000) / 70)
+const CASES = casesOf('executable')
 const SEED = Number(process.env['PLUMB_FUZZ_SEED'] ?? 1)
 /** As a failure names it. */
 const ONLY = process.env['PLUMB_FUZZ_CASE']
@@ -29,7 +30,7 @@ describe('the executable, with input that is wrong', () => {
       test.timeout(0)
       assert.equal((await node.exec(['sh', '-ec', LINKS(pod.path.replace('/run/netns/', ''))])).status, 0)
       const failures: string[] = []
-      let refused = 0
+      const seen: Figures = { ok: 0, refused: 0, slowest: 0 }
       for (const number of ONLY ? [Number(ONLY)] : Array.from({ length: CASES }, (_, i) => i * 67)) {
         if (failures.length > 10) break
         fresh()
@@ -41,7 +42,8 @@ describe('the executable, with input that is wrong', () => {
         if (/^\s+at .+:\d+/m.test(stderr) || stderr.length > 65_536) wrong.push(`stderr: ${stderr.slice(0, 1000)}`)
         if (status === 1) wrong.push(...misformed(stdout), ...differ(before, await state(node, pod), stdout))
         else if (status !== 0) wrong.push(`it ended with status ${status}: ${stderr.slice(0, 1000)}`)
-        refused += status
+        seen[status === 0 ? 'ok' : 'refused']++
+        seen.slowest = Math.max(seen.slowest, ms)
         if (status === 0 && call.env['CNI_COMMAND'] === 'ADD') {
           const undone = await start(type, { ...call, env: { ...call.env, CNI_COMMAND: 'DEL' } }, node)
           if (undone.status !== 0) wrong.push(`DEL of what was added: ${undone.stdout}`)
@@ -49,8 +51,9 @@ describe('the executable, with input that is wrong', () => {
         }
         if (wrong.length > 0) failures.push(`${stdout.slice(0, 500)} PLUMB_FUZZ_SEED=${SEED} PLUMB_FUZZ_CASE=${number}: ${wrong.join('\n  ')}\n  ${type} ${JSON.stringify(call.env).slice(0, 500)} ${call.stdin.slice(0, 1500)}`)
       }
+      tell('executable', seen, failures.length)
       if (failures.length > 0) assert.fail(failures.join('\n'))
-      if (!ONLY && CASES > 100) assert.ok(refused > CASES / 10 && refused < CASES, `${refused} refused`)
+      if (!ONLY && CASES > 100) assert.ok(seen.refused > CASES / 10 && seen.ok > 0, JSON.stringify(seen))
     }),
   )
 })

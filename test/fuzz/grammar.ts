@@ -126,6 +126,8 @@ const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> 
   path: (text, given) => (given.has(text) || text === `/proc/${process.pid}/ns/net`) && Buffer.byteLength(text) <= 4095,
   alias: (text) => /^plumb\/[\w.+-]{1,100}\/[\w.+-]{1,100}\/[^/]+$/.test(text) && Buffer.byteLength(text) <= 255,
   lent: (text) => text === '""' || (/^plumb-lent\/[\w.+-]{1,100}\/[\w.+-]{1,100}\/[^/]+$/.test(text) && Buffer.byteLength(text) <= 255),
+  agent: (text) => /^plumb-agent\/[\w.+-]{1,100}$/.test(text),
+  learning: (text) => /^(no)?learning$/.test(text),
   owner: (text) => /^[\w.+-]{1,100}$/.test(text),
   set: (text) => /^(masq|local)[46]$/.test(text),
   mark: (text) => /^ruleset_[0-9a-f]{1,16}$/.test(text),
@@ -166,6 +168,12 @@ export function strangeIn(argv: readonly string[], stdin: string, ns: string, gi
   const text = tool === 'nft' && stdin.startsWith(RULES) ? stdin.slice(RULES.length) : stdin
   for (const line of text.split('\n')) if (line !== '' && !forms[tool].some((form) => fits(form, line, given))) strange.push(`line ${JSON.stringify(line.slice(0, 300))}`)
   return strange
+}
+
+/** Judges lines by a grammar of their own, in the words of this one. */
+export function matcher(lines: readonly string[]): (line: string, given: Given) => boolean {
+  const own = lines.map(compile)
+  return (line, given) => own.some((form) => fits(form, line, given))
 }
 
 interface Form {

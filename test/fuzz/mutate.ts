@@ -1,4 +1,4 @@
-import { type Node, type Pairs, places } from './json.ts'
+import { type Node, type Pairs, places, text as written } from './json.ts'
 
 /** Numbers from a seed: the same seed, the same case on every machine. */
 export interface Dice {
@@ -86,6 +86,9 @@ const MORE: readonly string[] = [
   'true',
   '0',
   'x'.repeat(255),
+  // What takes a careless pattern minutes.
+  `${' '.repeat(100_000)}x`,
+  `${'\t\r'.repeat(50_000)}=`,
 ]
 /** Ten megabytes without and with something in them that has to be escaped. */
 export const HUGE: readonly string[] = ['x'.repeat(10_000_000), '"\n'.repeat(5_000_000)]
@@ -113,6 +116,7 @@ const NUMBERS: readonly Node[] = [
   { raw: '01' },
 ]
 const KEYS = ['__proto__', 'constructor', 'prototype', 'toString', 'hasOwnProperty', 'valueOf', 'then', 'toJSON', 'length', '', ' ', '\n', 'name', 'NAME', 'strict', 'pairs', '\0', 'x'.repeat(10_000)]
+const SIGNS: readonly string[] = ['"', '{', '}', '[', ']', ',', ':', '\\', '\\u0000', '\n', '\0', '//', '/*', '\uFEFF', 'null', '-', '1e5']
 const DEEP: readonly Node[] = [{ raw: '['.repeat(100_000) }, { raw: `${'['.repeat(100_000)}${']'.repeat(100_000)}` }, { raw: `${'{"a":'.repeat(100_000)}1${'}'.repeat(100_000)}` }]
 const OTHERS: readonly Node[] = [null, true, false, [], { pairs: [] }, [[]], [null], { pairs: [['a', 1]] }, 'text', 7]
 
@@ -163,10 +167,28 @@ export function mutateBytes(bytes: Buffer, { below, pick }: Dice): Buffer {
     else if (kind === 1) out = Buffer.concat([out.subarray(0, at), out.subarray(to)])
     else if (kind === 2) out = Buffer.concat([out.subarray(0, to), out.subarray(at)])
     else if (kind === 3) out = out.subarray(0, at)
-    else if (kind === 4) out = Buffer.concat([out.subarray(0, at), Buffer.from(pick(['"', '{', '}', '[', ']', ',', ':', '\\', '\\u0000', '\n', '\0', '//', '/*', '\uFEFF', 'null', '-', '1e5'])), out.subarray(at)])
+    else if (kind === 4) out = Buffer.concat([out.subarray(0, at), Buffer.from(pick(SIGNS)), out.subarray(at)])
     else out = Buffer.concat([out.subarray(0, at), Buffer.from([0x80 + below(128), below(256)]), out.subarray(at)])
   }
   return out
+}
+
+/** Changes a text in one to three of its words and signs: left out, doubled, swapped, or with a hostile text in their place. */
+export function mutateWords(text: string, { below, pick }: Dice): string {
+  const words: string[] = text.match(/[\w.-]+|\s+|[^\w\s.-]/gu) ?? []
+  for (let left = 1 + below(3); left > 0; left--) {
+    const at = below(words.length)
+    const word = words[at] ?? ''
+    const kind = below(8)
+    if (kind === 0) words.splice(at, 1)
+    else if (kind === 1) words.splice(at, 0, word)
+    else if (kind === 2) words.splice(at, 1, pick(words) ?? '')
+    else if (kind === 3) words.splice(at, 0, pick(SIGNS))
+    else if (kind === 4 && /^\d+$/.test(word)) words[at] = written(pick(NUMBERS))
+    else if (kind === 5 && word.length < 100 && below(30) === 0) words.splice(at, 1, ...Array.from({ length: 5000 }, () => word))
+    else words[at] = pick(pick([STRINGS, MORE]))
+  }
+  return words.join('')
 }
 
 /** A copy that shares nothing. */

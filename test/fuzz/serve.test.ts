@@ -1,67 +1,29 @@
 import assert from 'node:assert/strict'
-import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { execa } from 'execa'
 import { serve } from '../../lib/cni.ts'
 import { CODE } from '../../lib/errors.ts'
 import type { Plugin } from '../../lib/plugin.ts'
-import bandwidth from '../../plugins/bandwidth.ts'
-import bridge from '../../plugins/bridge.ts'
-import dhcp from '../../plugins/dhcp.ts'
-import dummy from '../../plugins/dummy.ts'
-import firewall from '../../plugins/firewall.ts'
-import flannel from '../../plugins/flannel.ts'
-import hostDevice from '../../plugins/host-device.ts'
-import hostLocal from '../../plugins/host-local.ts'
-import ipvlan from '../../plugins/ipvlan.ts'
-import loopback from '../../plugins/loopback.ts'
-import macvlan from '../../plugins/macvlan.ts'
-import minicni from '../../plugins/minicni.ts'
-import portmap from '../../plugins/portmap.ts'
-import ptp from '../../plugins/ptp.ts'
-import sbr from '../../plugins/sbr.ts'
-import staticPool from '../../plugins/static.ts'
-import tap from '../../plugins/tap.ts'
-import tuning from '../../plugins/tuning.ts'
-import vlan from '../../plugins/vlan.ts'
-import vrf from '../../plugins/vrf.ts'
 import { type Case, CHAINED, furnish, givenBy, type Input, LINKS, makeCase } from './cases.ts'
 import { leaseKeeper } from './daemon.ts'
+import { PLUGINS } from './plugins.ts'
 import { type Fault, Recorder } from './recorder.ts'
+import { budgetOf, casesOf, type Figures, tell as report, spent } from './share.ts'
+import { spoil } from './spoil.ts'
 
-const CASES = Number(process.env['PLUMB_FUZZ_CASES'] ?? 20_000)
+const CASES = casesOf('serve')
 const SEED = Number(process.env['PLUMB_FUZZ_SEED'] ?? 1)
 /** One case alone, as a failure names it. */
 const ONLY = process.env['PLUMB_FUZZ_CASE']
 const LIMIT_MS = 5000
-/** A machine that has other things to do gets through fewer of the usual cases; of those that are asked for, through all. */
-const BUDGET_MS = process.env['PLUMB_FUZZ_CASES'] ? Number.POSITIVE_INFINITY : 200_000
 const BASE = '/run/fuzz'
 const SITE = { netns: '/run/netns/fuzz', dir: `${BASE}/pool` }
-const PLUGINS: Readonly<Record<string, Plugin>> = {
-  bridge,
-  ptp,
-  minicni,
-  flannel,
-  'host-device': hostDevice,
-  'host-local': hostLocal,
-  static: staticPool,
-  loopback,
-  portmap,
-  dhcp,
-  tuning,
-  sbr,
-  vrf,
-  firewall,
-  bandwidth,
-  macvlan,
-  ipvlan,
-  vlan,
-  dummy,
-  tap,
-}
+const FOLDERS = [BASE, '/run/cni', '/var/lib/cni']
 const CODES: readonly number[] = Object.values(CODE)
 
+/** Words of a spoiled file, which may lead to the pod, too. */
+let found: readonly string[] = []
 let keeper: ReturnType<typeof leaseKeeper>
 
 describe('serve(), with input that is wrong', () => {
@@ -75,11 +37,11 @@ describe('serve(), with input that is wrong', () => {
     process.chdir('/')
   })
 
-  it(`answers ${CASES} cases of seed ${SEED}, or as many as 200 s allow, as CNI has it, says to tools nothing but its own grammar, and leaves nothing (PLUMB_FUZZ_CASES, PLUMB_FUZZ_SEED, PLUMB_FUZZ_CASE)`, async function () {
+  it(`answers ${CASES} cases of seed ${SEED}, or as many as 100 s allow, as CNI has it, says to tools nothing but its own grammar, and leaves nothing (PLUMB_FUZZ_CASES, PLUMB_FUZZ_SEED, PLUMB_FUZZ_CASE)`, async function () {
     this.timeout(0)
     const failures: string[] = []
-    const seen = { ok: 0, refused: 0, slowest: 0 }
-    const end = Date.now() + BUDGET_MS
+    const seen: Figures = { ok: 0, refused: 0, slowest: 0 }
+    const end = Date.now() + budgetOf(100_000)
     for (let number = ONLY ? Number(ONLY) : 0; number < (ONLY ? Number(ONLY) + 1 : CASES) && failures.length < 20 && Date.now() < end; number++) {
       // A case that hangs or kills the process is among the fifty after the last line.
       if (number % 50 === 0) console.log(`fuzz: seed ${SEED}, case ${number}`)
@@ -87,7 +49,7 @@ describe('serve(), with input that is wrong', () => {
       const wrong = await judge(made, seen)
       if (wrong.length > 0) failures.push(`PLUMB_FUZZ_SEED=${SEED} PLUMB_FUZZ_CASE=${number}: ${wrong.join('\n  ').slice(0, 2000)}\n  ${shown(made)}`)
     }
-    console.log(`fuzz: ${seen.ok + seen.refused} cases of ${CASES}, ${seen.ok} answered, ${seen.refused} refused, slowest ${Math.round(seen.slowest)} ms`)
+    report('serve', seen, failures.length)
     if (failures.length > 0) assert.fail(failures.join('\n'))
     // Mostly refused, or mostly answered, would mean that the cases test little.
     const done = seen.ok + seen.refused
@@ -95,32 +57,30 @@ describe('serve(), with input that is wrong', () => {
   })
 })
 
-function shown({ type, call, fault, before, squatter }: Case): string {
-  const rest = JSON.stringify({ fault, squatter, preceded: before !== undefined, env: call.env }, (_, value) => (typeof value === 'string' ? value.slice(0, 200) : value))
+function shown({ type, call, fault, before, squatter, spoiled }: Case): string {
+  const rest = JSON.stringify({ fault, squatter, spoiled: spoiled !== undefined, preceded: before !== undefined, env: call.env }, (_, value) => (typeof value === 'string' ? value.slice(0, 200) : value))
   return `${type} ${rest} ${call.stdin.slice(0, 1500)}`
 }
 
-interface Seen {
-  ok: number
-  refused: number
-  slowest: number
-}
-
 /** Runs a case; what was wrong with it, one sentence each. */
-async function judge({ type, before, call, fault, squatter }: Case, seen: Seen): Promise<string[]> {
+async function judge({ type, before, call, fault, squatter, spoiled }: Case, seen: Figures): Promise<string[]> {
   fresh()
+  found = []
   const kernel = new Recorder(squatter, CHAINED.includes(type) ? SITE.netns : undefined)
   const wrong: string[] = []
   const tell = (what: string, problems: readonly string[]) => wrong.push(...problems.map((problem) => `${what}: ${problem}`))
   const again = (input: Input, command: string): Input => ({ ...input, env: { ...input.env, CNI_COMMAND: command } })
   const nothing = world(kernel)
   if (before) tell('the good ADD', await good(type, before, kernel))
+  const lost = spoiled && spoil(FOLDERS, spoiled)
+  if (lost) found = lost.words
   const start = world(kernel)
   const command = call.env['CNI_COMMAND'] ?? ''
   const answer = await perform(type, call, kernel, fault)
   tell(`the ${command}`, problems(answer, command))
   seen[answer.status === 0 ? 'ok' : 'refused']++
   seen.slowest = Math.max(seen.slowest, answer.ms)
+  if (lost) return [...wrong, ...(await afterwards(type, again(call, 'DEL'), kernel)), ...said(kernel)].map((one) => `${one} (${lost.path} was spoiled)`)
   const reached = kernel.calls > 0
   // A fault of the last tool that was called is one of undoing: that is left to the next call.
   const lasting = fault !== undefined && (fault.on || kernel.calls === fault.at + 1)
@@ -133,6 +93,11 @@ async function judge({ type, before, call, fault, squatter }: Case, seen: Seen):
   if (before) tell('the good DEL', await good(type, again(before, 'DEL'), kernel))
   tell('in the end', differ(nothing, world(kernel)))
   return [...wrong, ...said(kernel)]
+}
+
+// What is left then is not judged: nothing may be known of it any more.
+async function afterwards(type: string, call: Input, kernel: Recorder): Promise<string[]> {
+  return problems(await perform(type, call, kernel), 'DEL')
 }
 
 function said({ strange }: Recorder): string[] {
@@ -148,18 +113,12 @@ interface Answer {
 
 async function perform(type: string, { env, stdin }: Input, kernel: Recorder, fault?: Fault): Promise<Answer> {
   // What an ADD before it noted may lead to the pod.
-  kernel.arm(() => new Set([...givenBy({ env, stdin }), SITE.netns]), fault)
+  kernel.arm(() => new Set([...givenBy({ env, stdin }), SITE.netns, ...found]), fault)
   ftruncateSync(2)
   const answers: string[] = []
   const started = process.cpuUsage()
   const status = await serve(PLUGINS[type] as Plugin, { env, stdin: () => stdin, answer: (text) => void answers.push(text), run: kernel.run, plugin: async (name) => (Object.hasOwn(PLUGINS, name) ? PLUGINS[name] : undefined) })
   return { status, answers, ms: spent(started), said: readFileSync('/run/fuzz.stderr', 'utf8') }
-}
-
-// Processor time, because the machine may have other things to do.
-function spent(since: NodeJS.CpuUsage): number {
-  const { user, system } = process.cpuUsage(since)
-  return (user + system) / 1000
 }
 
 async function good(type: string, input: Input, kernel: Recorder): Promise<string[]> {
@@ -194,7 +153,7 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
 
 /** What attachments have: links and host ports in the recorder, addresses, claims and unfinished ADDs on disk. */
 function world(kernel: Recorder): string[] {
-  const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
+  const files = FOLDERS.flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
   // Addresses, unfinished calls, host ports (symbolic links in a folder per port) and records of what has them.
   const held = files.filter(
     (one) =>
@@ -206,7 +165,7 @@ function world(kernel: Recorder): string[] {
 
 // What says that an ADD met somebody else's link.
 function isRefusal(path: string): boolean {
-  return path.includes('/links/') && readFileSync(path, 'utf8').includes('"own":[]')
+  return path.includes('/links/') && !statSync(path).isDirectory() && readFileSync(path, 'utf8').includes('"own":[]')
 }
 
 function differ(before: readonly string[], after: readonly string[]): string[] {
@@ -216,7 +175,7 @@ function differ(before: readonly string[], after: readonly string[]): string[] {
 
 function fresh(): void {
   keeper.held.clear()
-  for (const dir of [BASE, '/run/cni', '/var/lib/cni']) rmSync(dir, { recursive: true, force: true })
+  for (const dir of FOLDERS) rmSync(dir, { recursive: true, force: true })
   mkdirSync(SITE.dir, { recursive: true })
   mkdirSync(`${BASE}/cwd`)
   process.chdir(`${BASE}/cwd`)

@@ -119,7 +119,12 @@ describe('decodeLease() and encodeValue()', () => {
 
   it('are each other’s inverse, whatever the backend’s data', () => {
     const ip4 = fc.ipV4().filter((ip) => ip !== '0.0.0.0')
-    const lease = fc.record({ v4: ip4, v6: fc.option(fc.ipV6().filter((ip) => bitsOf(parseIp(ip)).family === 6 && bitsOf(parseIp(ip)).bits !== 0n)), backend: fc.string(), data: fc.jsonValue().filter((value) => value !== null) })
+    const lease = fc.record({
+      v4: ip4,
+      v6: fc.option(fc.ipV6().filter((ip) => bitsOf(parseIp(ip)).family === 6 && bitsOf(parseIp(ip)).bits !== 0n)),
+      backend: fc.stringMatching(/^[!-~]{0,64}$/),
+      data: fc.jsonValue({ maxDepth: 6 }).filter((value) => value !== null),
+    })
     fc.assert(
       fc.property(lease, ({ v4: ip, v6: other, backend, data }) => {
         const given = { ips: { v4: parseIp(ip), ...(other !== null && { v6: parseIp(other) }) }, backend, data: { v4: JSON.parse(JSON.stringify(data)), ...(other !== null && { v6: 1 }) } }

@@ -2,6 +2,7 @@ import { Code } from '@connectrpc/connect'
 import { ValueError } from '../../../lib/errors.ts'
 import type { Cidr } from '../../../lib/ip.ts'
 import { type Both, decodeKey, decodeLease, type Lease, type SubnetKey } from '../../lease.ts'
+import { isNodeName } from '../../nodename.ts'
 import type { Snapshot } from '../../store.ts'
 import { giveBack } from '../../tidy.ts'
 import { type Connection, refusal } from './connection.ts'
@@ -162,6 +163,7 @@ export class View {
   #note(kv: Kept): void {
     const what = this.#keys.read(kv.key)
     if (!what) return
+    if ('node' in what && !isNodeName(what.node)) return
     if ('node' in what) this.#records.set(what.node, { key: decode(kv.value), written: kv.modRevision })
     else this.#put(what.lease, kv)
   }

@@ -1,6 +1,7 @@
 import { ValueError } from '../../../lib/errors.ts'
 import type { Cidr } from '../../../lib/ip.ts'
 import { type Both, decodeKey, decodeLease, type Lease, type SubnetKey } from '../../lease.ts'
+import { isNodeName } from '../../nodename.ts'
 import type { Snapshot } from '../../store.ts'
 import { Folder } from './folder.ts'
 
@@ -62,7 +63,7 @@ export class Network {
   /** As they were when last looked at. */
   files(): Files {
     const now = Date.now()
-    const records = new Map(this.nodes.entries().flatMap(([node, one]) => (one ? [[node, one]] : [])))
+    const records = new Map(this.nodes.entries().flatMap(([node, one]) => (one && isNodeName(node) ? [[node, one]] : [])))
     const owners = new Map([...records].map(([node, { subnet }]) => [subnet, node]))
     const [held, ended, strangers]: [Held[], Held[], { key: string; why: string }[]] = [[], [], []]
     for (const [name, { subnets, ...one }] of this.subnets.entries()) {

@@ -1,0 +1,52 @@
+import * as v from 'valibot'
+import type { Question } from '../../lib/dhcp.ts'
+import { CniError, CODE, shown } from '../../lib/errors.ts'
+import { leaseFile, owner, wants } from '../../lib/leasefile.ts'
+import { field, read, type Shape } from '../../lib/shape.ts'
+import { parse } from '../../lib/values.ts'
+import type { Saved } from './lease.ts'
+
+const verb = field.text
+const QUESTIONS: ReadonlyMap<unknown, v.GenericSchema> = new Map<unknown, v.GenericSchema>([
+  ['add', v.object({ verb, owner, netns: field.by(parse.netns), wants })],
+  ['check', v.object({ verb, owner })],
+  ['del', v.object({ verb, owner })],
+  ['gc', v.object({ verb, network: field.network, keep: v.array(owner) })],
+  ['status', v.object({ verb })],
+])
+
+/** A question as it came over the socket: names in it become names of files. Throws CniError 6 for what is no JSON, ValueError for what is no question. */
+export function readQuestion(text: string): Question {
+  const raw = json(text)
+  const asked = typeof raw === 'object' && raw !== null && 'verb' in raw ? raw.verb : undefined
+  const shape = QUESTIONS.get(asked)
+  if (!shape) throw new CniError(CODE.decode, 'Cannot read the question', `it has ${asked === undefined ? 'no verb' : `the verb ${shown(asked)}`}: want one of ${[...QUESTIONS.keys()].join(', ')}`)
+  return read(shape as Shape<Question>, raw).value
+}
+
+/** What a daemon before this one wrote down; undefined for a text that is no lease. */
+export function readSaved(text: string): Saved | undefined {
+  try {
+    return read(saved as unknown as Shape<Saved>, JSON.parse(text)).value
+  } catch {
+    return undefined
+  }
+}
+
+const time = v.pipe(v.number(), v.finite())
+const times = { renewAt: time, rebindAt: time, expiresAt: time }
+const bound4 = v.object({ address: field.cidr, server: field.ip, via: field.mac, options: v.record(v.string(), v.string()), ...times })
+const bound6 = v.object({ address: field.ip, local: field.ip, server: field.text, nameservers: v.array(field.ip), search: v.array(field.text), ...times })
+const saved = v.pipe(
+  v.object({ ...leaseFile, mac: field.mac, bound: v.object({ 4: v.exactOptional(bound4), 6: v.exactOptional(bound6) }), lost: v.exactOptional(field.text) }),
+  // Each version that it is for has got one.
+  v.check(({ wants: { families }, bound }) => families.length > 0 && families.every((version) => bound[version] !== undefined)),
+)
+
+function json(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (cause) {
+    throw new CniError(CODE.decode, 'Cannot read the question: it is no JSON', (cause as Error).message, { cause })
+  }
+}

@@ -1,0 +1,4 @@
+/** Text for one line of a log or a terminal: what would end the line, or move the cursor, is written as JSON writes it. */
+export function printable(text: string): string {
+  return text.replace(/\p{Cc}/gu, (sign) => (sign === '\n' ? '\\n' : `\\u${sign.charCodeAt(0).toString(16).padStart(4, '0')}`))
+}

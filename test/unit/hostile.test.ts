@@ -1,0 +1,106 @@
+import assert from 'node:assert/strict'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { namesIn } from '../../agent/dhcp/names.ts'
+import { decodeLease } from '../../agent/lease.ts'
+import { parseNetworkConf } from '../../agent/netconf.ts'
+import { readSettings } from '../../agent/settings.ts'
+import { keysBelow } from '../../agent/stores/etcd/keys.ts'
+import { View } from '../../agent/stores/etcd/view.ts'
+import { fuse } from '../../cli/fuse.ts'
+import { shown } from '../../lib/errors.ts'
+import type { Cidr } from '../../lib/ip.ts'
+import { parseJson } from '../../lib/netconf.ts'
+import { readRecord, record } from '../../lib/records.ts'
+import { holderOf } from '../../lib/reservations.ts'
+import { subnetEntries } from '../../lib/subnetenv.ts'
+import { parse } from '../../lib/values.ts'
+
+const DEEP = `${'['.repeat(100_000)}${']'.repeat(100_000)}`
+const BLANKS = ' '.repeat(200_000)
+
+/** Far less than a pattern that goes back and forth takes, and far more than one that does not. */
+function soon<T>(work: () => T): T {
+  const started = process.cpuUsage()
+  const done = work()
+  const { user, system } = process.cpuUsage(started)
+  assert.ok(user + system < 3_000_000, `${(user + system) / 1000} ms`)
+  return done
+}
+
+describe('what the fuzzer found', () => {
+  it('a lease whose data are nested a hundred thousand deep is refused: comparing it would end the stack of every agent', () => {
+    assert.throws(() => decodeLease({}, `{"PublicIP":"192.0.2.2","BackendType":"vxlan","BackendData":${DEEP}}`), /^ValueError: Cannot read BackendData: it is nested too deep; want an object such as/)
+  })
+
+  it('of a value of hundreds of megabytes a message shows the beginning, and makes no copy', () => {
+    assert.match(
+      soon(() => shown('\t\r'.repeat(50_000_000))),
+      /^"(\\t\\r)+…"$/,
+    )
+  })
+
+  it('a network configuration whose backend is nested so is refused: it is compared with the store’s every minute', () => {
+    assert.throws(() => parseNetworkConf(`{"Network":"10.1.0.0/16","Backend":{"a":${DEEP}}}`), /^ValueError: Cannot read Backend: it is nested too deep; want an object such as/)
+  })
+
+  it('a lease’s type and a node’s name that are not words are not taken: plumb leases would write them on a terminal', () => {
+    assert.throws(() => decodeLease({}, '{"PublicIP":"192.0.2.2","BackendType":"\\u001b[2J"}'), /^ValueError: Cannot read BackendType "\\u001b\[2J": want a word such as vxlan$/)
+    const view = new View(keysBelow('/n'))
+    const kv = (key: string, value: string) => ({ type: 0, kv: { key: Buffer.from(`/n/${key}`), value: Buffer.from(value), createRevision: 1n, modRevision: 1n, lease: 0n } })
+    view.apply([kv('subnets/10.1.2.0-24', '{"PublicIP":"192.0.2.2"}'), kv('plumb/nodes/\u001b[2J', '10.1.2.0-24')] as never, 1n)
+    assert.deepEqual(
+      view.snapshot().leases.map(({ node }) => node),
+      [undefined],
+    )
+  })
+
+  it('long runs of blanks in subnet.env and in a reservation take no time', () => {
+    assert.equal(soon(() => subnetEntries(`FLANNEL_MTU=1450${BLANKS}x\n${BLANKS}=${BLANKS}\nA=1`)).get('A')?.value, '1')
+    const dir = mkdtempSync(join(tmpdir(), 'plumb-hostile-'))
+    try {
+      writeFileSync(join(dir, '10.1.0.9'), `c1${BLANKS}x\r\n${BLANKS}eth0`)
+      assert.equal(soon(() => holderOf({ dir, own: dir }, '10.1.0.9'))?.ifname, 'eth0')
+    } finally {
+      rmSync(dir, { recursive: true })
+    }
+  })
+
+  it('names of a DHCP server that point to each other come to no flood', () => {
+    const label = Uint8Array.of(63, ...Buffer.from('x'.repeat(63)))
+    // Each pointer is a name of its own, and leads to one of 60 labels.
+    const target = Uint8Array.from([...Array.from({ length: 60 }, () => [...label]).flat(), 0])
+    const pointers = Uint8Array.from(Array.from({ length: 10_000 }, () => [0xc0, 0]).flat())
+    assert.deepEqual(
+      soon(() => namesIn(Uint8Array.from([...target, ...pointers]))),
+      [],
+    )
+    const short = Uint8Array.of(3, 0x6f, 0x72, 0x67, 0)
+    assert.equal(soon(() => namesIn(Uint8Array.from([...short, ...pointers]))).length, 64)
+  })
+
+  it('JSON and YAML that are nested too deep are said to be', () => {
+    assert.throws(() => parseJson(DEEP, 'the list'), /^ValueError: Cannot read the list: it is nested too deep$/)
+    assert.throws(() => readSettings([], {}, { path: 'agent.yaml', text: `iface: ${DEEP}` }, 'node-a'), /^ValueError: Cannot read agent\.yaml: it is nested too deep$/)
+  })
+
+  it('a record below /run/cni that is not as it was written is none: lines for tools are made of it', () => {
+    const dir = mkdtempSync(join(tmpdir(), 'plumb-hostile-'))
+    try {
+      const path = join(dir, 'net:c1:eth0')
+      const at = { network: parse.network('net'), containerId: parse.containerId('c1'), ifname: parse.ifname('eth0'), args: new Map<string, string>(), path: [] }
+      record(path, at, [{ kind: 'addr', ns: 'host', dev: parse.ifname('eth0'), cidr: '10.1.0.2/24' as Cidr }])
+      assert.equal(readRecord(path)?.own.length, 1)
+      writeFileSync(path, readFileSync(path, 'utf8').replace('10.1.0.2/24', '10.1.0.2/24\\nlink delete dev lo'))
+      assert.equal(readRecord(path), undefined)
+    } finally {
+      rmSync(dir, { recursive: true })
+    }
+  })
+
+  it('a plugin whose type every object has as a key is not taken into another one', () => {
+    const list = { plugins: [{ type: 'bridge' }, { type: 'constructor' }] }
+    assert.deepEqual(fuse(list).list, list)
+  })
+})
