@@ -77,7 +77,6 @@ async function conversation(version: 4 | 6, answers: readonly (Buffer | undefine
   const wire: Wire = {
     index: 1,
     mac: MAC,
-    up: true,
     send: (_, request) => void heard.push(...coming.splice(0, 1).map((one) => (version === 4 ? fitted4(one, request) : fitted6(one, request)))),
     hear() {
       const bytes = heard.shift()
