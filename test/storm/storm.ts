@@ -93,9 +93,7 @@ function prepare(node: Namespace, { seed }: Wish): Storming {
     calls: () => calls,
     most: () => most,
     make(random = Math.random) {
-      const id = `c${seed}-${++serial}`
-      const ports = random() < 0.5 ? Array.from({ length: 1 + Math.floor(random() * 2) }, () => 30_000 + Math.floor(random() * PORTS)) : []
-      const pod = { id, path: `/run/netns/${id}`, ports: [...new Set(ports)], isTwice: random() < 0.25, isGone: false }
+      const pod = makePod(`c${seed}-${++serial}`, random)
       model.comes(pod)
       return pod
     },
@@ -120,6 +118,11 @@ function prepare(node: Namespace, { seed }: Wish): Storming {
     },
     del,
   }
+}
+
+function makePod(id: string, random: () => number): Pod {
+  const ports = random() < 0.5 ? Array.from({ length: 1 + Math.floor(random() * 2) }, () => 30_000 + Math.floor(random() * PORTS)) : []
+  return { id, path: `/run/netns/${id}`, ports: [...new Set(ports)], isTwice: random() < 0.25, isGone: false }
 }
 
 async function worker(storming: Storming, { calls, slots }: Wish, random: () => number): Promise<void> {
