@@ -45,8 +45,8 @@ export function podsOn(node: Node): Pods {
   const plumb = caller(node, count)
   const remove = async (path: string, isGone: boolean) => {
     if (isGone) await netns('delete', path)
-    const done = await plumb('del', path)
-    if (done.status !== 0) count.wrong.push(`${node.name}: DEL: ${done.stderr}${done.stdout}`)
+    const { status, stdout, stderr } = await plumb('del', path)
+    if (status !== 0) count.wrong.push(`${node.name}: DEL: ${stderr}${stdout}`)
     if (!isGone) await netns('delete', path)
   }
   const add = async (isMapped = false) => {
@@ -81,8 +81,7 @@ export function podsOn(node: Node): Pods {
     },
     async fresh() {
       const { path, done } = await add(true)
-      pods.push(path)
-      return { path, addresses: done.status === 0 ? JSON.parse(done.stdout).ips.map(({ address }: { address: string }) => address.split('/')[0]) : [] }
+      return { path: pods[pods.push(path) - 1] as string, addresses: done.status === 0 ? JSON.parse(done.stdout).ips.map(({ address }: { address: string }) => address.split('/')[0]) : [] }
     },
     async clear() {
       for (const path of pods.splice(0)) await remove(path, false)
