@@ -40,20 +40,13 @@ let serial = 0
 /** Makes the keeper of a node's pods. Its plugins keep their files in the node's folder. */
 export function podsOn(node: Node): Pods {
   const count: Count = { adds: 0, dels: 0, met: 0, wrong: [], ms: { add: [], del: [] } }
-  const file = standIn(node)
   const pods: string[] = []
   let lastDeed = Number.NEGATIVE_INFINITY
-  const plumb = async (verb: 'add' | 'del', path: string, ...more: readonly string[]): Promise<Finished> => {
-    const began = performance.now()
-    const done = await node.ns.exec([file, 'cni', verb, NETWORK, path, '--json', ...more], { env: { NETCONFPATH: join(node.dir, 'net.d'), CNI_PATH: join(node.dir, 'bin') } })
-    count.ms[verb].push(performance.now() - began)
-    count[verb === 'add' ? 'adds' : 'dels']++
-    return done
-  }
+  const plumb = caller(node, count)
   const remove = async (path: string, isGone: boolean) => {
     if (isGone) await netns('delete', path)
-    const done = await plumb('del', path)
-    if (done.status !== 0) count.wrong.push(`${node.name}: DEL: ${done.stderr}${done.stdout}`)
+    const { status, stdout, stderr } = await plumb('del', path)
+    if (status !== 0) count.wrong.push(`${node.name}: DEL: ${stderr}${stdout}`)
     if (!isGone) await netns('delete', path)
   }
   const add = async (isMapped = false) => {
@@ -88,8 +81,7 @@ export function podsOn(node: Node): Pods {
     },
     async fresh() {
       const { path, done } = await add(true)
-      pods.push(path)
-      return { path, addresses: done.status === 0 ? JSON.parse(done.stdout).ips.map(({ address }: { address: string }) => address.split('/')[0]) : [] }
+      return { path: pods[pods.push(path) - 1] as string, addresses: done.status === 0 ? JSON.parse(done.stdout).ips.map(({ address }: { address: string }) => address.split('/')[0]) : [] }
     },
     async clear() {
       for (const path of pods.splice(0)) await remove(path, false)
@@ -105,6 +97,18 @@ export async function unreached(one: Pods, two: Pods): Promise<string[]> {
   for (const address of to.addresses)
     await until(async () => (await execa('nsenter', [`--net=${from.path}`, '--', 'ping', '-n', '-q', '-c', '1', '-w', '1', address], { reject: false })).exitCode === 0, 10_000).catch(() => lost.push(`${from.addresses} to ${address}`))
   return lost
+}
+
+// Whoever types `plumb cni` on a node: what it took is counted.
+function caller(node: Node, count: Count) {
+  const file = standIn(node)
+  return async (verb: 'add' | 'del', path: string, ...more: readonly string[]): Promise<Finished> => {
+    const began = performance.now()
+    const done = await node.ns.exec([file, 'cni', verb, NETWORK, path, '--json', ...more], { env: { NETCONFPATH: join(node.dir, 'net.d'), CNI_PATH: join(node.dir, 'bin') } })
+    count.ms[verb].push(performance.now() - began)
+    count[verb === 'add' ? 'adds' : 'dels']++
+    return done
+  }
 }
 
 // In mounts of its own, so that each node has its /run/cni and its /var/lib/cni.

@@ -74,11 +74,7 @@ function prepare(node: Namespace, { seed }: Wish): Storming {
   let [serial, calls, most] = [0, 0, 0]
   const done = async (pod: Pod, command: 'ADD' | 'DEL', conf: Row & { type: string }, ifname: string, path = pod.path): Promise<Told> => {
     calls++
-    const told = await call(node, command, conf, { id: pod.id, netns: path, ifname })
-    const key = `${conf.type} ${command}`
-    if (told.ok) (ms.get(key) ?? (ms.set(key, []).get(key) as number[])).push(told.ms)
-    else model.failed(pod, key, told.error)
-    return told
+    return noted(await call(node, command, conf, { id: pod.id, netns: path, ifname }), pod, `${conf.type} ${command}`, { model, ms })
   }
   const del = async (pod: Pod, isForgotten = false) => {
     attached.delete(pod)
@@ -93,9 +89,7 @@ function prepare(node: Namespace, { seed }: Wish): Storming {
     calls: () => calls,
     most: () => most,
     make(random = Math.random) {
-      const id = `c${seed}-${++serial}`
-      const ports = random() < 0.5 ? Array.from({ length: 1 + Math.floor(random() * 2) }, () => 30_000 + Math.floor(random() * PORTS)) : []
-      const pod = { id, path: `/run/netns/${id}`, ports: [...new Set(ports)], isTwice: random() < 0.25, isGone: false }
+      const pod = makePod(`c${seed}-${++serial}`, random)
       model.comes(pod)
       return pod
     },
@@ -120,6 +114,17 @@ function prepare(node: Namespace, { seed }: Wish): Storming {
     },
     del,
   }
+}
+
+function noted(told: Told, pod: Pod, key: string, { model, ms }: Pick<Storming, 'model' | 'ms'>): Told {
+  if (told.ok) (ms.get(key) ?? (ms.set(key, []).get(key) as number[])).push(told.ms)
+  else model.failed(pod, key, told.error)
+  return told
+}
+
+function makePod(id: string, random: () => number): Pod {
+  const ports = random() < 0.5 ? Array.from({ length: 1 + Math.floor(random() * 2) }, () => 30_000 + Math.floor(random() * PORTS)) : []
+  return { id, path: `/run/netns/${id}`, ports: [...new Set(ports)], isTwice: random() < 0.25, isGone: false }
 }
 
 async function worker(storming: Storming, { calls, slots }: Wish, random: () => number): Promise<void> {
