@@ -28,7 +28,7 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' 
     'link set dev <name> address <mac>[ mtu <number>]',
     'link set dev <name>[ address <mac>] alias <alias> name <name>',
     'link set dev <name>[ master <name>] up',
-    'link add name <name> address <mac> mtu <number> txqueuelen 0 up type ifb',
+    'link add name <name> address <mac>[ mtu <number>] txqueuelen 0 up type ifb',
     'link delete dev <name>',
     'link set dev <name> group <number>',
     'link delete group <number>',
