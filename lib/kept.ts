@@ -1,3 +1,4 @@
+import { fileName } from './alias.ts'
 import { remove, writeAtomic } from './files.ts'
 import { log } from './log.ts'
 import type { Rendered } from './plugin.ts'
@@ -19,7 +20,7 @@ export interface Kept {
 export function keep(dir: string, owner: Owner, asked: string): () => void {
   const path = pathOf(dir, owner)
   const before = textOf(path)
-  const write = (text: string) => writeAtomic(path, text, { by: draftOf(path) })
+  const write = (text: string) => writeAtomic(path, text, { by: draftOf(dir, owner) })
   write(asked)
   return () => (before === undefined ? forget(path) : write(before))
 }
@@ -36,8 +37,16 @@ export function keptFor(dir: string, owner: Owner): Kept | undefined {
   return undefined
 }
 
-/** Everything that is kept for a network and can be read. */
-export function keptOf(dir: string, network: NetworkName): Kept[] {
+/** Everything that is kept for a network and can be read, but for these attachments; of others also what a writer that was killed left. */
+export function keptBeside(dir: string, network: NetworkName, owners: readonly Owner[]): Kept[] {
+  const drafts = listed(dir).flatMap((name) => {
+    const [, containerId, ifname] = name.startsWith(`.${brief(network)}:`) ? name.split(':') : []
+    return containerId !== undefined && ifname !== undefined ? [{ path: `${dir}/${name}`, containerId, ifname }] : []
+  })
+  return [...keptOf(dir, network), ...drafts].filter((one) => !isKeptFor(one, owners))
+}
+
+function keptOf(dir: string, network: NetworkName): Kept[] {
   return listed(dir).flatMap((name) => {
     const [, containerId, , ifname] = /^([a-zA-Z0-9+][\w.-]*)(:(.+))?$/.exec(name) ?? []
     const path = `${dir}/${name}`
@@ -46,24 +55,29 @@ export function keptOf(dir: string, network: NetworkName): Kept[] {
   })
 }
 
-/** Whether something is kept for one of these attachments; what flannel's plugin kept is for all of its container's. */
-export function isKeptFor({ containerId, ifname }: Kept, owners: readonly Owner[]): boolean {
+// What flannel's plugin kept is for all of its container's attachments.
+function isKeptFor({ containerId, ifname }: Kept, owners: readonly Owner[]): boolean {
   return owners.some((owner) => (ifname === undefined ? owner.containerId === containerId : brief(owner.containerId) === containerId && owner.ifname === ifname))
 }
 
-/** Forgets it, with what a writer that was killed left beside it. */
+/** Forgets it. */
 export function forget(path: string): void {
   remove(path)
-  remove(draftOf(path))
+}
+
+/** What a writer that was killed left of what it was to keep for an attachment; undefined when nothing is. */
+export function leftFor(dir: string, owner: Owner): string | undefined {
+  const path = draftOf(dir, owner)
+  return textOf(path) === undefined ? undefined : path
+}
+
+function draftOf(dir: string, owner: Owner): string {
+  return `${dir}/.${fileName(owner)}`
 }
 
 // A container id has no colon, so that no name of ours is one of flannel's.
 function pathOf(dir: string, { containerId, ifname }: Owner): string {
   return `${dir}/${brief(containerId)}:${ifname}`
-}
-
-function draftOf(path: string): string {
-  return path.replace(/[^/]*$/, '.$&')
 }
 
 function read(text: string): Rendered | undefined {

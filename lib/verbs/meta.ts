@@ -3,7 +3,7 @@ import type { Call, Done, Verbs } from '../cni.ts'
 import { findPlugin, runDelegate } from '../delegation.ts'
 import { CniError, CODE, shown, ValueError } from '../errors.ts'
 import { delegate as poolOf } from '../ipam.ts'
-import { forget, isKeptFor, type Kept, keep, keptFor, keptOf } from '../kept.ts'
+import { forget, type Kept, keep, keptBeside, keptFor, leftFor } from '../kept.ts'
 import { log } from '../log.ts'
 import type { InterfacePlugin, MetaPlugin, NetConf, Rendered } from '../plugin.ts'
 import { readLoose } from '../shape.ts'
@@ -69,7 +69,7 @@ async function del<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
     const { verbs, inner } = await delegate(previously(kept.conf, call), call)
     await verbs.del(inner)
   } else await unkept(plugin.outline(conf), call)
-  if (kept) forget(kept.path)
+  for (const path of [kept?.path, leftFor(plugin.dataDir(conf), at)]) if (path !== undefined) forget(path)
 }
 
 // Nothing, or nothing that can be read, is kept: there was no ADD, or the disk lost it. Our own plugins find what they made by the
@@ -90,7 +90,7 @@ async function gc<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise
       () => true,
       (cause: Error) => failures.push(cause) === 0,
     )
-  const stale = valid ? keptOf(plugin.dataDir(conf), call.at.network).filter((one) => !isKeptFor(one, valid)) : []
+  const stale = valid ? keptBeside(plugin.dataDir(conf), call.at.network, valid) : []
   const gone: Kept[] = []
   for (const one of stale) if (await attempt(drop(one, call))) gone.push(one)
   const lists = Object.fromEntries(Object.entries(call.raw).filter(([key]) => key.startsWith('cni.dev/')))

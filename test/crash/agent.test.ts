@@ -134,7 +134,7 @@ async function walk<P extends Point>(place: Place, verb: string, points: readonl
       faults.push(`${point.text}: ${(cause as Error).message}`)
       await clean(place.one)
       await clean(place.one)
-      rmSync(join(place.one.dir, 'state'), { recursive: true, force: true })
+      for (const name of readdirSync(join(place.one.dir, 'state'))) rmSync(join(place.one.dir, 'state', name), { recursive: true, force: true })
     }
   }
   if (WHOLE) appendFileSync(WHOLE, `${JSON.stringify({ subject: 'agent', verb, points: points.length, rounds: chosen.length, killed, faults, ms: performance.now() - began } satisfies Figures)}\n`)
@@ -173,10 +173,10 @@ async function same({ cluster, one }: Place, want: string): Promise<void> {
   await until(async () => assert.deepEqual(changes(want, await look(cluster, one)), []) === undefined)
 }
 
-/** The node and its files, with the texts of those that others read; a socket stays behind a process that is killed. */
+/** The node and its files, with the texts of those that others read; a socket stays behind a process that is killed, and in a shared store one draft for all writers. */
 async function look({ dir }: Cluster, one: Node): Promise<string> {
   const names = [one.dir, join(dir, 'store')].flatMap((folder) => readdirSync(folder, { recursive: true }).map((name) => join(folder, `${name}`)))
-  const files = names.filter((path) => !path.endsWith('.sock')).sort()
+  const files = names.filter((path) => !/\.sock$|\/store\/\w+\/\.draft$/.test(path)).sort()
   const texts = files.filter((path) => /\.(env|conflist)$/.test(path)).map((path) => readFileSync(path, 'utf8'))
   return [await snapshot(one.ns), ...files, ...texts, JSON.stringify(subnetEnv(one) ?? {})].join('\n')
 }

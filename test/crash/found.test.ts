@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, rmSync } from 'node:fs'
 import { chainedNetwork } from '../behind.ts'
+import { ENV, flannelConf } from '../flannel.ts'
 import { inNamespaces, type Namespace, ping, snapshot, standIns, until } from '../harness.ts'
 import { portsAsNetwork } from '../hostports.ts'
-import { bridgeConf, type Conf, type Network, settled, traces } from '../network.ts'
+import { bridgeConf, type Conf, type Network, network, settled, traces } from '../network.ts'
 import { conf as shaped } from '../shaped.ts'
 import { killing } from '../shim.ts'
 import { skip } from '../skip.ts'
@@ -71,6 +72,16 @@ describe('what the crash matrix found', () => {
     }),
   )
 
+  for (const next of ['DEL', 'GC'] as const)
+    it(
+      `flannel: ${next} after an ADD that was killed before its state is in place takes the draft of it`,
+      inScene('flannel', network, async ({ net, pod, killed }) => {
+        await killed('ADD', stand('flannel', { name: 'rename', nth: 1 }).file)
+        await (next === 'DEL' ? net.del(pod) : net.gc())
+        assert.deepEqual([readdirSync('/var/lib/cni/flannel'), traces(pod, net.conf)], [[], []])
+      }),
+    )
+
   it(
     'a host port: DEL after one that was killed between the port and its folder takes the folder, too',
     inScene('portmap', portsAsNetwork, async ({ net, pod, killed, clean }) => {
@@ -88,7 +99,7 @@ function inScene(type: string, networkOf: (node: Namespace, conf: Conf) => Netwo
   return inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
     // The kernel's own link-local addresses, tentative for a second or two, would be one more thing to wait for.
     await node.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'])
-    const net = networkOf(node, type === 'bandwidth' ? shaped() : conf(type))
+    const net = networkOf(node, type === 'bandwidth' ? shaped() : type === 'flannel' ? flannelConf(ENV.dual, { dataDir: undefined }) : conf(type))
     await net.add(other)
     await net.del(other)
     const before = await settled(() => snapshot(node))
