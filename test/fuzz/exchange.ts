@@ -7,7 +7,6 @@ export async function exchanged(path: string, bytes: Buffer, whole = true): Prom
   const answered = () => resolve(Buffer.concat(parts).toString())
   const socket = connect(path, () => socket.write(bytes, () => whole || socket.destroy()))
   const timer = setTimeout(() => reject(new Error('nothing is answered')), 5000)
-  socket.on('data', (part: Buffer) => void parts.push(part))
   socket.on('data', (part) => void parts.push(Buffer.from(part)))
   for (const event of ['close', 'end', 'error'] as const) socket.on(event, answered)
   try {
