@@ -82,11 +82,15 @@ async function soak(scene: Scene, leases: () => Going): Promise<void> {
 async function storm({ cluster, pods, agents }: Scene, leases: () => Going, seconds: number, watches: readonly Watch[]): Promise<string[]> {
   const lost: string[] = []
   let isQuiet = false
+  let deed: Promise<void> = Promise.resolve()
   const any = <T>(list: readonly T[]) => list[Math.floor(Math.random() * list.length)] as T
   const beside = [
     leases(),
     going(() => act(any(cluster.nodes), DEEDS.agent), PAUSE.agent),
-    going(async () => void (isQuiet || (await any(pods).deed())), PAUSE.pods),
+    going(async () => {
+      if (!isQuiet) deed = any(pods).deed()
+      await deed
+    }, PAUSE.pods),
     going(async () => {
       for (const one of watches) one.look()
     }, PAUSE.look),
@@ -94,6 +98,8 @@ async function storm({ cluster, pods, agents }: Scene, leases: () => Going, seco
     ...pods.map((one) => paced(one.turn, (60_000 * pods.length) / PODS_PER_MINUTE)),
     going(async () => {
       isQuiet = true
+      // One that is under way may take the very links of what is made now.
+      await deed
       const [one, two] = [...pods].sort(() => Math.random() - 0.5) as [Pods, Pods]
       lost.push(...(await unreached(one, two)))
       isQuiet = false
