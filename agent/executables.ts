@@ -6,7 +6,7 @@ const CHUNK = 1 << 20
 
 /** Makes `to` the same program as `from`, in one step whatever stood there: a hard link where both are on one file system, else a copy that is on the disk before it is in place. */
 export function place(from: string, to: string): void {
-  const draft = to.replace(/[^/]*$/, '.$&.draft')
+  const draft = draftOf(to)
   mkdirSync(dirname(to), { recursive: true, mode: 0o755 })
   remove(draft)
   try {
@@ -26,8 +26,9 @@ export function setAside(path: string, aside: string): void {
   linkSync(path, aside)
 }
 
-/** Puts it back in one step, and removes the folder when it was the last; false when nothing is kept. */
+/** Puts it back in one step, and removes the folder when it was the last, and a draft of `place` that was killed; false when nothing is kept. */
 export function putBack(aside: string, path: string): boolean {
+  remove(draftOf(path))
   if (!found(aside)) return false
   renameSync(aside, path)
   try {
@@ -51,6 +52,10 @@ export function isSame(one: string, other: string): boolean {
   } finally {
     right.return(undefined)
   }
+}
+
+function draftOf(path: string): string {
+  return path.replace(/[^/]*$/, '.$&.draft')
 }
 
 const known = new Map<string, string>()

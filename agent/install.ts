@@ -61,7 +61,7 @@ export function installNetwork({ confDir, stateDir }: Places, subnetFile: string
   if (there === text) return { ...found, made: false, foreign: false }
   if (there !== undefined && !noted.networks.includes(there)) return { ...found, made: false, foreign: true }
   writeNote(stateDir, { ...noted, networks: latest(text, noted.networks) })
-  writeAtomic(path, text, { mode: 0o644, by: `${confDir}/.${FILE}.draft` })
+  writeAtomic(path, text, { mode: 0o644, by: draftOf(confDir) })
   return { ...found, made: true, foreign: false }
 }
 
@@ -76,8 +76,9 @@ export function uninstall({ confDir, stateDir }: Places): { readonly undone: rea
     if (isOurs) remove(path)
     ;(isOurs ? undone : left).push(path)
   }
+  remove(draftOf(confDir))
   for (const file of files) {
-    if (isForeign(file, prints) || isFolder(file)) left.push(file)
+    if (isForeign(file, prints) || isOther(file)) left.push(file)
     else {
       if (!putBack(asideOf(file), file)) remove(file)
       undone.push(file)
@@ -112,6 +113,10 @@ const shape = v.object({ files: v.array(field.by(absolute)), prints: texts, netw
 function absolute(value: unknown): string {
   if (typeof value !== 'string' || value.includes('\0') || !isAbsolute(value) || normalize(value) !== value || value.length > 4000) throw new ValueError(`${shown(value)}: want the whole path of a file`)
   return value
+}
+
+function draftOf(confDir: string): string {
+  return `${confDir}/.${FILE}.draft`
 }
 
 function notePath(stateDir: string): string {
@@ -149,8 +154,9 @@ function isForeign(path: string, prints: readonly string[]): boolean {
   }
 }
 
-function isFolder(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false
+// A folder or a device is no program of ours, whatever the note says.
+function isOther(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isFile() === false
 }
 
 // In a folder of its own, which no runtime looks into.

@@ -32,9 +32,9 @@ export function record(path: string, { network, containerId, ifname, netns }: At
 
 /** What was noted, undefined when nothing was, and for a text that is not as it was written: lines are made of what stands in it. */
 export function readRecord(path: string): Note | undefined {
+  const text = readText(path)
+  if (text === undefined) return undefined
   try {
-    const text = readText(path)
-    if (text === undefined) return undefined
     const { sum, ...note } = JSON.parse(text)
     if (sum === digest(JSON.stringify(note))) return note as Note
   } catch {

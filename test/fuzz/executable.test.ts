@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { execa } from 'execa'
 import { CODE } from '../../lib/errors.ts'
 import { inNamespaces, type Namespace, type Row } from '../harness.ts'
 import { furnish, type Input, LINKS, makeCase } from './cases.ts'
+import { confine } from './confine.ts'
 import { casesOf, type Figures, tell } from './share.ts'
 
 const CASES = casesOf('executable')
@@ -17,12 +17,7 @@ const DIR = `${BASE}/pool`
 const CODES: readonly number[] = Object.values(CODE)
 
 describe('the executable, with input that is wrong', () => {
-  // A configuration may name any path as its data directory: what is not the test's own cannot be written.
-  before(async () => {
-    assert.equal(process.env['PLUMB_SANDBOX'], '1', 'run it with `bun test/run.ts FILE`: it needs namespaces of its own')
-    await execa('mount', ['--bind', '/tmp', '/tmp'])
-    await execa('mount', ['-o', 'remount,bind,ro', '/'])
-  })
+  before(confine)
 
   it(
     `answers each of ${CASES} cases of seed ${SEED} as CNI has it, and changes nothing when it refuses`,

@@ -6,6 +6,7 @@ import { serve } from '../../lib/cni.ts'
 import { CODE } from '../../lib/errors.ts'
 import type { Plugin } from '../../lib/plugin.ts'
 import { type Case, CHAINED, furnish, givenBy, type Input, LINKS, makeCase } from './cases.ts'
+import { confine } from './confine.ts'
 import { leaseKeeper } from './daemon.ts'
 import { PLUGINS } from './plugins.ts'
 import { type Fault, Recorder } from './recorder.ts'
@@ -29,6 +30,8 @@ let keeper: ReturnType<typeof leaseKeeper>
 describe('serve(), with input that is wrong', () => {
   before(async () => {
     await confine()
+    await execa('ip', ['netns', 'add', 'fuzz'])
+    await execa('sh', ['-ec', LINKS('fuzz')])
     silence()
     keeper = leaseKeeper()
   })
@@ -180,15 +183,6 @@ function fresh(): void {
   mkdirSync(`${BASE}/cwd`)
   process.chdir(`${BASE}/cwd`)
   furnish(SITE.dir)
-}
-
-// A configuration may name any path as its data directory: what is not the test's own cannot be written.
-async function confine(): Promise<void> {
-  assert.equal(process.env['PLUMB_SANDBOX'], '1', 'run it with `bun test/run.ts FILE`: it needs namespaces of its own')
-  await execa('ip', ['netns', 'add', 'fuzz'])
-  await execa('sh', ['-ec', LINKS('fuzz')])
-  await execa('mount', ['--bind', '/tmp', '/tmp'])
-  await execa('mount', ['-o', 'remount,bind,ro', '/'])
 }
 
 // What plumb logs goes to a file, to be looked at; stderr may be a socket, which cannot be opened again, so it stays there.

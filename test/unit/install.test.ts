@@ -100,6 +100,12 @@ describe('what the agent installs', () => {
     assert.equal(await says('flannel'), 'somebody')
     writeFileSync(join(places.stateDir, 'installed.json'), '{"files":')
     assert.deepEqual(uninstall(places), { undone: [], left: [] })
+    // What is no file is nobody's program, whatever a note says.
+    await execa('mkfifo', [bin('pipe')])
+    for (const one of [bin('pipe'), places.confDir]) {
+      writeFileSync(join(places.stateDir, 'installed.json'), JSON.stringify({ files: [one], prints: [], networks: [] }))
+      assert.deepEqual([uninstall(places), existsSync(one)], [{ undone: [], left: [one] }, true])
+    }
   })
 
   it('what a kill left half done is completed by the next installPlugins(), and undone by uninstall()', async () => {
