@@ -34,7 +34,7 @@ export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
   return found.ino === own.ino && found.dev === own.dev ? 'own' : 'pod'
 }
 
-/** What tells a namespace from another that comes to the same path later; undefined when there is none. */
+/** What tells a namespace from another that comes to the same path later, unless the kernel has given the number of one that is gone to the other; undefined when there is none. */
 export function inodeOf(path: NetnsPath): number | undefined {
   return statSync(path, { throwIfNoEntry: false })?.ino
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { readdirSync, readFileSync, rmSync } from 'node:fs'
+import { closeSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { execa } from 'execa'
 import { chain, good } from '../chained.ts'
 import { inNamespaces } from '../harness.ts'
@@ -77,8 +77,11 @@ describe('tuning: DEL', () => {
       assert.deepEqual((await watched(node, 'tuning', call)).tools, [])
       await network(node, net.bridge).del(pod)
       await net.add(pod)
+      // Held until the other is there: the kernel may give a namespace's number to the next at once, and then plumb does not tell them apart (lib/netns.ts, inodeOf).
+      const held = openSync(pod.path, 'r')
       await execa('ip', ['netns', 'delete', containerId(pod)])
       await execa('ip', ['netns', 'add', containerId(pod)])
+      closeSync(held)
       await pod.ip('link', 'add', 'eth0', 'mtu', '1234', 'type', 'veth', 'peer', 'name', 'other')
       const { answer, tools } = await watched(node, 'tuning', { ...call, netns: '' })
       assert.deepEqual([good(answer).status, tools, await mtuOf(pod, 'eth0')], [0, [], 1234])
