@@ -25,8 +25,8 @@ const DIR = '/run/cni/plumb'
 /** Notes what a chained plugin makes for an attachment, before it is made: DEL then needs neither configuration nor result. */
 export function record(path: string, { network, containerId, ifname, netns }: Attachment, own: readonly Resource[]): void {
   const note: Note = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns, inode: inodeOf(netns) }), own }
-  // One draft for all: a call that is killed there leaves that one, which the next takes the place of.
   const text = JSON.stringify({ ...note, sum: digest(JSON.stringify(note)) })
+  // One draft for all: a call that is killed there leaves that one, which the next takes the place of.
   withLock(`${DIR}/records.lock`, () => writeAtomic(path, text, { durable: false, by: `${DIR}/records.draft` }))
 }
 
