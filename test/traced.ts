@@ -22,10 +22,7 @@ export function tracing(log: string): string[] {
 
 /** Reads what was traced; paths that are relative begin in `cwd`. */
 export function traced(log: string, cwd: string): Traced {
-  const rows = readFileSync(log, 'utf8')
-    .split('\n')
-    .map((row) => row.replace(/^\d+ +/, ''))
-    .filter((row) => row !== '' && !/ = -1 E/.test(row))
+  const rows = joined(readFileSync(log, 'utf8')).filter((row) => row !== '' && !/ = -1 E/.test(row))
   const whole = (path: string) => (path.startsWith('/') ? path : `${cwd}/${path}`)
   const matched = (pattern: RegExp) => rows.flatMap((row) => [...row.matchAll(pattern)])
   const opened = matched(/^(?:openat\(AT_FDCWD, |open\(|creat\()"([^"]*)"(?:, ([A-Z_|]+))?/g).map(([, path = '', flags = 'O_CREAT']) => ({ path: whole(path), writes: /O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|O_APPEND/.test(flags) }))
@@ -40,4 +37,23 @@ export function traced(log: string, cwd: string): Traced {
     changed: [...new Set([...opened.filter(({ writes }) => writes).map(({ path }) => path), ...others])],
     network: rows.filter((row) => /^(connect|sendto|sendmsg|sendmmsg|bind)\(.*sa_family=AF_INET6?\b/.test(row)),
   }
+}
+
+/** The calls of a trace, without the process's number: strace writes a call in two rows where another process or thread made one meanwhile. */
+function joined(text: string): string[] {
+  const begun = new Map<string, string>()
+  const rows = text.split('\n').flatMap((line) => {
+    const [, pid = '', row = ''] = /^(\d+) +(.*)$/.exec(line) ?? []
+    const first = /^(.*?) *<unfinished \.\.\.>$/.exec(row)?.[1]
+    if (first !== undefined) {
+      begun.set(pid, first)
+      return []
+    }
+    const rest = /^<\.\.\. \w+ resumed>(.*)$/.exec(row)?.[1]
+    if (rest === undefined) return [row]
+    const whole = `${begun.get(pid) ?? ''}${rest}`
+    begun.delete(pid)
+    return [whole]
+  })
+  return [...rows, ...[...begun.values()].map((row) => `${row})`)]
 }
