@@ -1,12 +1,13 @@
 import { closeSync, existsSync, fstatSync, readSync, writeSync } from 'node:fs'
 import { busyFile } from './busy.ts'
 import { CniError, CODE, ExecError } from './errors.ts'
-import { type Child, linkState, spawn, wait } from './libc.ts'
+import { type Child, spawn, wait } from './libc.ts'
 import { linkIn } from './linkfacts.ts'
 import { isLink } from './looking.ts'
 import { ruleCounts } from './netfilter.ts'
 import { inside } from './netns.ts'
 import type { Output, Run } from './plugin.ts'
+import { linkState } from './sockets.ts'
 import type { Netns } from './state.ts'
 
 // Fixed, most likely first: a tool never comes from a directory that the caller's PATH names.

@@ -2,27 +2,16 @@ import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
 
 const CLONE_NEWNET = 0x40000000
 const [LOCK_SH, LOCK_EX, LOCK_NB] = [1, 2, 4]
-const [EINTR, EWOULDBLOCK, EACCES, ENODEV] = [4, 11, 13, 19]
+const [EINTR, EWOULDBLOCK, EACCES] = [4, 11, 13]
 const O_CLOEXEC = 0x80000
 const MFD_CLOEXEC = 1
 // fcntl(2), and what /proc/sys/fs/pipe-max-size is unless somebody changed it.
 const [F_SETFL, O_NONBLOCK, F_SETPIPE_SZ, PIPE_BYTES] = [4, 0x800, 1031, 1 << 20]
 const POLLIN = 1
-// A carrier takes the kernel 0 to 0.2 ms when the node is idle.
-const STEP_US = 50
-const LONGEST_STEP_US = 50_000
-const [AF_UNIX, SOCK_DGRAM, SIOCGIFFLAGS, IFF_RUNNING] = [1, 2, 0x8913n, 0x40]
-// struct ifreq: 16 bytes of name, then what is asked for.
-const [IFREQ_BYTES, IFREQ_FLAGS, IFREQ_DATA] = [40, 16, 16]
-// linux/ethtool.h: struct ethtool_value is a command and a number.
-const [SIOCETHTOOL, ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM] = [0x8946n, 0x16, 0x17]
 const SYS_PIDFD_OPEN = 434n
 const SYS_FCNTL = process.arch === 'arm64' ? 25n : 72n
 // struct flock of 64-bit machines: two shorts, then from where and how much.
 const [F_OFD_SETLK, F_WRLCK, F_UNLCK, FLOCK_BYTES, FLOCK_START, FLOCK_LENGTH] = [37n, 1, 2, 32, 8, 16]
-const [AF_NETLINK, SOCK_RAW, SOCK_CLOEXEC, MSG_DONTWAIT] = [16, 3, 0x80000, 0x40]
-// struct nlmsghdr, and the most that the kernel puts into one answer of a dump.
-const [NLMSG_HEADER, NETLINK_BYTES] = [16, 32768]
 
 /** Moves this thread, and what it starts, into the network namespace behind an open file (setns(2)). Throws Error with the errno. */
 export function setns(fd: number): void {
@@ -115,60 +104,6 @@ export function wait(pid: number, limitMs: number): number | undefined {
   return word & 0x7f ? 128 + (word & 0x7f) : (word >> 8) & 0xff
 }
 
-/** What the kernel says of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)), at once or as soon as it is running within `waitMs`: `running` is up, its carrier noticed; `there` also when it would not say. */
-export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'running' {
-  const c = libc()
-  const fd = c.socket(AF_UNIX, SOCK_DGRAM | O_CLOEXEC, 0)
-  const request = new Uint8Array(IFREQ_BYTES)
-  request.set(bytes(name))
-  try {
-    // Each wait twice the last: hundreds of ADDs that look every 50 µs would keep the kernel from the very work they wait for.
-    for (let [until, step] = [performance.now() + waitMs, STEP_US]; ; c.usleep(step), step = Math.min(step * 2, LONGEST_STEP_US)) {
-      const state = c.ioctl(fd, SIOCGIFFLAGS, ptr(request)) !== 0 ? (errno() === ENODEV ? 'absent' : 'there') : (request[IFREQ_FLAGS] as number) & IFF_RUNNING ? 'running' : 'there'
-      if (state === 'running' || performance.now() >= until) return state
-    }
-  } finally {
-    c.close(fd)
-  }
-}
-
-/** Whether checksums of what a link sends are left to it (`tx-checksum-ip-generic` of ethtool(8), which need not be installed); `to` switches that first. Undefined when the kernel would not say. */
-export function txChecksum(name: string, to?: boolean): boolean | undefined {
-  const c = libc()
-  const fd = c.socket(AF_UNIX, SOCK_DGRAM | O_CLOEXEC, 0)
-  const value = new Uint32Array(2)
-  const request = new Uint8Array(IFREQ_BYTES)
-  request.set(bytes(name))
-  new DataView(request.buffer).setBigUint64(IFREQ_DATA, BigInt(ptr(value)), true)
-  try {
-    if (to !== undefined) value.set([ETHTOOL_STXCSUM, to ? 1 : 0])
-    if (to !== undefined && c.ioctl(fd, SIOCETHTOOL, ptr(request)) !== 0) return undefined
-    value.set([ETHTOOL_GTXCSUM, 0])
-    return c.ioctl(fd, SIOCETHTOOL, ptr(request)) === 0 ? value[1] === 1 : undefined
-  } finally {
-    c.close(fd)
-  }
-}
-
-/** Asks the kernel one question (netlink(7)) and gives the messages of its answer one by one; it has them ready when they are asked for, and none is waited for. Throws Error with the errno. */
-export function* netlink(protocol: number, request: Uint8Array): Generator<DataView> {
-  const c = libc()
-  const fd = c.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol)
-  if (fd < 0) throw new Error(`socket: errno ${errno()}`)
-  try {
-    const answer = new Uint8Array(NETLINK_BYTES)
-    const next = () => Number(c.recv(fd, ptr(answer), BigInt(answer.length), MSG_DONTWAIT))
-    if (Number(c.send(fd, ptr(request), BigInt(request.length), 0)) < 0) throw new Error(`send: errno ${errno()}`)
-    for (let length = next(); length > 0; length = next())
-      for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
-        size = new DataView(answer.buffer).getUint32(at, true)
-        yield new DataView(answer.buffer, at, size)
-      }
-  } finally {
-    c.close(fd)
-  }
-}
-
 // sizeof(posix_spawn_file_actions_t) of glibc is 80 where pointers have 8 bytes.
 const ACTIONS_BYTES = 128
 const { i32, u64, i64 } = FFIType
@@ -181,6 +116,7 @@ const SIGNATURES = {
   close: { args: [i32], returns: i32 },
   socket: { args: [i32, i32, i32], returns: i32 },
   ioctl: { args: [i32, u64, pointer], returns: i32 },
+  getsockopt: { args: [i32, i32, i32, pointer, pointer], returns: i32 },
   memfd_create: { args: [pointer, i32], returns: i32 },
   pwrite: { args: [i32, pointer, u64, i64], returns: i64 },
   posix_spawn: { args: [pointer, pointer, pointer, pointer, pointer, pointer], returns: i32 },
@@ -197,8 +133,8 @@ const SIGNATURES = {
 } as const
 let opened: ReturnType<typeof open> | undefined
 
-// Opened on first use: a VERSION or a refused call needs none of it.
-function libc(): ReturnType<typeof open> {
+/** The calls themselves, for `lib/sockets.ts`. Opened on first use: a VERSION or a refused call needs none of it. */
+export function libc(): ReturnType<typeof open> {
   opened ??= open()
   return opened
 }
@@ -207,7 +143,8 @@ function open() {
   return dlopen('libc.so.6', SIGNATURES).symbols
 }
 
-function errno(): number {
+/** What the last call failed with. */
+export function errno(): number {
   return read.i32(libc().__errno_location() as Pointer, 0)
 }
 
@@ -239,7 +176,8 @@ export function pipe(): { readonly read: number; readonly write: number } {
   return { read, write }
 }
 
-function bytes(text: string): Uint8Array {
+/** A text as C has it. */
+export function bytes(text: string): Uint8Array {
   return new TextEncoder().encode(`${text}\0`)
 }
 

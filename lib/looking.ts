@@ -1,5 +1,5 @@
-import { linkState } from './libc.ts'
 import { inside } from './netns.ts'
+import { linkState } from './sockets.ts'
 import type { Netns } from './state.ts'
 
 /** Whether a namespace has a link of this name, asked of the kernel itself. True also when it would not say. */

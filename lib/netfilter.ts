@@ -1,4 +1,4 @@
-import { netlink } from './libc.ts'
+import { netlink } from './sockets.ts'
 
 const NETLINK_NETFILTER = 12
 // linux/netfilter/nfnetlink.h and nf_tables.h

@@ -1,6 +1,7 @@
 import { closeSync, openSync, statfsSync, statSync } from 'node:fs'
 import { CniError, CODE } from './errors.ts'
 import { setns } from './libc.ts'
+import { netnsCookie } from './sockets.ts'
 import type { Netns } from './state.ts'
 import type { NetnsPath } from './values.ts'
 
@@ -34,9 +35,36 @@ export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
   return found.ino === own.ino && found.dev === own.dev ? 'own' : 'pod'
 }
 
-/** What tells a namespace from another that comes to the same path later, unless the kernel has given the number of one that is gone to the other; undefined when there is none. */
+/** A namespace's number, which the kernel gives to another when it is gone, and where Linux is 5.14 or newer its cookie, which it does not. */
+export interface Identity {
+  readonly inode: number
+  readonly cookie?: string | undefined
+}
+
+/** The number of the namespace at a path; undefined when there is none. */
 export function inodeOf(path: NetnsPath): number | undefined {
   return statSync(path, { throwIfNoEntry: false })?.ino
+}
+
+/** What tells the namespace at a path from others that come to that path later; undefined when there is none. */
+export function identityOf(path: NetnsPath): Identity | undefined {
+  const inode = inodeOf(path)
+  if (inode === undefined) return undefined
+  return { inode, cookie: cookieOf(path) }
+}
+
+/** Whether the namespace at a path is this one. */
+export function isAt(path: NetnsPath, { inode, cookie }: Identity): boolean {
+  return inodeOf(path) === inode && (cookie === undefined || (cookieOf(path) ?? cookie) === cookie)
+}
+
+// None that is not to be entered: its number must do then.
+function cookieOf(path: NetnsPath): string | undefined {
+  try {
+    return inside(path, netnsCookie)?.toString()
+  } catch {
+    return undefined
+  }
 }
 
 function enter(path: NetnsPath): number {

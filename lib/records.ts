@@ -4,18 +4,17 @@ import { occupy } from './busy.ts'
 import { digest } from './digest.ts'
 import { remove, withLock, writeAtomic } from './files.ts'
 import { log } from './log.ts'
-import { inodeOf } from './netns.ts'
+import { type Identity, identityOf } from './netns.ts'
 import type { Attachment } from './plugin.ts'
 import { listFiles, readText } from './reading.ts'
 import type { Owner, Resource } from './state.ts'
 import { brief, type NetnsPath, type NetworkName } from './values.ts'
 
 /** What a chained plugin made for an attachment. */
-export interface Note {
+export interface Note extends Partial<Identity> {
   readonly owner: Owner
+  /** It may be another's by now: `inode` and `cookie` tell. */
   readonly netns?: NetnsPath
-  /** Of the namespace: the path may be another's by now. */
-  readonly inode?: number | undefined
   readonly own: readonly Resource[]
 }
 
@@ -24,7 +23,7 @@ const DIR = '/run/cni/plumb'
 
 /** Notes what a chained plugin makes for an attachment, before it is made: DEL then needs neither configuration nor result. */
 export function record(path: string, { network, containerId, ifname, netns }: Attachment, own: readonly Resource[]): void {
-  const note: Note = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns, inode: inodeOf(netns) }), own }
+  const note: Note = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns, ...identityOf(netns) }), own }
   const text = JSON.stringify({ ...note, sum: digest(JSON.stringify(note)) })
   // One draft for all: a call that is killed there leaves that one, which the next takes the place of.
   withLock(`${DIR}/records.lock`, () => writeAtomic(path, text, { durable: false, by: `${DIR}/records.draft` }))

@@ -1,4 +1,4 @@
-import { netlink } from './libc.ts'
+import { netlink } from './sockets.ts'
 
 const NETLINK_ROUTE = 0
 const NLM_F_REQUEST = 1

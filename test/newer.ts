@@ -1,5 +1,5 @@
-import { netlink } from '../lib/libc.ts'
 import { inside } from '../lib/netns.ts'
+import { netlink } from '../lib/sockets.ts'
 import { parse } from '../lib/values.ts'
 import type { Namespace } from './harness.ts'
 

@@ -1,5 +1,5 @@
 import { occupy } from '../busy.ts'
-import { inodeOf } from '../netns.ts'
+import { isAt } from '../netns.ts'
 import type { Run } from '../plugin.ts'
 import type { Note } from '../records.ts'
 import type { Setting } from '../settings.ts'
@@ -20,8 +20,8 @@ export function reachable(note: Note, run: Run, isFailed: boolean): Resource[] {
 }
 
 /** Whether the namespace that a note tells of is still there: the path may be another pod's by now. */
-export function isThere({ netns, inode }: Note): boolean {
-  return netns !== undefined && inode !== undefined && inodeOf(netns) === inode
+export function isThere({ netns, inode, cookie }: Note): boolean {
+  return netns !== undefined && inode !== undefined && isAt(netns, { inode, cookie })
 }
 
 /** What stands for a pod where one call at a time may look at it and change it (lib/busy.ts), by the inode of its namespace. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { txChecksum } from '../../lib/libc.ts'
 import { inside } from '../../lib/netns.ts'
+import { txChecksum } from '../../lib/sockets.ts'
 import { parse } from '../../lib/values.ts'
 import { type Namespace, until } from '../harness.ts'
 import { assertReach, flow, gatewayOf } from '../joined.ts'

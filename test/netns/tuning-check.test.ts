@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
-import { closeSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { execa } from 'execa'
+import { digest } from '../../lib/digest.ts'
 import { chain, good } from '../chained.ts'
 import { inNamespaces } from '../harness.ts'
 import { watched } from '../hostports.ts'
@@ -68,6 +69,22 @@ describe('tuning: DEL', () => {
     )
 
   it(
+    'knows a pod by more than the number of its namespace, which the kernel gives to another once that has gone',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const net = chain(node, { type: 'tuning', mtu: 1400 })
+      await net.add(pod)
+      const [name] = readdirSync('/run/cni/plumb/tuning')
+      const path = `/run/cni/plumb/tuning/${name}`
+      const { sum: _, ...note } = JSON.parse(readFileSync(path, 'utf8'))
+      assert.match(note.cookie, /^[1-9]\d*$/)
+      const other = { ...note, cookie: `${BigInt(note.cookie) + 1n}` }
+      writeFileSync(path, JSON.stringify({ ...other, sum: digest(JSON.stringify(other)) }))
+      good(await net.call('DEL', pod))
+      assert.equal(await mtuOf(pod, 'eth0'), 1400)
+    }),
+  )
+
+  it(
     'starts no tool when the link has gone, and touches no other pod that has come to the same path',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chain(node, { type: 'tuning', mtu: 1400 })
@@ -77,11 +94,8 @@ describe('tuning: DEL', () => {
       assert.deepEqual((await watched(node, 'tuning', call)).tools, [])
       await network(node, net.bridge).del(pod)
       await net.add(pod)
-      // Held until the other is there: the kernel may give a namespace's number to the next at once, and then plumb does not tell them apart (lib/netns.ts, inodeOf).
-      const held = openSync(pod.path, 'r')
       await execa('ip', ['netns', 'delete', containerId(pod)])
       await execa('ip', ['netns', 'add', containerId(pod)])
-      closeSync(held)
       await pod.ip('link', 'add', 'eth0', 'mtu', '1234', 'type', 'veth', 'peer', 'name', 'other')
       const { answer, tools } = await watched(node, 'tuning', { ...call, netns: '' })
       assert.deepEqual([good(answer).status, tools, await mtuOf(pod, 'eth0')], [0, [], 1234])

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import vxlan from '../../agent/backends/vxlan.ts'
-import { txChecksum } from '../../lib/libc.ts'
 import { inside } from '../../lib/netns.ts'
+import { txChecksum } from '../../lib/sockets.ts'
 import { parse } from '../../lib/values.ts'
 import { answers, assertReached, cluster, held, type Member, members, pinging, uplink } from '../cluster.ts'
 import { inNamespaces, type Namespace } from '../harness.ts'

@@ -1,0 +1,83 @@
+import { ptr } from 'bun:ffi'
+import { bytes, errno, libc } from './libc.ts'
+
+const ENODEV = 19
+// A carrier takes the kernel 0 to 0.2 ms when the node is idle.
+const STEP_US = 50
+const LONGEST_STEP_US = 50_000
+const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, SIOCGIFFLAGS, IFF_RUNNING] = [1, 2, 0x80000, 0x8913n, 0x40]
+// struct ifreq: 16 bytes of name, then what is asked for.
+const [IFREQ_BYTES, IFREQ_FLAGS, IFREQ_DATA] = [40, 16, 16]
+// linux/ethtool.h: struct ethtool_value is a command and a number.
+const [SIOCETHTOOL, ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM] = [0x8946n, 0x16, 0x17]
+const [AF_NETLINK, SOCK_RAW, MSG_DONTWAIT] = [16, 3, 0x40]
+// struct nlmsghdr, and the most that the kernel puts into one answer of a dump.
+const [NLMSG_HEADER, NETLINK_BYTES] = [16, 32768]
+// asm-generic/socket.h; since Linux 5.14.
+const [SOL_SOCKET, SO_NETNS_COOKIE] = [1, 71]
+
+/** What the kernel says of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)), at once or as soon as it is running within `waitMs`: `running` is up, its carrier noticed; `there` also when it would not say. */
+export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'running' {
+  const c = libc()
+  const fd = c.socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
+  const request = new Uint8Array(IFREQ_BYTES)
+  request.set(bytes(name))
+  try {
+    // Each wait twice the last: hundreds of ADDs that look every 50 µs would keep the kernel from the very work they wait for.
+    for (let [until, step] = [performance.now() + waitMs, STEP_US]; ; c.usleep(step), step = Math.min(step * 2, LONGEST_STEP_US)) {
+      const state = c.ioctl(fd, SIOCGIFFLAGS, ptr(request)) !== 0 ? (errno() === ENODEV ? 'absent' : 'there') : (request[IFREQ_FLAGS] as number) & IFF_RUNNING ? 'running' : 'there'
+      if (state === 'running' || performance.now() >= until) return state
+    }
+  } finally {
+    c.close(fd)
+  }
+}
+
+/** Whether checksums of what a link sends are left to it (`tx-checksum-ip-generic` of ethtool(8), which need not be installed); `to` switches that first. Undefined when the kernel would not say. */
+export function txChecksum(name: string, to?: boolean): boolean | undefined {
+  const c = libc()
+  const fd = c.socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
+  const value = new Uint32Array(2)
+  const request = new Uint8Array(IFREQ_BYTES)
+  request.set(bytes(name))
+  new DataView(request.buffer).setBigUint64(IFREQ_DATA, BigInt(ptr(value)), true)
+  try {
+    if (to !== undefined) value.set([ETHTOOL_STXCSUM, to ? 1 : 0])
+    if (to !== undefined && c.ioctl(fd, SIOCETHTOOL, ptr(request)) !== 0) return undefined
+    value.set([ETHTOOL_GTXCSUM, 0])
+    return c.ioctl(fd, SIOCETHTOOL, ptr(request)) === 0 ? value[1] === 1 : undefined
+  } finally {
+    c.close(fd)
+  }
+}
+
+/** Asks the kernel one question (netlink(7)) and gives the messages of its answer one by one; it has them ready when they are asked for, and none is waited for. Throws Error with the errno. */
+export function* netlink(protocol: number, request: Uint8Array): Generator<DataView> {
+  const c = libc()
+  const fd = c.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol)
+  if (fd < 0) throw new Error(`socket: errno ${errno()}`)
+  try {
+    const answer = new Uint8Array(NETLINK_BYTES)
+    const next = () => Number(c.recv(fd, ptr(answer), BigInt(answer.length), MSG_DONTWAIT))
+    if (Number(c.send(fd, ptr(request), BigInt(request.length), 0)) < 0) throw new Error(`send: errno ${errno()}`)
+    for (let length = next(); length > 0; length = next())
+      for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
+        size = new DataView(answer.buffer).getUint32(at, true)
+        yield new DataView(answer.buffer, at, size)
+      }
+  } finally {
+    c.close(fd)
+  }
+}
+
+/** The number of this thread's network namespace that no other has until the node boots again (SO_NETNS_COOKIE); undefined before Linux 5.14. */
+export function netnsCookie(): bigint | undefined {
+  const c = libc()
+  const fd = c.socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
+  const [value, length] = [new BigUint64Array(1), new Uint32Array([BigUint64Array.BYTES_PER_ELEMENT])]
+  try {
+    return c.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, ptr(value), ptr(length)) === 0 ? value[0] : undefined
+  } finally {
+    c.close(fd)
+  }
+}
