@@ -18,6 +18,9 @@ export interface SettingsFile {
 /** By name. */
 export type Given = ReadonlyMap<FlagName, Said>
 
+// All settings with their reasons are a tenth of it; of megabytes that are no YAML the parser makes gigabytes, for minutes.
+const FILE_CHARACTERS = 65_536
+
 /** Flags as Go's flag package takes them: one dash or two, `-flag=value` and, unless it is true or false, `-flag value`; the last one counts, of those that may be repeated each. Throws ValueError for what is none, with the nearest name. */
 export function fromArguments(argv: readonly string[]): Given {
   const given = new Map<FlagName, Said>()
@@ -50,6 +53,7 @@ export function variableOf(name: FlagName): string {
 
 /** The keys of a YAML file, each the name of a flag; a list for those that may be repeated or are separated by commas; null is absent. Throws ValueError naming file, line and column. */
 export function fromFile({ path, text }: SettingsFile): Given {
+  if (text.length > FILE_CHARACTERS) throw new ValueError(`Cannot read ${path}: want a file of at most ${FILE_CHARACTERS} characters, not ${text.length}`)
   const lines = new LineCounter()
   const document = parsed(path, text, lines)
   const where = (offset: number) => {

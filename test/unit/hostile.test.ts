@@ -83,7 +83,11 @@ describe('what the fuzzer found', () => {
 
   it('JSON and YAML that are nested too deep are said to be', () => {
     assert.throws(() => parseJson(DEEP, 'the list'), /^ValueError: Cannot read the list: it is nested too deep$/)
-    assert.throws(() => readSettings([], {}, { path: 'agent.yaml', text: `iface: ${DEEP}` }, 'node-a'), /^ValueError: Cannot read agent\.yaml: it is nested too deep$/)
+    assert.throws(() => readSettings([], {}, { path: 'agent.yaml', text: `iface: ${DEEP.slice(0, 60_000)}` }, 'node-a'), /^ValueError: Cannot read agent\.yaml: it is nested too deep$/)
+  })
+
+  it('a settings file of megabytes is refused before it is parsed: some take the parser minutes and gigabytes', () => {
+    assert.throws(() => soon(() => readSettings([], {}, { path: 'agent.yaml', text: '!!x '.repeat(1_000_000) }, 'node-a')), /^ValueError: Cannot read agent\.yaml: want a file of at most 65536 characters, not 4000000$/)
   })
 
   it('a record below /run/cni that is not as it was written is none: lines for tools are made of it', function () {
