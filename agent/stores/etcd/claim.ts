@@ -33,17 +33,19 @@ export async function claim(to: Claiming, draft: Draft, conf: NetworkConf, signa
     hasRead = true
   }
   for (let tries = 0; tries < TRIES; tries++) {
+    const hadRead = hasRead
     const held = await look(to, draft.node, signal)
     const isKept = held.entry && stays(draft, conf, held.entry)
     if (!isKept && !view.isLive && !hasRead) await read()
     const chosen = isKept && held.entry ? { subnets: held.entry.subnets, over: held.entry } : attempt(to, draft, conf, held)
     if (chosen instanceof Error) {
-      if (hasRead) {
+      // Final only when the node was looked at after all was read: another agent of the node may have claimed in between.
+      if (hadRead) {
         await granted.giveBack()
         throw chosen
       }
       // A watch may be a moment behind.
-      await read()
+      if (!hasRead) await read()
       continue
     }
     const isReserved = (chosen.over ?? chosen.instead)?.ttl === 0n
