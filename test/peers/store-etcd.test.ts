@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict'
-import { encodeValue } from '../../agent/lease.ts'
+import { encodeValue, type Lease } from '../../agent/lease.ts'
 import { parseNetworkConf } from '../../agent/netconf.ts'
 import { openStore, type SubnetStore } from '../../agent/store.ts'
+import { claim } from '../../agent/stores/etcd/claim.ts'
+import { Connection } from '../../agent/stores/etcd/connection.ts'
+import { keysBelow } from '../../agent/stores/etcd/keys.ts'
+import { View } from '../../agent/stores/etcd/view.ts'
 import { parseIp } from '../../lib/ip.ts'
 import { type Cluster, startEtcd } from '../etcd.ts'
 import { until } from '../harness.ts'
@@ -43,6 +47,26 @@ describe('the etcd store', () => {
 
 describe('the etcd store, with leases that end', () => {
   const conf = parseNetworkConf(SMALL)
+
+  it('what another agent of the same node claims between two looks is the node’s own: a full network is no reason to fail [F 5]', async () => {
+    const { open, prefix } = network()
+    const store = await open()
+    for (const i of [0, 2]) await store.claim(draft(`n${i}`, i + 2), conf, signal)
+    const [link, keys] = [new Connection({ endpoints: etcd.endpoints, prefix }), keysBelow(prefix)]
+    let others: Promise<Lease> | undefined
+    // After its look at the node, and before that at the leases.
+    const interrupted: Pick<Connection, 'call'> = {
+      async call(ask, until) {
+        const answer = await link.call(ask, until)
+        others ??= store.claim(draft('n1', 3), conf, signal)
+        await others
+        return answer
+      },
+    }
+    const { subnets } = await claim({ etcd: interrupted as Connection, keys, view: new View(keys), ttlSeconds: 100 }, draft('n1', 3), conf, signal)
+    assert.deepEqual(subnets, (await others)?.subnets)
+    link.close()
+  })
 
   it('a renewal puts the lease on a new etcd lease of the full time, and ends the old one [F 8]', async () => {
     const { open, prefix } = network({ ttlSeconds: 100 })
