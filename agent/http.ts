@@ -107,9 +107,12 @@ class Connection implements Sink {
     if (!this.reading) return
     this.#head += bytes.toString('latin1')
     const end = /\r?\n\r?\n/.exec(this.#head)
+    if ((end?.index ?? this.#head.length) > HEAD_BYTES) {
+      this.reply(plain(431, `the request is longer than ${HEAD_BYTES} bytes`))
+      return
+    }
     const asked = end ? parse(this.#head.slice(0, end.index)) : undefined
-    if ((end?.index ?? this.#head.length) > HEAD_BYTES) this.reply(plain(431, `the request is longer than ${HEAD_BYTES} bytes`))
-    else if (asked) void this.#ask(asked)
+    if (asked) void this.#ask(asked)
     else if (end) this.reply(plain(400, 'this is no HTTP request'))
   }
 
@@ -186,6 +189,6 @@ function parse(head: string): Asked | undefined {
   const [line = '', ...fields] = head.split(/\r?\n/)
   const [, method, target] = /^([A-Z]{1,16}) (\/[!-~]*) HTTP\/1\.[01]$/.exec(line) ?? []
   if (method === undefined || target === undefined) return undefined
-  const host = fields.map((field) => /^host:[ \t]*(.*?)[ \t]*$/i.exec(field)?.[1]).find((value) => value !== undefined)
+  const host = fields.map((field) => /^host:(.*)$/i.exec(field)?.[1]?.trim()).find((value) => value !== undefined)
   return { method, path: target.replace(/\?.*/, ''), host: host ?? '' }
 }

@@ -1,6 +1,6 @@
 import { shown, ValueError } from '../lib/errors.ts'
 import type { Json } from '../lib/netconf.ts'
-import { printable } from '../lib/printable.ts'
+import { printableName } from '../lib/printable.ts'
 
 /** A list of plugins in another form, and what is other about it: one sentence each. */
 export interface Fused {
@@ -52,7 +52,7 @@ function taking(host: Json, key: string, entry: Json): Json {
 function capabilities({ capabilities }: Json): string {
   return Object.entries((capabilities ?? {}) as Json)
     .filter(([, on]) => on === true)
-    .map(([name]) => printable(name))
+    .map(([name]) => printableName(name))
     .join(', ')
 }
 

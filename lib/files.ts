@@ -63,7 +63,7 @@ export function remove(path: string): void {
     unlinkSync(path)
   } catch (cause) {
     // A read-only file system refuses before it looks.
-    if (!absentOr(cause, 'ENOENT') && !(absentOr(cause, 'EROFS') && !existsSync(path))) throw cause
+    if (!absentOr(cause, 'ENOENT') && !absentOr(cause, 'ENOTDIR') && !(absentOr(cause, 'EROFS') && !existsSync(path))) throw cause
   }
 }
 

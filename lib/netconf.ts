@@ -139,7 +139,8 @@ const flag = v.optional(
   false,
 )
 const type = field.by((value) => {
-  if (typeof value !== 'string' || value === '' || value.includes('/')) throw new ValueError(`${shown(value)}: want the name of a plugin`)
+  // It becomes a file's name.
+  if (typeof value !== 'string' || !/^[^\0/]{1,255}$/.test(value)) throw new ValueError(`${shown(value)}: want the name of a plugin`)
   return value
 })
 const version = field.by((value) => {

@@ -2,3 +2,8 @@
 export function printable(text: string): string {
   return text.replace(/\p{Cc}/gu, (sign) => (sign === '\n' ? '\\n' : `\\u${sign.charCodeAt(0).toString(16).padStart(4, '0')}`))
 }
+
+/** The same of a name: 80 characters of it at most, so that a hostile one cannot flood a log. */
+export function printableName(name: string): string {
+  return printable(name.length > 80 ? `${name.slice(0, 79)}…` : name)
+}

@@ -1,6 +1,7 @@
 import * as v from 'valibot'
 import { shown, ValueError } from './errors.ts'
 import { type Ip, parseCidr, parseIp } from './ip.ts'
+import { printableName } from './printable.ts'
 import { parse } from './values.ts'
 
 /** What a configuration must look like: a valibot object schema, its output the typed configuration. */
@@ -100,10 +101,12 @@ function must<T>(ok: boolean, value: T, given: unknown, want: string): T {
 
 function describe(issue: v.BaseIssue<unknown>): string {
   let path = ''
-  for (const { key } of issue.path ?? []) path += typeof key === 'number' ? `[${key}]` : path ? `.${key}` : key
+  for (const { key } of issue.path ?? []) path += typeof key === 'number' ? `[${key}]` : `${path && '.'}${printableName(String(key))}`
+  const [, wish] = /^undefined: (.*)$/s.exec(issue.message) ?? []
+  if (wish !== undefined) return `Cannot read ${path || 'the configuration'}: it is missing; ${wish}`
   if (issue.kind === 'transformation') return path ? `Cannot read ${path} ${issue.message}` : issue.message
-  const want = issue.expected?.replace(/^Object$/, 'an object').replace(/^Array$/, 'an array') ?? issue.message
   if (issue.input === undefined) return `Cannot read ${path || 'the configuration'}: it is missing`
+  const want = issue.expected?.replace(/^Object$/, 'an object').replace(/^Array$/, 'an array') ?? issue.message
   return `Cannot read ${path || 'the configuration'} ${shown(issue.input)}: want ${want}`
 }
 

@@ -90,7 +90,11 @@ async function judge({ type, before, call, fault, squatter, spoiled }: Case, see
   // A data directory that cannot be used fails its DEL, too, which then stays unfinished: nothing can clean up after it.
   const hopeless = (lasting || (command === 'DEL' && !before)) && answer.answers.some((text) => text.includes('Cannot use the address pool'))
   if (hopeless) return [...wrong, ...said(kernel)]
-  if (command !== 'DEL' && command !== 'GC' && !(command === 'ADD' && (answer.status === 0 || lasting))) tell(`the ${command}`, differ(start, world(kernel)))
+  if (command !== 'DEL' && command !== 'GC' && !(command === 'ADD' && (answer.status === 0 || lasting))) {
+    const changed = differ(start, world(kernel))
+    // What the kernel refuses takes with it what an ADD before it made for the attachment.
+    if (command !== 'ADD' || !before || differ(nothing, world(kernel)).length > 0) tell(`the ${command}`, changed)
+  }
   if (command === 'ADD' && (answer.status === 0 || (lasting && reached))) tell('the DEL of what was added', await good(type, again(call, 'DEL'), kernel))
   if (command === 'DEL' && answer.status === 1 && fault && reached) tell('the DEL once more', await good(type, call, kernel))
   if (before) tell('the good DEL', await good(type, again(before, 'DEL'), kernel))

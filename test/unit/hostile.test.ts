@@ -3,6 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { namesIn } from '../../agent/dhcp/names.ts'
+import { listen } from '../../agent/http.ts'
 import { decodeLease } from '../../agent/lease.ts'
 import { parseNetworkConf } from '../../agent/netconf.ts'
 import { readSettings } from '../../agent/settings.ts'
@@ -10,12 +11,15 @@ import { keysBelow } from '../../agent/stores/etcd/keys.ts'
 import { View } from '../../agent/stores/etcd/view.ts'
 import { fuse } from '../../cli/fuse.ts'
 import { shown } from '../../lib/errors.ts'
+import { remove } from '../../lib/files.ts'
 import type { Cidr } from '../../lib/ip.ts'
 import { parseJson } from '../../lib/netconf.ts'
 import { readRecord, record, recordPath } from '../../lib/records.ts'
 import { holderOf } from '../../lib/reservations.ts'
 import { subnetEntries } from '../../lib/subnetenv.ts'
 import { parse } from '../../lib/values.ts'
+import { exchanged } from '../fuzz/exchange.ts'
+import { spent } from '../fuzz/share.ts'
 import { skip } from '../skip.ts'
 
 const DEEP = `${'['.repeat(100_000)}${']'.repeat(100_000)}`
@@ -31,6 +35,15 @@ function soon<T>(work: () => T): T {
 }
 
 describe('what the fuzzer found', () => {
+  // Mocha wants all frames of a stack: of one that is full that takes it half a minute.
+  const { stackTraceLimit } = Error
+  before(() => {
+    Error.stackTraceLimit = 10
+  })
+  after(() => {
+    Error.stackTraceLimit = stackTraceLimit
+  })
+
   it('a lease whose data are nested a hundred thousand deep is refused: comparing it would end the stack of every agent', () => {
     assert.throws(() => decodeLease({}, `{"PublicIP":"192.0.2.2","BackendType":"vxlan","BackendData":${DEEP}}`), /^ValueError: Cannot read BackendData: it is nested too deep; want an object such as/)
   })
@@ -84,6 +97,28 @@ describe('what the fuzzer found', () => {
   it('JSON and YAML that are nested too deep are said to be', () => {
     assert.throws(() => parseJson(DEEP, 'the list'), /^ValueError: Cannot read the list: it is nested too deep$/)
     assert.throws(() => readSettings([], {}, { path: 'agent.yaml', text: `iface: ${DEEP.slice(0, 60_000)}` }, 'node-a'), /^ValueError: Cannot read agent\.yaml: it is nested too deep$/)
+  })
+
+  it('a request of 100 kB to the agent is refused before it is taken apart, which took it seconds', async () => {
+    const dir = mkdtempSync(join(tmpdir(), 'plumb-hostile-'))
+    const server = listen({ unix: `${dir}/socket` }, () => ({ status: 200, type: 'text/plain', body: '' }))
+    try {
+      const before = process.cpuUsage()
+      assert.match(await exchanged(`${dir}/socket`, Buffer.from(`GET / HTTP/1.1\r\nHost: localhost${' '.repeat(100_000)}x\r\n\r\n`)), /^HTTP\/1\.1 431 /)
+      assert.ok(spent(before) < 1000, `${spent(before)} ms`)
+    } finally {
+      server.stop()
+      rmSync(dir, { recursive: true })
+    }
+  })
+
+  it('a name of 50 kB is told in part', () => {
+    const { changes } = fuse({ plugins: [{ type: 'ptp' }, { type: 'portmap', capabilities: { ['constructor'.repeat(5000)]: true } }] })
+    assert.ok(changes.join().length < 500, changes.join().slice(0, 500))
+  })
+
+  it('a file below what is no folder is removed already: a data directory such as /dev/null must not keep a record for ever', () => {
+    remove('/dev/null/c1_eth0.json')
   })
 
   it('a settings file of megabytes is refused before it is parsed: some take the parser minutes and gigabytes', () => {
