@@ -1,6 +1,7 @@
 import { type Command, type Env, readArgs, readAttachment, readCommand } from './attachment.ts'
 import { CniError, CODE, ExecError, shown, ValueError } from './errors.ts'
 import { log } from './log.ts'
+import { netnsState } from './netns.ts'
 import type { Attachment, NetConf, Plugin, Run } from './plugin.ts'
 import { printable } from './printable.ts'
 import { newest, supported, versionAnswer } from './spec.ts'
@@ -116,7 +117,7 @@ async function perform(plugin: Plugin, command: Command, io: Io, seen: { version
                 ? meta(plugin)
                 : custom(plugin)
   if (command !== 'ADD') return verbs[command.toLowerCase() as 'check' | 'del' | 'gc' | 'status'](call)
-  const done = await verbs.add(call)
+  const done = await added(verbs, call)
   try {
     io.answer(done.text ?? '')
   } catch (cause) {
@@ -124,6 +125,17 @@ async function perform(plugin: Plugin, command: Command, io: Io, seen: { version
     throw new CniError(CODE.io, 'Cannot write the result to stdout', `what was made is removed again: ${(cause as Error).message}`, { cause })
   }
   done.delivered?.()
+}
+
+// Whatever the kernel says to a tool whose namespace is taken away meanwhile, that is the reason.
+async function added(verbs: Verbs, call: Call): Promise<Done> {
+  try {
+    return await verbs.add(call)
+  } catch (cause) {
+    const { netns } = call.at
+    if (!(cause instanceof ExecError) || netns === undefined || !['gone', 'other'].includes(netnsState(netns))) throw cause
+    throw new CniError(CODE.unknownContainer, `The network namespace ${netns} has gone meanwhile`, cause.message, { cause })
+  }
 }
 
 function input(io: Io): string {

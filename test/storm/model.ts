@@ -44,7 +44,7 @@ export function makeModel(): Model {
   const why = (pod: Pod, code: number, msg: string, details: string): string | undefined => {
     const [, port, other = ''] = /^Cannot give host port (\d+)\/tcp to this container: container (\S+) has it$/.exec(msg) ?? []
     if (port !== undefined) return code === 7 && pod.ports.includes(Number(port)) && asked.get(other)?.includes(Number(port)) ? 'port taken' : undefined
-    return pod.isGone && GONE.test(`${msg} ${details}`) ? `namespace gone, code ${code}` : undefined
+    return pod.isGone && (code === 3 || code === 4) && GONE.test(`${msg} ${details}`) ? `namespace gone, code ${code}` : undefined
   }
   return {
     wrong,
