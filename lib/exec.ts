@@ -1,5 +1,6 @@
 import { closeSync, existsSync, fstatSync, readSync, writeSync } from 'node:fs'
 import { busyFile } from './busy.ts'
+import { type Ending, earOf, endingOf } from './ending.ts'
 import { CniError, CODE, ExecError } from './errors.ts'
 import { type Child, spawn, wait } from './libc.ts'
 import { linkIn } from './linkfacts.ts'
@@ -7,7 +8,7 @@ import { isLink } from './looking.ts'
 import { ruleCounts } from './netfilter.ts'
 import { inside } from './netns.ts'
 import type { Output, Run } from './plugin.ts'
-import { linkState } from './sockets.ts'
+import { type Ear, linkState } from './sockets.ts'
 import type { Netns } from './state.ts'
 
 // Fixed, most likely first: a tool never comes from a directory that the caller's PATH names.
@@ -17,17 +18,25 @@ const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'ipr
 /** No tool that works needs this long; one that hangs must not hang the runtime. One that did is not waited for as long again, when what was made is taken back. */
 const [LIMIT_MS, AGAIN_MS] = [30_000, 5000]
 
+/** A tool that was started, with what it has to be heard by from then on. */
+interface Started extends Child {
+  readonly ear?: Ear | undefined
+}
+/** One that has its input, with what tells that its work is done before it ends itself. */
+interface Working extends Child {
+  readonly ending?: Ending | undefined
+}
+
 // Tools that were started ahead: some wait for their standard input, and do nothing without it; some have it and work.
-const ready = new Map<string, Child>()
-const working = new Map<string, Child>()
+const ready = new Map<string, Started>()
+const working = new Map<string, Working>()
 const hung = new Set<string>()
 
 /** Starts a tool in a namespace and waits for it: argv never through a shell, C locale, nothing inherited but a fixed PATH. `prepare` starts it ahead, `feed` gives it its input too, so that both go on beside other work. Throws CniError 5 when it is not installed, 11 when it took longer than 30 s. */
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string, ns: Netns = 'host'): Promise<Output> => {
     const key = `${ns} ${argv.join(' ')}`
-    const child = taken(working, `${key} ${stdin}`) ?? fed(taken(ready, key) ?? begin(argv, ns), stdin, argv)
-    return collect(child, argv)
+    return collect(taken(working, `${key} ${stdin}`) ?? put(key, argv, stdin, ns), argv)
   },
   {
     prepare(argv: readonly string[], ns: Netns = 'host') {
@@ -36,7 +45,7 @@ export const run: Run = Object.assign(
     },
     feed(argv: readonly string[], stdin: string, ns: Netns = 'host') {
       const key = `${ns} ${argv.join(' ')}`
-      working.set(`${key} ${stdin}`, fed(taken(ready, key) ?? begin(argv, ns), stdin, argv))
+      working.set(`${key} ${stdin}`, put(key, argv, stdin, ns))
     },
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
     link: isLink,
@@ -63,31 +72,41 @@ export function locate(name: string): string {
   return `${dir}/${name}`
 }
 
-function begin(argv: readonly string[], ns: Netns): Child {
-  const file = locate(argv[0] ?? '')
-  return inside(ns, () => start(file, argv, ENV, false))
+function put(key: string, argv: readonly string[], stdin: string, ns: Netns): Working {
+  const child = taken(ready, key) ?? begin(argv, ns)
+  const ending = endingOf(argv, stdin, ns, child)
+  return { ...fed(child, stdin, argv), ending }
 }
 
-function start(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean): Child {
+function begin(argv: readonly string[], ns: Netns): Started {
+  const file = locate(argv[0] ?? '')
+  return inside(ns, () => {
+    const ear = earOf(argv)
+    return { ...start(file, argv, ENV, false, ear?.fd), ear }
+  })
+}
+
+function start(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean, ear = -1): Child {
   try {
-    return spawn(file, argv, env, ownStderr, busyFile())
+    return spawn(file, argv, env, ownStderr, [busyFile(), ear])
   } catch (cause) {
     throw new ExecError(argv, undefined, `cannot be started: ${(cause as Error).message}`, { cause })
   }
 }
 
-function taken(from: Map<string, Child>, key: string): Child | undefined {
+function taken<T>(from: Map<string, T>, key: string): T | undefined {
   const child = from.get(key)
   from.delete(key)
   return child
 }
 
-function collect({ pid, stdout, stderr }: Child, argv: readonly string[]): Output {
+function collect({ pid, stdout, stderr, ending }: Working, argv: readonly string[]): Output {
   try {
-    const status = wait(pid, limitOf(argv))
+    const status = wait(pid, limitOf(argv), ending)
     if (status === undefined) throw killed(pid, argv)
     return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
   } finally {
+    ending?.close()
     closeSync(stdout)
     if (stderr >= 0) closeSync(stderr)
   }

@@ -49,8 +49,8 @@ export interface Child {
   readonly stderr: number
 }
 
-/** Starts a program in this thread's namespaces (posix_spawn(3)); it inherits no other file but `heirloom`, unless that is -1. Throws Error with the errno. */
-export function spawn(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean, heirloom = -1): Child {
+/** Starts a program in this thread's namespaces (posix_spawn(3)); it inherits no other file but `heirlooms`, where they are not -1. Throws Error with the errno. */
+export function spawn(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean, heirlooms: readonly number[]): Child {
   const c = libc()
   const opened: number[] = []
   const noted = (fd: number): number => {
@@ -70,7 +70,7 @@ export function spawn(file: string, argv: readonly string[], env: readonly strin
     c.posix_spawn_file_actions_adddup2(ptr(actions), stdout, 1)
     if (!ownStderr) c.posix_spawn_file_actions_adddup2(ptr(actions), stderr, 2)
     // From a number to the same number: only that it is closed on exec is taken from it.
-    if (heirloom >= 0) c.posix_spawn_file_actions_adddup2(ptr(actions), heirloom, heirloom)
+    for (const fd of heirlooms) if (fd >= 0) c.posix_spawn_file_actions_adddup2(ptr(actions), fd, fd)
     const pid = new Int32Array(1)
     const [path, args, vars] = [bytes(file), list(argv), list(env)]
     const code = c.posix_spawn(ptr(pid), ptr(path), ptr(actions), null, ptr(args.pointers), ptr(vars.pointers))
@@ -84,24 +84,39 @@ export function spawn(file: string, argv: readonly string[], env: readonly strin
   }
 }
 
-/** Waits for a child's end: its exit status, 128 and the signal's number when one ended it, undefined when `limitMs` went by first. */
-export function wait(pid: number, limitMs: number): number | undefined {
+/** A second thing to wait for beside a process's end: a file that is polled, and whether what came there is it. */
+export interface Sign {
+  readonly fd: number
+  isDone(): boolean
+}
+
+/** Waits for a child's end, or for a sign that its work is done: its exit status, 128 and the signal's number when one ended it, 0 with the sign, undefined when `limitMs` went by first. */
+export function wait(pid: number, limitMs: number, sign?: Sign): number | undefined {
   const c = libc()
   const fd = Number(c.syscall(SYS_PIDFD_OPEN, BigInt(pid), 0n, 0n))
   // Kernels before 5.3 have no pidfd: there the wait has no limit.
   if (fd >= 0) {
-    const poll = new Int32Array([fd, POLLIN])
-    const until = performance.now() + limitMs
-    let ready = 0
-    do ready = c.poll(ptr(poll), 1n, Math.max(0, Math.ceil(until - performance.now())))
-    while (ready < 0 && errno() === EINTR)
+    const come = awaited(fd, performance.now() + limitMs, sign)
     c.close(fd)
-    if (ready === 0) return undefined
+    if (come !== 'end') return come === 'sign' ? 0 : undefined
   }
   const status = new Int32Array(1)
   while (c.waitpid(pid, ptr(status), 0) < 0) if (errno() !== EINTR) throw new Error(`waitpid: errno ${errno()}`)
   const [word = 0] = status
   return word & 0x7f ? 128 + (word & 0x7f) : (word >> 8) & 0xff
+}
+
+function awaited(pidfd: number, until: number, sign?: Sign): 'end' | 'sign' | 'limit' {
+  // struct pollfd: a file, what is wanted of it, and what came.
+  const polled = new Int32Array(sign ? [pidfd, POLLIN, sign.fd, POLLIN] : [pidfd, POLLIN])
+  for (;;) {
+    const ready = libc().poll(ptr(polled), BigInt(polled.length / 2), Math.max(0, Math.ceil(until - performance.now())))
+    if (ready === 0) return 'limit'
+    if (ready < 0 && errno() !== EINTR) throw new Error(`poll: ${named(errno())}`)
+    // What came is in the upper half of the second number.
+    if (ready > 0 && (polled[1] as number) >>> 16 !== 0) return 'end'
+    if (ready > 0 && sign?.isDone()) return 'sign'
+  }
 }
 
 // sizeof(posix_spawn_file_actions_t) of glibc is 80 where pointers have 8 bytes.
@@ -116,6 +131,7 @@ const SIGNATURES = {
   close: { args: [i32], returns: i32 },
   socket: { args: [i32, i32, i32], returns: i32 },
   ioctl: { args: [i32, u64, pointer], returns: i32 },
+  bind: { args: [i32, pointer, i32], returns: i32 },
   getsockopt: { args: [i32, i32, i32, pointer, pointer], returns: i32 },
   memfd_create: { args: [pointer, i32], returns: i32 },
   pwrite: { args: [i32, pointer, u64, i64], returns: i64 },

@@ -13,6 +13,9 @@ const [SIOCETHTOOL, ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM] = [0x8946n, 0x16, 0x17]
 const [AF_NETLINK, SOCK_RAW, MSG_DONTWAIT] = [16, 3, 0x40]
 // struct nlmsghdr, and the most that the kernel puts into one answer of a dump.
 const [NLMSG_HEADER, NETLINK_BYTES] = [16, 32768]
+const [SOCKADDR_NL_BYTES, SOCKADDR_NL_GROUPS] = [12, 8]
+// linux/rtnetlink.h: RTNLGRP_LINK is 1; linux/netfilter/nfnetlink.h: NFNLGRP_NFTABLES is 7.
+const GROUPS = { links: [0, 1], nft: [12, 1 << 6] } as const
 // asm-generic/socket.h; since Linux 5.14.
 const [SOL_SOCKET, SO_NETNS_COOKIE] = [1, 71]
 
@@ -54,20 +57,53 @@ export function txChecksum(name: string, to?: boolean): boolean | undefined {
 /** Asks the kernel one question (netlink(7)) and gives the messages of its answer one by one; it has them ready when they are asked for, and none is waited for. Throws Error with the errno. */
 export function* netlink(protocol: number, request: Uint8Array): Generator<DataView> {
   const c = libc()
-  const fd = c.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol)
-  if (fd < 0) throw new Error(`socket: errno ${errno()}`)
+  const fd = opened(protocol)
   try {
-    const answer = new Uint8Array(NETLINK_BYTES)
-    const next = () => Number(c.recv(fd, ptr(answer), BigInt(answer.length), MSG_DONTWAIT))
     if (Number(c.send(fd, ptr(request), BigInt(request.length), 0)) < 0) throw new Error(`send: errno ${errno()}`)
-    for (let length = next(); length > 0; length = next())
-      for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
-        size = new DataView(answer.buffer).getUint32(at, true)
-        yield new DataView(answer.buffer, at, size)
-      }
+    yield* received(fd)
   } finally {
     c.close(fd)
   }
+}
+
+/** What the kernel tells this thread's namespace, from now on. */
+export interface Ear {
+  /** To be polled. */
+  readonly fd: number
+  /** The messages that have come, each good until the next is asked for; none is waited for. */
+  heard(): Iterable<DataView>
+  close(): void
+}
+
+/** Listens to what it tells of links, or of transactions of nft. Throws Error with the errno. */
+export function listen(group: keyof typeof GROUPS): Ear {
+  const c = libc()
+  const [protocol, bit] = GROUPS[group]
+  const fd = opened(protocol)
+  const close = () => void c.close(fd)
+  const address = new DataView(new ArrayBuffer(SOCKADDR_NL_BYTES))
+  address.setUint16(0, AF_NETLINK, true)
+  address.setUint32(SOCKADDR_NL_GROUPS, bit, true)
+  if (c.bind(fd, ptr(address), SOCKADDR_NL_BYTES) === 0) return { fd, heard: () => received(fd), close }
+  const code = errno()
+  close()
+  throw new Error(`bind: errno ${code}`)
+}
+
+function opened(protocol: number): number {
+  const fd = libc().socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol)
+  if (fd < 0) throw new Error(`socket: errno ${errno()}`)
+  return fd
+}
+
+function* received(fd: number): Generator<DataView> {
+  const answer = new Uint8Array(NETLINK_BYTES)
+  const next = () => Number(libc().recv(fd, ptr(answer), BigInt(answer.length), MSG_DONTWAIT))
+  for (let length = next(); length > 0; length = next())
+    for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
+      size = new DataView(answer.buffer).getUint32(at, true)
+      yield new DataView(answer.buffer, at, size)
+    }
 }
 
 /** The number of this thread's network namespace that no other has until the node boots again (SO_NETNS_COOKIE); undefined before Linux 5.14. */
