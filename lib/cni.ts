@@ -20,6 +20,9 @@ const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution 
 /** Longer than any honest message; what a hostile value makes of one is cut. */
 const LIMIT = 4096
 
+/** Three times what a GC of a hundred thousand attachments is given; parsed, some texts take fifteen times their size. */
+const MOST = 2 ** 25
+
 /** The world of one call: environment, standard input (read at most once), where the answer goes, and how programs and other plugins of this executable are started. */
 export interface Io {
   readonly env: Env
@@ -139,6 +142,12 @@ async function added(verbs: Verbs, call: Call): Promise<Done> {
 }
 
 function input(io: Io): string {
+  const text = given(io)
+  if (text.length > MOST) throw new CniError(CODE.decode, `Cannot read the configuration: it has ${text.length} characters`, `want ${MOST} at most`)
+  return text
+}
+
+function given(io: Io): string {
   try {
     return io.stdin()
   } catch (cause) {

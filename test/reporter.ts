@@ -1,5 +1,8 @@
 import { appendFileSync } from 'node:fs'
 
+// Mocha wants all frames of a stack: of one that is full Bun makes gigabytes of text, in half a minute.
+Error.stackTraceLimit = 50
+
 /** What a test process tells the run, one JSON object per line. */
 export interface Outcome {
   readonly state: 'passed' | 'failed' | 'skipped'

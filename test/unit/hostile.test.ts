@@ -10,6 +10,7 @@ import { readSettings } from '../../agent/settings.ts'
 import { keysBelow } from '../../agent/stores/etcd/keys.ts'
 import { View } from '../../agent/stores/etcd/view.ts'
 import { fuse } from '../../cli/fuse.ts'
+import { type Io, readCall } from '../../lib/cni.ts'
 import { shown } from '../../lib/errors.ts'
 import { remove } from '../../lib/files.ts'
 import type { Cidr } from '../../lib/ip.ts'
@@ -18,6 +19,7 @@ import { readRecord, record, recordPath } from '../../lib/records.ts'
 import { holderOf } from '../../lib/reservations.ts'
 import { subnetEntries } from '../../lib/subnetenv.ts'
 import { parse } from '../../lib/values.ts'
+import loopback from '../../plugins/loopback.ts'
 import { exchanged } from '../fuzz/exchange.ts'
 import { spent } from '../fuzz/share.ts'
 import { skip } from '../skip.ts'
@@ -35,15 +37,6 @@ function soon<T>(work: () => T): T {
 }
 
 describe('what the fuzzer found', () => {
-  // Mocha wants all frames of a stack: of one that is full that takes it half a minute.
-  const { stackTraceLimit } = Error
-  before(() => {
-    Error.stackTraceLimit = 10
-  })
-  after(() => {
-    Error.stackTraceLimit = stackTraceLimit
-  })
-
   it('a lease whose data are nested a hundred thousand deep is refused: comparing it would end the stack of every agent', () => {
     assert.throws(() => decodeLease({}, `{"PublicIP":"192.0.2.2","BackendType":"vxlan","BackendData":${DEEP}}`), /^ValueError: Cannot read BackendData: it is nested too deep; want an object such as/)
   })
@@ -110,6 +103,11 @@ describe('what the fuzzer found', () => {
       server.stop()
       rmSync(dir, { recursive: true })
     }
+  })
+
+  it('a configuration of 40 MB is refused before it is parsed: 600 MB of it took 9 GB of memory', () => {
+    const io = { env: { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_NETNS: '/run/netns/x', CNI_IFNAME: 'eth0' }, stdin: () => `{"a":${' '.repeat(40_000_000)}1}` }
+    assert.throws(() => soon(() => readCall(loopback, 'ADD', io as unknown as Io)), { code: 6, message: 'Cannot read the configuration: it has 40000007 characters', details: 'want 33554432 at most' })
   })
 
   it('a name of 50 kB is told in part', () => {
