@@ -1,6 +1,7 @@
 import { type Command, type Env, readArgs, readAttachment, readCommand } from './attachment.ts'
 import { CniError, CODE, ExecError, shown, ValueError } from './errors.ts'
 import { log } from './log.ts'
+import { isDeep } from './nesting.ts'
 import { netnsState } from './netns.ts'
 import type { Attachment, NetConf, Plugin, Run } from './plugin.ts'
 import { printable } from './printable.ts'
@@ -21,7 +22,7 @@ const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution 
 const LIMIT = 4096
 
 /** Three times what a GC of a hundred thousand attachments is given; parsed, some texts take fifteen times their size. */
-const MOST = 2 ** 25
+const [MOST, DEEPEST] = [2 ** 25, 100]
 
 /** The world of one call: environment, standard input (read at most once), where the answer goes, and how programs and other plugins of this executable are started. */
 export interface Io {
@@ -163,6 +164,8 @@ function parseObject(text: string): Record<string, unknown> {
     throw new CniError(CODE.decode, 'Cannot read the configuration: it is not JSON', `${(cause as Error).message}; it begins ${shown(text.slice(0, 60))}`, { cause })
   }
   if (typeof raw !== 'object' || raw === null || Array.isArray(raw)) throw new CniError(CODE.decode, `Cannot read the configuration ${shown(raw)}: want a JSON object`)
+  // Written with an indentation, as results are, such a thing takes the square of its depth.
+  if (isDeep(raw, DEEPEST)) throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${DEEPEST} deep`)
   return raw as Record<string, unknown>
 }
 

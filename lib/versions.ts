@@ -1,6 +1,7 @@
 import * as v from 'valibot'
 import { CniError, CODE, shown, ValueError } from './errors.ts'
 import { type Cidr, type Ip, parseIp } from './ip.ts'
+import { isDeep } from './nesting.ts'
 import type { Interface, IpConfig, Result, RouteConfig } from './result.ts'
 import { field, read } from './shape.ts'
 import { supported } from './spec.ts'
@@ -50,6 +51,7 @@ export function encode(result: Result, version: string): string {
 
 /** Reads a result of any version; one without `cniVersion` is read as `version`, its configuration's. `at` is its name in messages. Throws ValueError naming path and value. */
 export function decode(raw: unknown, version: string, at = 'prevResult'): Result {
+  if (isDeep(raw)) throw new ValueError(`Cannot read ${at}: it is nested too deep`)
   const inner = shape(at, versioned, raw).cniVersion || version
   const known = Object.hasOwn(table, inner)
   if (!known) throw new ValueError(`Cannot read ${at}.cniVersion ${shown(inner)}: want one of ${supported.join(', ')}`)

@@ -19,6 +19,7 @@ import { readRecord, record, recordPath } from '../../lib/records.ts'
 import { holderOf } from '../../lib/reservations.ts'
 import { subnetEntries } from '../../lib/subnetenv.ts'
 import { parse } from '../../lib/values.ts'
+import { decode } from '../../lib/versions.ts'
 import loopback from '../../plugins/loopback.ts'
 import { exchanged } from '../fuzz/exchange.ts'
 import { spent } from '../fuzz/share.ts'
@@ -108,6 +109,12 @@ describe('what the fuzzer found', () => {
   it('a configuration of 40 MB is refused before it is parsed: 600 MB of it took 9 GB of memory', () => {
     const io = { env: { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_NETNS: '/run/netns/x', CNI_IFNAME: 'eth0' }, stdin: () => `{"a":${' '.repeat(40_000_000)}1}` }
     assert.throws(() => soon(() => readCall(loopback, 'ADD', io as unknown as Io)), { code: 6, message: 'Cannot read the configuration: it has 40000007 characters', details: 'want 33554432 at most' })
+  })
+
+  it('a previous result that is nested deep is refused, from a runtime or a pool: written with its indentation, 600 kB of it took 40 GB', () => {
+    const io = { env: { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_NETNS: '/run/netns/x', CNI_IFNAME: 'eth0' }, stdin: () => `{"cniVersion":"1.0.0","name":"n","prevResult":{"dns":{"nameservers":[${DEEP}]}}}` }
+    assert.throws(() => soon(() => readCall(loopback, 'ADD', io as unknown as Io)), { code: 6, message: 'Cannot read the configuration: it is nested more than 100 deep' })
+    assert.throws(() => soon(() => decode({ ips: [], dns: { nameservers: [JSON.parse(DEEP)] } }, '1.0.0', 'the result of pool')), { message: 'Cannot read the result of pool: it is nested too deep' })
   })
 
   it('a name of 50 kB is told in part', () => {
