@@ -57,13 +57,16 @@ export function createMark(path: string): boolean {
   }
 }
 
+// There is no such file, and none can be: below a file, or by a name that is too long.
+const NOWHERE = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'] as const
+
 /** Removes a file; one that is not there is no error. */
 export function remove(path: string): void {
   try {
     unlinkSync(path)
   } catch (cause) {
     // A read-only file system refuses before it looks.
-    if (!absentOr(cause, 'ENOENT') && !absentOr(cause, 'ENOTDIR') && !(absentOr(cause, 'EROFS') && !existsSync(path))) throw cause
+    if (!NOWHERE.some((code) => absentOr(cause, code)) && !(absentOr(cause, 'EROFS') && !existsSync(path))) throw cause
   }
 }
 

@@ -74,9 +74,13 @@ async function judge({ type, before, call, fault, squatter, spoiled }: Case, see
   const tell = (what: string, problems: readonly string[]) => wrong.push(...problems.map((problem) => `${what}: ${problem}`))
   const again = (input: Input, command: string): Input => ({ ...input, env: { ...input.env, CNI_COMMAND: command } })
   const nothing = world(kernel)
-  if (before) tell('the good ADD', await good(type, before, kernel))
+  if (before) {
+    tell('the good ADD', await good(type, before, kernel))
+    // What it made under names of its own another ADD may replace.
+    found = [...givenBy(before)].filter((one) => one !== undefined)
+  }
   const lost = spoiled && spoil(FOLDERS, spoiled)
-  if (lost) found = lost.words
+  if (lost) found = [...found, ...lost.words]
   const start = world(kernel)
   const command = call.env['CNI_COMMAND'] ?? ''
   const answer = await perform(type, call, kernel, fault)
