@@ -159,13 +159,12 @@ function open() {
   return dlopen('libc.so.6', SIGNATURES).symbols
 }
 
-/** What the last call failed with. */
-export function errno(): number {
+function errno(): number {
   return read.i32(libc().__errno_location() as Pointer, 0)
 }
 
 // errno.h of Linux, as far as starting a program and entering a namespace fail with it.
-const ERRNO: Readonly<Record<number, string>> = { 1: 'EPERM', 2: 'ENOENT', 7: 'E2BIG', 8: 'ENOEXEC', 9: 'EBADF', 11: 'EAGAIN', 12: 'ENOMEM', 13: 'EACCES', 22: 'EINVAL', 23: 'ENFILE', 24: 'EMFILE' }
+const ERRNO: Readonly<Record<number, string>> = { 1: 'EPERM', 2: 'ENOENT', 7: 'E2BIG', 8: 'ENOEXEC', 9: 'EBADF', 11: 'EAGAIN', 12: 'ENOMEM', 13: 'EACCES', 19: 'ENODEV', 22: 'EINVAL', 23: 'ENFILE', 24: 'EMFILE' }
 
 function named(code: number): string {
   return ERRNO[code] ?? `errno ${code}`
@@ -190,6 +189,11 @@ export function pipe(): { readonly read: number; readonly write: number } {
   const [read = -1, write = -1] = ends
   libc().fcntl(write, F_SETPIPE_SZ, PIPE_BYTES)
   return { read, write }
+}
+
+/** What the last call failed with, by its name where that is known. */
+export function lastError(): string {
+  return named(errno())
 }
 
 /** A text as C has it. */

@@ -1,7 +1,7 @@
 import { ptr } from 'bun:ffi'
-import { bytes, errno, libc } from './libc.ts'
+import { CniError, CODE } from './errors.ts'
+import { bytes, lastError, libc } from './libc.ts'
 
-const ENODEV = 19
 // A carrier takes the kernel 0 to 0.2 ms when the node is idle.
 const STEP_US = 50
 const LONGEST_STEP_US = 50_000
@@ -19,16 +19,16 @@ const GROUPS = { links: [0, 1], nft: [12, 1 << 6] } as const
 // asm-generic/socket.h; since Linux 5.14.
 const [SOL_SOCKET, SO_NETNS_COOKIE] = [1, 71]
 
-/** What the kernel says of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)), at once or as soon as it is running within `waitMs`: `running` is up, its carrier noticed; `there` also when it would not say. */
+/** What the kernel says of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)), at once or as soon as it is running within `waitMs`: `running` is up, its carrier noticed; `there` also when it would not say. Throws CniError 5 when there is no socket. */
 export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'running' {
   const c = libc()
-  const fd = c.socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
+  const fd = socket(AF_UNIX, SOCK_DGRAM)
   const request = new Uint8Array(IFREQ_BYTES)
   request.set(bytes(name))
   try {
     // Each wait twice the last: hundreds of ADDs that look every 50 µs would keep the kernel from the very work they wait for.
     for (let [until, step] = [performance.now() + waitMs, STEP_US]; ; c.usleep(step), step = Math.min(step * 2, LONGEST_STEP_US)) {
-      const state = c.ioctl(fd, SIOCGIFFLAGS, ptr(request)) !== 0 ? (errno() === ENODEV ? 'absent' : 'there') : (request[IFREQ_FLAGS] as number) & IFF_RUNNING ? 'running' : 'there'
+      const state = c.ioctl(fd, SIOCGIFFLAGS, ptr(request)) !== 0 ? (lastError() === 'ENODEV' ? 'absent' : 'there') : (request[IFREQ_FLAGS] as number) & IFF_RUNNING ? 'running' : 'there'
       if (state === 'running' || performance.now() >= until) return state
     }
   } finally {
@@ -39,7 +39,7 @@ export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'runni
 /** Whether checksums of what a link sends are left to it (`tx-checksum-ip-generic` of ethtool(8), which need not be installed); `to` switches that first. Undefined when the kernel would not say. */
 export function txChecksum(name: string, to?: boolean): boolean | undefined {
   const c = libc()
-  const fd = c.socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
+  const fd = socket(AF_UNIX, SOCK_DGRAM)
   const value = new Uint32Array(2)
   const request = new Uint8Array(IFREQ_BYTES)
   request.set(bytes(name))
@@ -54,12 +54,12 @@ export function txChecksum(name: string, to?: boolean): boolean | undefined {
   }
 }
 
-/** Asks the kernel one question (netlink(7)) and gives the messages of its answer one by one; it has them ready when they are asked for, and none is waited for. Throws Error with the errno. */
+/** Asks the kernel one question (netlink(7)) and gives the messages of its answer one by one; it has them ready when they are asked for, and none is waited for. Throws Error with the errno, CniError 5 when there is no socket. */
 export function* netlink(protocol: number, request: Uint8Array): Generator<DataView> {
   const c = libc()
   const fd = opened(protocol)
   try {
-    if (Number(c.send(fd, ptr(request), BigInt(request.length), 0)) < 0) throw new Error(`send: errno ${errno()}`)
+    if (Number(c.send(fd, ptr(request), BigInt(request.length), 0)) < 0) throw new Error(`send: ${lastError()}`)
     yield* received(fd)
   } finally {
     c.close(fd)
@@ -75,7 +75,7 @@ export interface Ear {
   close(): void
 }
 
-/** Listens to what it tells of links, or of transactions of nft. Throws Error with the errno. */
+/** Listens to what it tells of links, or of transactions of nft. Throws as `netlink`. */
 export function listen(group: keyof typeof GROUPS): Ear {
   const c = libc()
   const [protocol, bit] = GROUPS[group]
@@ -85,15 +85,19 @@ export function listen(group: keyof typeof GROUPS): Ear {
   address.setUint16(0, AF_NETLINK, true)
   address.setUint32(SOCKADDR_NL_GROUPS, bit, true)
   if (c.bind(fd, ptr(address), SOCKADDR_NL_BYTES) === 0) return { fd, heard: () => received(fd), close }
-  const code = errno()
+  const said = lastError()
   close()
-  throw new Error(`bind: errno ${code}`)
+  throw new Error(`bind: ${said}`)
 }
 
 function opened(protocol: number): number {
-  const fd = libc().socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol)
-  if (fd < 0) throw new Error(`socket: errno ${errno()}`)
-  return fd
+  return socket(AF_NETLINK, SOCK_RAW, protocol)
+}
+
+function socket(family: number, type: number, protocol = 0): number {
+  const fd = libc().socket(family, type | SOCK_CLOEXEC, protocol)
+  if (fd >= 0) return fd
+  throw new CniError(CODE.io, `Cannot ask the kernel: ${lastError()}`, 'it gives no socket')
 }
 
 function* received(fd: number): Generator<DataView> {
@@ -109,7 +113,7 @@ function* received(fd: number): Generator<DataView> {
 /** The number of this thread's network namespace that no other has until the node boots again (SO_NETNS_COOKIE); undefined before Linux 5.14. */
 export function netnsCookie(): bigint | undefined {
   const c = libc()
-  const fd = c.socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
+  const fd = socket(AF_UNIX, SOCK_DGRAM)
   const [value, length] = [new BigUint64Array(1), new Uint32Array([BigUint64Array.BYTES_PER_ELEMENT])]
   try {
     return c.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, ptr(value), ptr(length)) === 0 ? value[0] : undefined
