@@ -82,10 +82,14 @@ async function state(node: Namespace, pod: Namespace): Promise<string[]> {
 }
 const ASKED = ['ip route show table all', 'ip -6 route show table all', 'ip rule', 'nft --stateless list ruleset', 'cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding /proc/sys/net/ipv6/conf/all/accept_ra']
 
-/** What differs. A bridge, and what else the pods of a network share, may stay when the kernel refused to go on after it was made. */
+// What nothing of the input tells: how the kernel is, and what the pool has.
+const LATE = /"msg": "(The kernel or a tool refused|failed to allocate all requested IPs|\\".+\\" already has an IP address different)/
+
+/** What differs. A bridge, and what else the pods of a network share, may stay when that could be made and the rest could not. */
 function differ(before: readonly string[], after: readonly string[], said: string): string[] {
   const all = [...after.filter((line) => !before.includes(line)).map((line) => `+ ${line}`), ...before.filter((line) => !after.includes(line)).map((line) => `- ${line}`)]
-  return said.includes('"msg": "The kernel or a tool refused') ? all.filter((line) => line.startsWith('- ') || isOwn(line.slice(2))) : all
+  const isShared = (line: string) => !isOwn(line.slice(2)) && (line.startsWith('+ ') || /comment "[^"/]+"/.test(line))
+  return LATE.test(said) ? all.filter((line) => !isShared(line)) : all
 }
 
 // Of an attachment: its link by the alias, what is in the pod but lo and what configurations name, its host ports by the comment, its addresses and claims on disk.
