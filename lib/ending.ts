@@ -55,11 +55,12 @@ function removal(input: string, pid: number): ((message: DataView) => boolean) |
   const grouped = lines.flatMap((line) => (group && line.endsWith(` group ${group}`) && /^link set dev (\S+) group/.exec(line)?.[1]) || [])
   const names = new Set(name ? [name] : grouped)
   if (names.size === 0) return undefined
+  // Before Linux 6.2, and for a group, the kernel does not tell at whose wish: then it is enough that the only wish has come true.
+  const isAll = lines.length === 1 + grouped.length
   return (message) => {
     // A bridge says as much, of the family AF_BRIDGE, of a port that it loses.
     const isGone = message.getUint16(MESSAGE_TYPE, true) === RTM_DELLINK && message.getUint8(FAMILY) === AF_UNSPEC
-    // Before Linux 6.2 the kernel does not tell at whose wish: then it is enough that the only wish has come true.
-    if (isGone && (message.getUint32(MESSAGE_SOCKET, true) === pid || lines.length === 1)) names.delete(textOf(attributesOf(message, ATTRIBUTES).get(IFLA_IFNAME)))
+    if (isGone && (message.getUint32(MESSAGE_SOCKET, true) === pid || isAll)) names.delete(textOf(attributesOf(message, ATTRIBUTES).get(IFLA_IFNAME)))
     return names.size === 0
   }
 }
