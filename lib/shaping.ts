@@ -30,7 +30,7 @@ export interface Redirect {
 }
 
 // All measured: docs/bandwidth.md. Of a rate's bytes so many milliseconds, or so many packets or bytes.
-const QUEUE = { ms: 9, packets: 5 }
+const QUEUE = { ms: 7, packets: 5 }
 const BURST = { ms: 100, bytes: 125_000, leastMs: 4, leastPackets: 2 }
 // Ethernet's header and a VLAN's, which the kernel counts.
 const FRAME = 18
