@@ -84,7 +84,7 @@ export function uninstall({ confDir, stateDir }: Places): { readonly undone: rea
       undone.push(file)
     }
   }
-  remove(notePath(stateDir))
+  for (const path of [notePath(stateDir), noteDraft(stateDir)]) remove(path)
   return { undone, left }
 }
 
@@ -119,6 +119,10 @@ function draftOf(confDir: string): string {
   return `${confDir}/.${FILE}.draft`
 }
 
+function noteDraft(stateDir: string): string {
+  return `${stateDir}/.installed.json.draft`
+}
+
 function notePath(stateDir: string): string {
   return `${stateDir}/installed.json`
 }
@@ -135,7 +139,7 @@ function readNote(stateDir: string): Note {
 }
 
 function writeNote(stateDir: string, note: Note): void {
-  writeAtomic(notePath(stateDir), `${JSON.stringify(note, null, 2)}\n`, { mode: 0o644, by: `${stateDir}/.installed.json.draft` })
+  writeAtomic(notePath(stateDir), `${JSON.stringify(note, null, 2)}\n`, { mode: 0o644, by: noteDraft(stateDir) })
 }
 
 function latest(now: string, before: readonly string[]): string[] {

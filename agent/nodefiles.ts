@@ -57,11 +57,11 @@ export function remembered(stateDir: string, node: string): NodeSubnet | undefin
   }
 }
 
-/** Removes what is remembered, and subnet.env as long as that is what says so; gives the paths that are gone. */
+/** Removes what is remembered, and subnet.env as long as that is what says so, and what a kill left half written of either; gives the paths that are gone. */
 export function forget(stateDir: string, node: string, path: string): string[] {
   const subnet = remembered(stateDir, node)
   const gone = [...(subnet && readText(path) === subnetEnv(subnet) ? [path] : []), `${stateDir}/lease.json`].filter((one) => readText(one) !== undefined)
-  for (const one of gone) remove(one)
+  for (const one of [...gone, draftOf(path), draftOf(`${stateDir}/lease.json`)]) remove(one)
   return gone
 }
 
@@ -91,11 +91,15 @@ function first(subnet: Cidr): string {
 function writeChanged(path: string, text: string): boolean {
   if (readText(path) === text) return false
   try {
-    writeAtomic(path, text, { mode: 0o644, by: `${dirname(path)}/.${basename(path)}.draft` })
+    writeAtomic(path, text, { mode: 0o644, by: draftOf(path) })
   } catch (cause) {
     throw new Error(`Cannot write ${path}: ${(cause as Error).message}`, { cause })
   }
   return true
+}
+
+function draftOf(path: string): string {
+  return `${dirname(path)}/.${basename(path)}.draft`
 }
 
 function parsed(text: string): Cidr | undefined {

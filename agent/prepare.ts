@@ -105,8 +105,12 @@ export async function differs({ store, conf, log }: Parts, signal: AbortSignal):
 
 function writeNode({ node, files, firewall }: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): void {
   const subnet = { network: { ...(v4 ? { v4: v4.network } : {}), ...(v6 ? { v6: v6.network } : {}) }, subnet: lease.subnets, mtu, ipMasq: firewall.masquerade }
-  writeSubnetEnv(files.subnetEnv, subnet)
-  remember(files.stateDir, node, subnet)
+  // In this order: what is not remembered `cleanup` cannot tell from flannel's. Pods start though the state cannot be written.
+  try {
+    remember(files.stateDir, node, subnet)
+  } finally {
+    writeSubnetEnv(files.subnetEnv, subnet)
+  }
 }
 
 async function settle(settings: Settings): Promise<void> {

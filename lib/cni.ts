@@ -90,6 +90,8 @@ export function readCall(plugin: Plugin, command: Command, io: Io, seen: { versi
   const unnamed = readAttachment(command, io.env)
   const text = input(io)
   const raw = parseObject(text)
+  // Written with an indentation, as results are, such a thing takes the square of its depth. What nobody could add can be removed.
+  if ((command === 'ADD' || command === 'CHECK') && isDeep(raw, DEEPEST)) throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${DEEPEST} deep`)
   const network = name(raw)
   const version = versionOf(raw)
   if (supported.includes(version)) seen.version = version
@@ -164,8 +166,6 @@ function parseObject(text: string): Record<string, unknown> {
     throw new CniError(CODE.decode, 'Cannot read the configuration: it is not JSON', `${(cause as Error).message}; it begins ${shown(text.slice(0, 60))}`, { cause })
   }
   if (typeof raw !== 'object' || raw === null || Array.isArray(raw)) throw new CniError(CODE.decode, `Cannot read the configuration ${shown(raw)}: want a JSON object`)
-  // Written with an indentation, as results are, such a thing takes the square of its depth.
-  if (isDeep(raw, DEEPEST)) throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${DEEPEST} deep`)
   return raw as Record<string, unknown>
 }
 

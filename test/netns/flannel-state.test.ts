@@ -125,7 +125,7 @@ describe('flannel: what is kept between ADD and DEL', () => {
       assert.deepEqual([traces(pod, net.conf), readdirSync(dirOf(net.conf))], [[], []])
       const deep = JSON.stringify({ name, ...conf }).replace('"isDefaultGateway":true', `"deep":${'['.repeat(100_000)}${']'.repeat(100_000)}`)
       const { code, msg } = await net.fails('ADD', pod, { conf: deep })
-      assert.deepEqual([code, msg, readdirSync(dirOf(net.conf))], [7, 'Cannot pass the configuration on to "bridge": want values nested less deep', []])
+      assert.deepEqual([code, msg, readdirSync(dirOf(net.conf))], [6, 'Cannot read the configuration: it is nested more than 100 deep', []])
       await net.del(pod, { conf: deep })
     }),
   )

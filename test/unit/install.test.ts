@@ -121,8 +121,9 @@ describe('what the agent installs', () => {
     const note = join(places.stateDir, 'installed.json')
     const { prints, ...rest } = JSON.parse(readFileSync(note, 'utf8'))
     writeFileSync(note, JSON.stringify({ ...rest, prints: ['of a newer one', ...prints] }))
+    writeFileSync(join(places.stateDir, '.installed.json.draft'), 'half')
     assert.deepEqual(uninstall(places).left, [])
-    assert.deepEqual([await says('bridge'), listed()], ['reference', ['bridge']])
+    assert.deepEqual([await says('bridge'), listed(), readdirSync(places.stateDir)], ['reference', ['bridge'], []])
   })
 
   it('installNetwork() puts the sample in place, once, follows subnet-file, and uninstall() removes it', () => {

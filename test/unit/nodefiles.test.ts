@@ -98,8 +98,10 @@ describe('the files of the node', () => {
     assert.deepEqual(forget(state, 'a', path), [])
     writeSubnetEnv(path, V4)
     remember(state, 'a', V4)
+    // As a kill leaves them.
+    for (const draft of [join(dir, 'run/flannel/.subnet.env.draft'), join(state, '.lease.json.draft')]) writeFileSync(draft, 'half')
     assert.deepEqual(forget(state, 'a', path), [path, join(state, 'lease.json')])
-    assert.deepEqual([existsSync(path), existsSync(join(state, 'lease.json'))], [false, false])
+    assert.deepEqual([readdirSync(join(dir, 'run/flannel')), readdirSync(state)], [[], []])
     writeSubnetEnv(path, V6)
     remember(state, 'a', V4)
     assert.deepEqual(forget(state, 'a', path), [join(state, 'lease.json')])
