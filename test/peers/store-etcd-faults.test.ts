@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { encodeValue } from '../../agent/lease.ts'
 import { parseNetworkConf } from '../../agent/netconf.ts'
 import { openStore, StoreError, type SubnetStore } from '../../agent/store.ts'
+import { parseCidr } from '../../lib/ip.ts'
 import { type Cluster, startEtcd } from '../etcd.ts'
 import { until } from '../harness.ts'
 import { draft, SMALL, signal, watch } from '../suites/leases.ts'
@@ -11,6 +12,8 @@ const PREFIX = '/coreos.com/network'
 const conf = parseNetworkConf(WIDE)
 const key = (n: number) => `${PREFIX}/subnets/10.5.${n}.0-24`
 const value = (n: number) => encodeValue(draft('', n))
+/** Chosen by chance it would now and then be one that a test gives to another. */
+const A = draft('a', 2, { before: { v4: parseCidr('10.5.200.0/24') } })
 /** A dead peer is noticed after this: the interval of PINGs, and the time to answer one. */
 const NOTICED_MS = 15_000
 
@@ -44,7 +47,7 @@ describe('the etcd store, when its one etcd fails', () => {
   async function started() {
     const store = await open()
     await etcd().put(key(1), value(1))
-    const own = await store.claim(draft('a', 2), conf, signal)
+    const own = await store.claim(A, conf, signal)
     const seen = watch(store)
     closing(seen.end)
     await seen.until(({ leases }) => leases.length === 2)
@@ -151,7 +154,7 @@ describe('the etcd store, with three members', () => {
   async function started() {
     await etcd().put(`${PREFIX}/config`, SMALL)
     const store = await open()
-    await store.claim(draft('a', 2), conf, signal)
+    await store.claim(A, conf, signal)
     const seen = watch(store)
     closing(seen.end)
     await seen.until(({ leases }) => leases.length === 1)
