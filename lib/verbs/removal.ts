@@ -68,6 +68,8 @@ export async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Ca
   const pool = await poolOf(conf, call).catch((cause: Error) => void failures.push(cause))
   if (pool?.byLink) await attempt(pool.gc())
   if (valid) {
+    // Before anything is looked for: what a tool of a killed ADD is about to make would be overlooked.
+    besides(at.network, valid).wait()
     await attempt(dropOthers(valid, call))
     await attempt(removeBut(valid, call))
     for (const owner of notedBut(plugin, at.network, valid)) await attempt(removeNoted(plugin, owner, io.run))
@@ -82,7 +84,6 @@ export async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Ca
 /** Removes the network's links that are none of these attachments'. */
 async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<void> {
   const keep = new Set(valid.map(alias))
-  besides(at.network, valid).wait()
   const stale = (await aliased(aliasPrefix(at.network), io.run)).filter((link) => !keep.has(link.alias as string))
   for (const link of stale) beginRemoval(ownerOf(link.alias as string, at.network))
   await apply({ put: [], drop: stale }, io.run)

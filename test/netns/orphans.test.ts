@@ -3,9 +3,9 @@ import { existsSync } from 'node:fs'
 import { type Answer, type Call, inNamespaces, type Namespace, plugin, snapshot, until } from '../harness.ts'
 import { portNetwork, works } from '../hostports.ts'
 import { bridgeConf, containerId, settled } from '../network.ts'
-import { shimmed, type Tool } from '../shim.ts'
+import { type Any, shimmed } from '../shim.ts'
 
-const TOOLS: readonly Tool[] = ['ip', 'nft', 'conntrack']
+const TOOLS: readonly Any[] = ['ip', 'nft', 'tc', 'conntrack']
 // plumb is gone before the tool has done anything, and the tool takes its time.
 const orphan = (nth: number) => `
 [ $n = ${nth} ] || exec "$real" "$@" < "$input"
@@ -34,9 +34,10 @@ async function scene(type: string, node: Namespace, pod: Namespace): Promise<Sce
     return (command, more, keys) => {
       const isGc = command === 'GC'
       const given = isGc ? { 'cni.dev/valid-attachments': [{ containerID: 'another', ifname: 'eth0' }] } : keys
-      return plugin(type, { command, conf: { ...conf, ...given }, ...(isGc ? {} : { containerId: containerId(pod), netns: pod }), ...more }, node)
+      return plugin(type.replace('fused ', ''), { command, conf: { ...conf, ...given }, ...(isGc ? {} : { containerId: containerId(pod), netns: pod }), ...more }, node)
     }
   }
+  if (type === 'fused bridge') return { type: 'bridge', call: of({ ...bridgeConf({ cniVersion: '1.1.0', isGateway: true }, '10.1.0.0/24'), bandwidth: { ingressRate: 1e7, ingressBurst: 1e6, egressRate: 1e7, egressBurst: 1e6 } }) }
   if (type === 'bridge') return { type, call: of(bridgeConf({ cniVersion: '1.1.0', isGateway: true, ipMasq: true }, '10.1.0.0/24', 'fd00:1::/64')) }
   const net = portNetwork(node, { bridge: { cniVersion: '1.1.0' } })
   const ports = [
@@ -48,7 +49,7 @@ async function scene(type: string, node: Namespace, pod: Namespace): Promise<Sce
 }
 
 describe('a tool that outlives its plugin, which was killed', () => {
-  for (const type of ['bridge', 'portmap'])
+  for (const type of ['bridge', 'fused bridge', 'portmap'])
     for (const command of ['ADD', 'DEL'])
       for (const follow of [['DEL'], ['GC'], ['ADD', 'CHECK', 'DEL']])
         it(
