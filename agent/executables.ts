@@ -1,6 +1,7 @@
 import { closeSync, copyFileSync, fsyncSync, linkSync, mkdirSync, openSync, readSync, renameSync, rmdirSync, type Stats, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { remove } from '../lib/files.ts'
+import { draftOf } from './drafts.ts'
 
 const CHUNK = 1 << 20
 
@@ -52,10 +53,6 @@ export function isSame(one: string, other: string): boolean {
   } finally {
     right.return(undefined)
   }
-}
-
-function draftOf(path: string): string {
-  return path.replace(/[^/]*$/, '.$&.draft')
 }
 
 const known = new Map<string, string>()

@@ -6,6 +6,7 @@ import { remove, writeAtomic } from '../lib/files.ts'
 import { log } from '../lib/log.ts'
 import { listFiles, readText } from '../lib/reading.ts'
 import { field, read } from '../lib/shape.ts'
+import { draftOf } from './drafts.ts'
 import { fingerprint, isSame, place, putBack, setAside } from './executables.ts'
 
 /** Where things are installed, and where it is noted what was. */
@@ -61,7 +62,7 @@ export function installNetwork({ confDir, stateDir }: Places, subnetFile: string
   if (there === text) return { ...found, made: false, foreign: false }
   if (there !== undefined && !noted.networks.includes(there)) return { ...found, made: false, foreign: true }
   writeNote(stateDir, { ...noted, networks: latest(text, noted.networks) })
-  writeAtomic(path, text, { mode: 0o644, by: draftOf(confDir) })
+  writeAtomic(path, text, { mode: 0o644, by: draftOf(path) })
   return { ...found, made: true, foreign: false }
 }
 
@@ -76,7 +77,7 @@ export function uninstall({ confDir, stateDir }: Places): { readonly undone: rea
     if (isOurs) remove(path)
     ;(isOurs ? undone : left).push(path)
   }
-  remove(draftOf(confDir))
+  remove(draftOf(path))
   for (const file of files) {
     if (isForeign(file, prints) || isOther(file)) left.push(file)
     else {
@@ -84,7 +85,7 @@ export function uninstall({ confDir, stateDir }: Places): { readonly undone: rea
       undone.push(file)
     }
   }
-  for (const path of [notePath(stateDir), noteDraft(stateDir)]) remove(path)
+  for (const path of [notePath(stateDir), draftOf(notePath(stateDir))]) remove(path)
   return { undone, left }
 }
 
@@ -115,14 +116,6 @@ function absolute(value: unknown): string {
   return value
 }
 
-function draftOf(confDir: string): string {
-  return `${confDir}/.${FILE}.draft`
-}
-
-function noteDraft(stateDir: string): string {
-  return `${stateDir}/.installed.json.draft`
-}
-
 function notePath(stateDir: string): string {
   return `${stateDir}/installed.json`
 }
@@ -139,7 +132,7 @@ function readNote(stateDir: string): Note {
 }
 
 function writeNote(stateDir: string, note: Note): void {
-  writeAtomic(notePath(stateDir), `${JSON.stringify(note, null, 2)}\n`, { mode: 0o644, by: noteDraft(stateDir) })
+  writeAtomic(notePath(stateDir), `${JSON.stringify(note, null, 2)}\n`, { mode: 0o644, by: draftOf(notePath(stateDir)) })
 }
 
 function latest(now: string, before: readonly string[]): string[] {

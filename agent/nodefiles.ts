@@ -1,4 +1,3 @@
-import { basename, dirname } from 'node:path'
 import * as v from 'valibot'
 import { isSix, networkOf } from '../lib/cidr.ts'
 import { shown, ValueError } from '../lib/errors.ts'
@@ -8,6 +7,7 @@ import { log } from '../lib/log.ts'
 import { readText } from '../lib/reading.ts'
 import { field, read } from '../lib/shape.ts'
 import { subnetEntries } from '../lib/subnetenv.ts'
+import { draftOf } from './drafts.ts'
 import type { Both } from './lease.ts'
 
 /** What the node is known by to the pods that start on it. */
@@ -96,10 +96,6 @@ function writeChanged(path: string, text: string): boolean {
     throw new Error(`Cannot write ${path}: ${(cause as Error).message}`, { cause })
   }
   return true
-}
-
-function draftOf(path: string): string {
-  return `${dirname(path)}/.${basename(path)}.draft`
 }
 
 function parsed(text: string): Cidr | undefined {

@@ -57,7 +57,7 @@ export function txChecksum(name: string, to?: boolean): boolean | undefined {
 /** Asks the kernel one question (netlink(7)) and gives the messages of its answer one by one; it has them ready when they are asked for, and none is waited for. Throws Error with the errno, CniError 5 when there is no socket. */
 export function* netlink(protocol: number, request: Uint8Array): Generator<DataView> {
   const c = libc()
-  const fd = opened(protocol)
+  const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
   try {
     if (Number(c.send(fd, ptr(request), BigInt(request.length), 0)) < 0) throw new Error(`send: ${lastError()}`)
     yield* received(fd)
@@ -79,7 +79,7 @@ export interface Ear {
 export function listen(group: keyof typeof GROUPS): Ear {
   const c = libc()
   const [protocol, bit] = GROUPS[group]
-  const fd = opened(protocol)
+  const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
   const close = () => void c.close(fd)
   const address = new DataView(new ArrayBuffer(SOCKADDR_NL_BYTES))
   address.setUint16(0, AF_NETLINK, true)
@@ -88,10 +88,6 @@ export function listen(group: keyof typeof GROUPS): Ear {
   const said = lastError()
   close()
   throw new Error(`bind: ${said}`)
-}
-
-function opened(protocol: number): number {
-  return socket(AF_NETLINK, SOCK_RAW, protocol)
 }
 
 function socket(family: number, type: number, protocol = 0): number {
