@@ -1,6 +1,6 @@
-import { existsSync } from 'node:fs'
 import { CniError, CODE } from './errors.ts'
 import { remove, withLock } from './files.ts'
+import { fs } from './fs.ts'
 import { heldBy, type Ledger, openLedger, settle } from './holdings.ts'
 import { type Ip, split } from './ip.ts'
 import { capacity, describe, type RangeSet, rangeOf, walk } from './ranges.ts'
@@ -32,7 +32,7 @@ export function addressStore(dataDir: string, network: NetworkName, cooldown = 0
   // No network's name begins with a dot, so none is called as plumb's own folder is.
   const place = { dir: `${dataDir}/${network}`, own: `${dataDir}/.plumb/${brief(network)}` }
   const locked = <T>(work: () => T): T => onDisk(place, () => withLock(`${place.dir}/lock`, work))
-  const ifThere = <T>(work: () => T): T | undefined => (existsSync(place.dir) ? locked(work) : undefined)
+  const ifThere = <T>(work: () => T): T | undefined => (fs.existsSync(place.dir) ? locked(work) : undefined)
   return {
     take(owner, sets, wanted) {
       const given = assign(sets, wanted)
@@ -74,7 +74,7 @@ function take(pool: Pool, owner: Owner, sets: readonly RangeSet[], wanted: reado
   const picks = sets.map((set, n) => {
     const ip = wanted[n]
     if (ip === undefined) return free(set, n)
-    if (existsSync(`${place.dir}/${ip}`)) throw unavailable(ip, set, holderOf(place, ip))
+    if (fs.existsSync(`${place.dir}/${ip}`)) throw unavailable(ip, set, holderOf(place, ip))
     return ip
   })
   if (!reserve(place, owner, picks)) throw new CniError(CODE.tryLater, `Cannot reserve ${picks.join(' and ')} in ${place.dir}`, 'someone made the file without taking the lock; try again')
@@ -142,7 +142,7 @@ function finder({ place, cooldown }: Pool, known?: { readonly all: ReadonlySet<s
     let tried = 0
     for (const ip of walk(set, lastReserved(place, n))) {
       if (tried++ === PROBES) all ??= new Set(names(place))
-      if (!tired.has(ip) && !(all ? all.has(ip) : existsSync(`${place.dir}/${ip}`))) return ip
+      if (!tired.has(ip) && !(all ? all.has(ip) : fs.existsSync(`${place.dir}/${ip}`))) return ip
     }
     throw exhausted(CODE.tryLater, set, figures(set, all ?? names(place), tired))
   }

@@ -1,6 +1,5 @@
-import { mkdirSync, openSync } from 'node:fs'
-import { dirname } from 'node:path'
 import { CniError, CODE } from './errors.ts'
+import { fs } from './fs.ts'
 import { lockByte } from './libc.ts'
 import { log } from './log.ts'
 
@@ -55,13 +54,13 @@ function byteOf(what: string): bigint {
 
 function open(): number {
   try {
-    return openSync(FILE, 'a', 0o600)
+    return fs.openSync(FILE, 'a', 0o600)
   } catch {
     // Its folder is missing, the first time after a boot.
   }
   try {
-    mkdirSync(dirname(FILE), { recursive: true, mode: 0o755 })
-    return openSync(FILE, 'a', 0o600)
+    fs.mkdirSync('/run/cni/plumb', 0o755)
+    return fs.openSync(FILE, 'a', 0o600)
   } catch {
     return -1
   }

@@ -1,5 +1,5 @@
-import { existsSync, readlinkSync } from 'node:fs'
 import { CniError, CODE } from './errors.ts'
+import { fs } from './fs.ts'
 import { listFiles } from './reading.ts'
 import { readRecord } from './records.ts'
 import type { Claim } from './state.ts'
@@ -22,7 +22,7 @@ export function lapsed(claims: readonly Claim[]): string[] {
   const others = claims.flatMap((claim) => inTheWay(claim).filter((owner) => !isSibling(owner, claim)))
   return [...new Set(others)].filter((owner) => {
     const netns = readRecord(owner)?.netns
-    return netns !== undefined && !existsSync(netns)
+    return netns !== undefined && !fs.existsSync(netns)
   })
 }
 
@@ -40,7 +40,7 @@ function inTheWay({ protocol, port, ip, record }: Claim): string[] {
   return listFiles(dir).flatMap((other) => {
     const owner = ownerOf(`${dir}/${other}`)
     const meets = other === ip || ((isAny(other) || isAny(ip)) && isSix(other) === isSix(ip))
-    return meets && owner !== undefined && owner !== record && existsSync(owner) ? [owner] : []
+    return meets && owner !== undefined && owner !== record && fs.existsSync(owner) ? [owner] : []
   })
 }
 
@@ -64,7 +64,7 @@ function isSix(ip: string): boolean {
 
 function ownerOf(path: string): string | undefined {
   try {
-    return readlinkSync(path)
+    return fs.readlinkSync(path)
   } catch {
     return undefined
   }

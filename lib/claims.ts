@@ -1,6 +1,6 @@
-import { mkdirSync, rmdirSync, symlinkSync } from 'node:fs'
 import { holds, isFree, PORTS } from './claimed.ts'
 import { remove, withLock } from './files.ts'
+import { fs } from './fs.ts'
 import type { Claim } from './state.ts'
 
 /** Reserves host ports for their owners, all or none. What another attachment of the same container has stays with that one: podman sends the same ports for each network of a container. Throws CniError 7 naming the owner of one that is taken; a claim whose owner has no record any more counts for nothing. */
@@ -8,10 +8,10 @@ export function take(claims: readonly Claim[]): void {
   withLock(`${PORTS}/lock`, () => {
     for (const { protocol, port, ip, record } of claims.filter(isFree)) {
       const dir = `${PORTS}/${protocol}-${port}`
-      mkdirSync(dir, { recursive: true, mode: 0o755 })
+      fs.mkdirSync(dir, 0o755)
       remove(`${dir}/${ip}`)
       try {
-        symlinkSync(record, `${dir}/${ip}`)
+        fs.symlinkSync(record, `${dir}/${ip}`)
       } catch (cause) {
         // A full disk: nobody has the port.
         removeEmpty(dir)
@@ -34,7 +34,7 @@ export function release(claims: readonly Claim[]): void {
 
 function removeEmpty(dir: string): void {
   try {
-    rmdirSync(dir)
+    fs.rmdirSync(dir)
   } catch {
     // It is gone, or another address of the port has an owner.
   }

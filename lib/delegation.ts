@@ -1,7 +1,7 @@
-import { statSync } from 'node:fs'
 import type { Call } from './cni.ts'
 import { CniError, CODE, shown, ValueError } from './errors.ts'
 import { runPlugin } from './exec.ts'
+import { fs } from './fs.ts'
 import type { Plugin } from './plugin.ts'
 
 /** What kind of plugin is looked for, and the key of the configuration that names it. */
@@ -34,17 +34,17 @@ export async function runDelegate(file: string, command: string, { text, io }: C
 
 function isFile(path: string): boolean {
   try {
-    return statSync(path).isFile()
+    return fs.statSync(path)?.kind === 'file'
   } catch {
-    // Missing, or no path at all: too long, below a file.
+    // No path at all: too long, below a file.
     return false
   }
 }
 
 /** Whether a program is this very executable, under whichever name. */
 export function isOurs(file: string): boolean {
-  const [one, own] = [statSync(file), statSync('/proc/self/exe')]
-  return one.ino === own.ino && one.dev === own.dev
+  const [one, own] = [fs.statSync(file), fs.statSync('/proc/self/exe')]
+  return one !== undefined && one.ino === own?.ino && one.dev === own.dev
 }
 
 // A delegate's own code and words are kept: they say more than ours could.

@@ -1,6 +1,5 @@
-import { existsSync, readlinkSync, realpathSync } from 'node:fs'
-import { basename } from 'node:path'
 import { CniError, CODE, shown } from './errors.ts'
+import { fs } from './fs.ts'
 import { type LinkFacts, linkIn, linksNow } from './linkfacts.ts'
 import { listFiles, readText } from './reading.ts'
 import { type IfName, parse } from './values.ts'
@@ -40,14 +39,14 @@ export function isDevice(keys: DeviceKeys): boolean {
   if (device) return linkIn(device, 'host') !== undefined
   if (hwaddr) return linksNow().some(({ mac, permanent }) => mac === hwaddr || permanent === hwaddr)
   const path = kernelpath ?? placeOf(keys)?.path
-  return path === undefined || existsSync(path)
+  return path === undefined || fs.existsSync(path)
 }
 
 function onBus(keys: DeviceKeys): Device {
   const place = placeOf(keys)
   if (!place) throw new CniError(CODE.config, 'Cannot choose a device: want one of "device", "hwaddr", "kernelpath", "pciBusID", or the capability "deviceID" in runtimeConfig')
   const { key, value, path } = place
-  if (!existsSync(path)) return absent(key, value, 'a device of the PCI bus such as 0000:00:1f.6, or of the auxiliary bus such as mlx5_core.sf.4')
+  if (!fs.existsSync(path)) return absent(key, value, 'a device of the PCI bus such as 0000:00:1f.6, or of the auxiliary bus such as mlx5_core.sf.4')
   const pci = pciOf(path)
   if (IN_USER_SPACE.includes(driverOf(path))) return { ...pci }
   // Of virtio the link is below the device that the PCI card carries.
@@ -56,7 +55,7 @@ function onBus(keys: DeviceKeys): Device {
 }
 
 function placeOf({ pciBusID, deviceID }: DeviceKeys): { key: string; value: string; path: string } | undefined {
-  if (deviceID) return { key: 'runtimeConfig.deviceID', value: deviceID, path: [`${PCI}/${deviceID}`, `${AUXILIARY}/${deviceID}`].find((path) => existsSync(path)) ?? `${PCI}/${deviceID}` }
+  if (deviceID) return { key: 'runtimeConfig.deviceID', value: deviceID, path: [`${PCI}/${deviceID}`, `${AUXILIARY}/${deviceID}`].find((path) => fs.existsSync(path)) ?? `${PCI}/${deviceID}` }
   return pciBusID ? { key: 'pciBusID', value: pciBusID, path: `${PCI}/${pciBusID}` } : undefined
 }
 
@@ -77,15 +76,16 @@ function ofLink(link: LinkFacts): Device {
 
 // A virtio or auxiliary device stands below its PCI card.
 function pciOf(path: string): { pciID?: string } {
-  if (!existsSync(path)) return {}
-  const pciID = realpathSync(path)
+  if (!fs.existsSync(path)) return {}
+  const pciID = fs
+    .realpathSync(path)
     .match(/[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?![^/])/g)
     ?.at(-1)
   return pciID === undefined ? {} : { pciID }
 }
 
 function driverOf(path: string): string {
-  return existsSync(`${path}/driver`) ? basename(readlinkSync(`${path}/driver`)) : ''
+  return fs.existsSync(`${path}/driver`) ? (fs.readlinkSync(`${path}/driver`).split('/').at(-1) ?? '') : ''
 }
 
 function absent(key: string, value: string, want: string): never {

@@ -1,7 +1,7 @@
-import { closeSync, existsSync, fstatSync, readSync, writeSync } from 'node:fs'
 import { busyFile } from './busy.ts'
 import { type Ending, earOf, endingOf } from './ending.ts'
 import { CniError, CODE, ExecError } from './errors.ts'
+import { fs } from './fs.ts'
 import { type Child, spawn, wait } from './libc.ts'
 import { linkIn } from './linkfacts.ts'
 import { isLink } from './looking.ts'
@@ -62,12 +62,12 @@ export async function runPlugin(file: string, env: Readonly<Record<string, strin
 
 /** Whether a tool is installed, for work that is needless without it. */
 export function has(name: string): boolean {
-  return TOOLS.some((dir) => existsSync(`${dir}/${name}`))
+  return TOOLS.some((dir) => fs.existsSync(`${dir}/${name}`))
 }
 
 /** The file of a tool. Throws CniError 5 when it is not installed. */
 export function locate(name: string): string {
-  const dir = TOOLS.find((one) => existsSync(`${one}/${name}`))
+  const dir = TOOLS.find((one) => fs.existsSync(`${one}/${name}`))
   if (!dir) throw new CniError(CODE.io, `Cannot run ${name}: it is not installed`, `looked in ${TOOLS.join(', ')}; install the package ${PACKAGE[name] ?? name}`)
   return `${dir}/${name}`
 }
@@ -107,8 +107,8 @@ function collect({ pid, stdout, stderr, ending }: Working, argv: readonly string
     return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
   } finally {
     ending?.close()
-    closeSync(stdout)
-    if (stderr >= 0) closeSync(stderr)
+    fs.closeSync(stdout)
+    if (stderr >= 0) fs.closeSync(stderr)
   }
 }
 
@@ -139,14 +139,14 @@ function fed(child: Child, input: string, argv: readonly string[]): Child {
     // A tool that ends without reading to the end says why by its status.
     if ((cause as NodeJS.ErrnoException).code !== 'EPIPE') throw cause
   } finally {
-    closeSync(child.stdin)
+    fs.closeSync(child.stdin)
   }
   return child
 }
 
 function written(fd: number, bytes: Uint8Array, from: number): number {
   try {
-    return writeSync(fd, bytes, from)
+    return fs.writeSync(fd, bytes, from)
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'EAGAIN') return 0
     throw cause
@@ -155,7 +155,5 @@ function written(fd: number, bytes: Uint8Array, from: number): number {
 
 /** All that a file holds, however far it was written or read. */
 export function textOf(fd: number): string {
-  const bytes = new Uint8Array(fstatSync(fd).size)
-  for (let done = 0; done < bytes.length; ) done += readSync(fd, bytes, done, bytes.length - done, done)
-  return new TextDecoder().decode(bytes)
+  return fs.readAllSync(fd, 0)
 }

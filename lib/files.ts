@@ -1,17 +1,16 @@
-import { closeSync, existsSync, fsyncSync, linkSync, mkdirSync, openSync, renameSync, unlinkSync, writeSync } from 'node:fs'
-import { dirname } from 'node:path'
+import { fs } from './fs.ts'
 import { flock } from './libc.ts'
 
 let serial = 0
 
 /** Runs `work` while this process holds the flock of a file, made (0600: who may open it may hold it; with its folders 0755) when absent. The lock ends with the process. With `wait: false` it throws Error with code EWOULDBLOCK when another holds it. */
 export function withLock<T>(path: string, work: () => T, { wait = true } = {}): T {
-  const fd = within(path, () => openSync(path, 'a', 0o600))
+  const fd = within(path, () => fs.openSync(path, 'a', 0o600))
   try {
     if (!flock(fd, { wait })) throw Object.assign(new Error(`${path} is locked by another process`), { code: 'EWOULDBLOCK' })
     return work()
   } finally {
-    closeSync(fd)
+    fs.closeSync(fd)
   }
 }
 
@@ -19,7 +18,7 @@ export function withLock<T>(path: string, work: () => T, { wait = true } = {}): 
 export function writeAtomic(path: string, text: string, { mode = 0o600, durable = true, by = draftOf(path) } = {}): void {
   const draft = drafted(by, text, mode, durable)
   try {
-    within(path, () => renameSync(draft, path))
+    within(path, () => fs.renameSync(draft, path))
   } catch (cause) {
     remove(draft)
     throw cause
@@ -33,7 +32,7 @@ export function createOnce(paths: readonly string[], text: string, { mode = 0o60
   const made: string[] = []
   try {
     for (const path of paths) {
-      linkSync(draft, path)
+      fs.linkSync(draft, path)
       made.push(path)
     }
     return true
@@ -49,7 +48,7 @@ export function createOnce(paths: readonly string[], text: string, { mode = 0o60
 /** Makes an empty file; false when it is there already. */
 export function createMark(path: string): boolean {
   try {
-    closeSync(within(path, () => openSync(path, 'wx', 0o600)))
+    fs.closeSync(within(path, () => fs.openSync(path, 'wx', 0o600)))
     return true
   } catch (cause) {
     if (absentOr(cause, 'EEXIST')) return false
@@ -63,29 +62,28 @@ const NOWHERE = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'] as const
 /** Removes a file; one that is not there is no error. */
 export function remove(path: string): void {
   try {
-    unlinkSync(path)
+    fs.unlinkSync(path)
   } catch (cause) {
     // A read-only file system refuses before it looks.
-    if (!NOWHERE.some((code) => absentOr(cause, code)) && !(absentOr(cause, 'EROFS') && !existsSync(path))) throw cause
+    if (!NOWHERE.some((code) => absentOr(cause, code)) && !(absentOr(cause, 'EROFS') && !fs.existsSync(path))) throw cause
   }
 }
 
 // The draft's name begins with "." so that no reader of the directory takes it for an address or a configuration.
 function draftOf(path: string): string {
-  return `${dirname(path)}/.${process.pid}-${serial++}.draft`
+  return `${fs.dirname(path)}/.${process.pid}-${serial++}.draft`
 }
 
 function drafted(draft: string, text: string, mode: number, durable: boolean): string {
   const fd = within(draft, () => openAnew(draft, mode))
   try {
-    const bytes = new TextEncoder().encode(text)
-    for (let done = 0; done < bytes.length; ) done += writeSync(fd, bytes, done)
-    if (durable) fsyncSync(fd)
+    fs.writeAllSync(fd, text)
+    if (durable) fs.fsyncSync(fd)
   } catch (cause) {
     remove(draft)
     throw cause
   } finally {
-    closeSync(fd)
+    fs.closeSync(fd)
   }
   return draft
 }
@@ -93,11 +91,11 @@ function drafted(draft: string, text: string, mode: number, durable: boolean): s
 // A draft that a killed process left is unlinked, never written to: it may be the same inode as a file that was made of it.
 function openAnew(draft: string, mode: number): number {
   try {
-    return openSync(draft, 'wx', mode)
+    return fs.openSync(draft, 'wx', mode)
   } catch (cause) {
     if (!absentOr(cause, 'EEXIST')) throw cause
     remove(draft)
-    return openSync(draft, 'wx', mode)
+    return fs.openSync(draft, 'wx', mode)
   }
 }
 
@@ -107,7 +105,7 @@ function within<T>(path: string, open: () => T): T {
     return open()
   } catch (cause) {
     if (!absentOr(cause, 'ENOENT')) throw cause
-    mkdirSync(dirname(path), { recursive: true, mode: 0o755 })
+    fs.mkdirSync(fs.dirname(path), 0o755)
     return open()
   }
 }

@@ -1,5 +1,5 @@
-import { mkdirSync, rmdirSync, symlinkSync } from 'node:fs'
 import { remove } from './files.ts'
+import { fs } from './fs.ts'
 import { listFiles } from './reading.ts'
 import type { Element } from './state.ts'
 
@@ -29,8 +29,8 @@ function note(folder: string, record: string): void {
   // The last one that had it may take the folder with it between the two.
   for (let tries = 0; ; tries++) {
     try {
-      mkdirSync(folder, { recursive: true, mode: 0o755 })
-      symlinkSync(record, `${folder}/${nameOf(record)}`)
+      fs.mkdirSync(folder, 0o755)
+      fs.symlinkSync(record, `${folder}/${nameOf(record)}`)
       return
     } catch (cause) {
       const { code } = cause as NodeJS.ErrnoException
@@ -43,7 +43,7 @@ function note(folder: string, record: string): void {
 // A folder with something in it cannot be removed: the kernel decides who was the last.
 function isEmptied(folder: string): boolean {
   try {
-    rmdirSync(folder)
+    fs.rmdirSync(folder)
     return true
   } catch (cause) {
     return (cause as NodeJS.ErrnoException).code === 'ENOENT'

@@ -1,5 +1,5 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, statSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { remove } from './files.ts'
+import { fs, type Stat } from './fs.ts'
 import { type Holder, holderOf, type Place, readAll } from './reservations.ts'
 import type { Owner } from './state.ts'
 import { brief } from './values.ts'
@@ -17,7 +17,7 @@ let boot: string | undefined
 /** The ledger of a place whose lock the caller holds. Reads the whole directory when something but plumb changed it since, or the node was started anew. `all` is what a caller found who had to read it anyway. */
 export function openLedger(place: Place, all?: ReadonlyMap<string, Holder>): Ledger {
   makeOwn(place)
-  return !all && attempt(() => readFileSync(stampPath(place), 'utf8')) === stampOf(statSync(place.dir, { bigint: true })) ? { place } : { place, found: byKey(all ?? readAll(place)) }
+  return !all && attempt(() => fs.readFileSync(stampPath(place))) === stampOf(fs.statSync(place.dir) as Stat) ? { place } : { place, found: byKey(all ?? readAll(place)) }
 }
 
 /** The addresses that an owner holds, each file looked into: the index is a hint, never a reason to free what is another's. Without any, those that an old host-local noted for the container, which are then what `holder` says. */
@@ -42,7 +42,7 @@ export function settle({ place, found }: Ledger, changed: readonly (readonly [Ho
 // Closed to others, as the reservations are: it tells which container has which address.
 function makeOwn({ own }: Place): void {
   try {
-    if (!existsSync(own)) mkdirSync(own, { recursive: true, mode: 0o700 })
+    if (!fs.existsSync(own)) fs.mkdirSync(own, 0o700)
   } catch {
     // A disk that is full or read-only shows where it matters.
   }
@@ -61,7 +61,7 @@ function byKey(all: ReadonlyMap<string, Holder>): Map<string, string[]> {
 
 function holdingsOf({ place, found }: Ledger, holder: Holder): readonly string[] {
   const key = keyOf(holder)
-  const listed = found ? undefined : attempt(() => readlinkSync(`${place.own}/${key}`))
+  const listed = found ? undefined : attempt(() => fs.readlinkSync(`${place.own}/${key}`))
   const all = found ?? (listed === MANY ? byKey(readAll(place)) : undefined)
   return (all?.get(key) ?? listed?.split(',') ?? []).filter((name) => {
     const one = holderOf(place, name)
@@ -75,15 +75,15 @@ function keyOf({ containerId, ifname }: Holder): string {
 }
 
 function rewrite(place: Place, all: ReadonlyMap<string, readonly string[]>): void {
-  const known = new Set(readdirSync(place.own).filter((name) => name.includes(':')))
+  const known = new Set(fs.readdirSync(place.own).filter((name) => name.includes(':')))
   for (const key of known) if (!all.has(key)) remove(`${place.own}/${key}`)
-  for (const [key, names] of all) if (!known.has(key) || attempt(() => readlinkSync(`${place.own}/${key}`)) !== textOf(names)) point(place, key, names)
+  for (const [key, names] of all) if (!known.has(key) || attempt(() => fs.readlinkSync(`${place.own}/${key}`)) !== textOf(names)) point(place, key, names)
 }
 
 function point(place: Place, key: string, names: readonly string[]): void {
   const path = `${place.own}/${key}`
   remove(path)
-  if (names.length > 0) symlinkSync(textOf(names), path)
+  if (names.length > 0) fs.symlinkSync(textOf(names), path)
 }
 
 // A link takes 4095 bytes. One who keeps addresses back by hand may have written the same word into a thousand files.
@@ -96,15 +96,15 @@ function stamp(place: Place): void {
   // The kernel's own times are as coarse as its tick: a change by someone else could leave the very time that ours left.
   // A time of our own, with digits that no tick has, makes each of them show.
   const at = Date.now() / 1000 + Math.random() / 1000
-  utimesSync(place.dir, at, at)
-  const seen = statSync(place.dir, { bigint: true })
+  fs.utimesSync(place.dir, at)
+  const seen = fs.statSync(place.dir)
   // Changed again meanwhile, or kept in whole seconds: then it says nothing.
-  if (Math.abs(Number(seen.mtimeNs) / 1e9 - at) < 1e-6) writeFileSync(stampPath(place), stampOf(seen), { mode: 0o600 })
+  if (seen && Math.abs(Number(seen.mtimeNs) / 1e9 - at) < 1e-6) fs.writeFileSync(stampPath(place), stampOf(seen), 0o600)
 }
 
 // The boot, because what is not fsynced may be older than the directory after a power loss.
 function stampOf({ ino, mtimeNs }: { readonly ino: bigint; readonly mtimeNs: bigint }): string {
-  boot ??= readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
+  boot ??= fs.readFileSync('/proc/sys/kernel/random/boot_id').trim()
   return `${boot} ${ino} ${mtimeNs}`
 }
 

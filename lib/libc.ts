@@ -34,7 +34,7 @@ export function lockByte(fd: number, at: bigint, held = true): boolean {
   lock.setInt16(0, held ? F_WRLCK : F_UNLCK, true)
   lock.setBigInt64(FLOCK_START, at, true)
   lock.setBigInt64(FLOCK_LENGTH, 1n, true)
-  if (Number(libc().syscall(SYS_FCNTL, BigInt(fd), F_OFD_SETLK, BigInt(ptr(lock)))) === 0) return true
+  if (Number(libc().syscall(SYS_FCNTL, BigInt(fd), F_OFD_SETLK, BigInt(ptr(lock)), 0n, 0n)) === 0) return true
   const code = errno()
   if (code !== EWOULDBLOCK && code !== EACCES) throw new Error(`fcntl: ${named(code)}`)
   return false
@@ -93,7 +93,7 @@ export interface Sign {
 /** Waits for a child's end, or for a sign that its work is done: its exit status, 128 and the signal's number when one ended it, 0 with the sign, undefined when `limitMs` went by first. */
 export function wait(pid: number, limitMs: number, sign?: Sign): number | undefined {
   const c = libc()
-  const fd = Number(c.syscall(SYS_PIDFD_OPEN, BigInt(pid), 0n, 0n))
+  const fd = Number(c.syscall(SYS_PIDFD_OPEN, BigInt(pid), 0n, 0n, 0n, 0n))
   // Kernels before 5.3 have no pidfd: there the wait has no limit.
   if (fd >= 0) {
     const come = awaited(fd, performance.now() + limitMs, sign)
@@ -142,7 +142,23 @@ const SIGNATURES = {
   waitpid: { args: [i32, pointer, i32], returns: i32 },
   poll: { args: [pointer, u64, i32], returns: i32 },
   usleep: { args: [i32], returns: i32 },
-  syscall: { args: [i64, i64, i64, i64], returns: i64 },
+  syscall: { args: [i64, i64, i64, i64, i64, i64], returns: i64 },
+  access: { args: [pointer, i32], returns: i32 },
+  open: { args: [pointer, i32, i32], returns: i32 },
+  read: { args: [i32, pointer, u64], returns: i64 },
+  pread: { args: [i32, pointer, u64, i64], returns: i64 },
+  write: { args: [i32, pointer, u64], returns: i64 },
+  ftruncate: { args: [i32, i64], returns: i32 },
+  fsync: { args: [i32], returns: i32 },
+  statfs: { args: [pointer, pointer], returns: i32 },
+  readlink: { args: [pointer, pointer, u64], returns: i64 },
+  mkdir: { args: [pointer, i32], returns: i32 },
+  rmdir: { args: [pointer], returns: i32 },
+  unlink: { args: [pointer], returns: i32 },
+  link: { args: [pointer, pointer], returns: i32 },
+  symlink: { args: [pointer, pointer], returns: i32 },
+  rename: { args: [pointer, pointer], returns: i32 },
+  utimensat: { args: [i32, pointer, pointer, i32], returns: i32 },
   send: { args: [i32, pointer, u64, i32], returns: i64 },
   recv: { args: [i32, pointer, u64, i32], returns: i64 },
   __errno_location: { args: [], returns: pointer },
@@ -164,7 +180,7 @@ function errno(): number {
 }
 
 // errno.h of Linux, as far as starting a program and entering a namespace fail with it.
-const ERRNO: Readonly<Record<number, string>> = { 1: 'EPERM', 2: 'ENOENT', 7: 'E2BIG', 8: 'ENOEXEC', 9: 'EBADF', 11: 'EAGAIN', 12: 'ENOMEM', 13: 'EACCES', 19: 'ENODEV', 22: 'EINVAL', 23: 'ENFILE', 24: 'EMFILE' }
+const ERRNO: Readonly<Record<number, string>> = { 1: 'EPERM', 2: 'ENOENT', 5: 'EIO', 7: 'E2BIG', 8: 'ENOEXEC', 9: 'EBADF', 11: 'EAGAIN', 12: 'ENOMEM', 13: 'EACCES', 17: 'EEXIST', 19: 'ENODEV', 22: 'EINVAL', 23: 'ENFILE', 24: 'EMFILE', 28: 'ENOSPC' }
 
 function named(code: number): string {
   return ERRNO[code] ?? `errno ${code}`

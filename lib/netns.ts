@@ -1,5 +1,5 @@
-import { closeSync, openSync, statfsSync, statSync } from 'node:fs'
 import { CniError, CODE } from './errors.ts'
+import { fs } from './fs.ts'
 import { setns } from './libc.ts'
 import { netnsCookie } from './sockets.ts'
 import type { Netns } from './state.ts'
@@ -12,27 +12,27 @@ const NSFS = 0x6e736673
 /** Runs synchronous work with this thread, and every child it starts, in a network namespace; /proc/sys/net follows. Back in the old one afterwards, whatever happened. Throws CniError 3 when the namespace cannot be entered. */
 export function inside<T>(ns: Netns, work: () => T): T {
   if (ns === 'host') return work()
-  const back = openSync(OWN, 'r')
+  const back = fs.openSync(OWN, 'r')
   try {
     const fd = enter(ns)
     try {
       return work()
     } finally {
       setns(back)
-      closeSync(fd)
+      fs.closeSync(fd)
     }
   } finally {
-    closeSync(back)
+    fs.closeSync(back)
   }
 }
 
 /** What a path is before anything is changed there: `own` is the namespace that plumb runs in, `gone` has no file, `other` is no namespace. */
 export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
-  const found = statSync(path, { throwIfNoEntry: false })
+  const found = fs.statSync(path)
   if (!found) return 'gone'
-  if (statfsSync(path).type !== NSFS) return 'other'
-  const own = statSync(OWN)
-  return found.ino === own.ino && found.dev === own.dev ? 'own' : 'pod'
+  if (fs.statfsSync(path) !== NSFS) return 'other'
+  const own = fs.statSync(OWN)
+  return found.ino === own?.ino && found.dev === own.dev ? 'own' : 'pod'
 }
 
 /** A namespace's number, which the kernel gives to another when it is gone, and where Linux is 5.14 or newer its cookie, which it does not. */
@@ -43,7 +43,8 @@ export interface Identity {
 
 /** The number of the namespace at a path; undefined when there is none. */
 export function inodeOf(path: NetnsPath): number | undefined {
-  return statSync(path, { throwIfNoEntry: false })?.ino
+  const found = fs.statSync(path)
+  return found && Number(found.ino)
 }
 
 /** What tells the namespace at a path from others that come to that path later; undefined when there is none. */
@@ -70,11 +71,11 @@ function cookieOf(path: NetnsPath): string | undefined {
 function enter(path: NetnsPath): number {
   let fd: number | undefined
   try {
-    fd = openSync(path, 'r')
+    fd = fs.openSync(path, 'r')
     setns(fd)
     return fd
   } catch (cause) {
-    if (fd !== undefined) closeSync(fd)
+    if (fd !== undefined) fs.closeSync(fd)
     throw new CniError(CODE.unknownContainer, `Cannot enter the network namespace ${path}`, (cause as Error).message, { cause })
   }
 }

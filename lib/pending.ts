@@ -1,7 +1,7 @@
-import { existsSync } from 'node:fs'
 import { fileName } from './alias.ts'
 import { occupy, takeTurn } from './busy.ts'
 import { createMark, remove } from './files.ts'
+import { fs } from './fs.ts'
 import { listFiles } from './reading.ts'
 import type { Owner } from './state.ts'
 import { brief, type NetworkName } from './values.ts'
@@ -19,7 +19,7 @@ export function begin(owner: Owner): boolean {
 
 /** Whether one was left without an end, as `begin` would find out. */
 export function isUnfinished(owner: Owner): boolean {
-  return existsSync(`${DIR}/${fileName(owner)}`)
+  return fs.existsSync(`${DIR}/${fileName(owner)}`)
 }
 
 /** Notes that a removal is under way, so that an ADD which finds it unfinished finishes it first. Cannot fail: nothing must keep a DEL from removing. */

@@ -1,9 +1,9 @@
-import { readdirSync, readFileSync, statSync } from 'node:fs'
+import { fs } from './fs.ts'
 
 /** The text of a file, undefined when there is none. */
 export function readText(path: string): string | undefined {
   try {
-    return readFileSync(path, 'utf8')
+    return fs.readFileSync(path)
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return undefined
     throw cause
@@ -12,15 +12,15 @@ export function readText(path: string): string | undefined {
 
 /** The same of a file that a configuration names: a device or a pipe, which may never end, is refused. Throws Error. */
 export function readRegular(path: string): string | undefined {
-  const found = statSync(path, { throwIfNoEntry: false })
-  if (found && !found.isFile()) throw new Error('it is no regular file')
+  const found = fs.statSync(path)
+  if (found && found.kind !== 'file') throw new Error('it is no regular file')
   return found && readText(path)
 }
 
 /** The names in a folder; none when it is not there. */
 export function listFiles(dir: string): string[] {
   try {
-    return readdirSync(dir)
+    return fs.readdirSync(dir)
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return []
     throw cause

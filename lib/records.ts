@@ -1,8 +1,8 @@
-import { existsSync } from 'node:fs'
 import { fileName } from './alias.ts'
 import { occupy } from './busy.ts'
 import { digest } from './digest.ts'
 import { remove, withLock, writeAtomic } from './files.ts'
+import { fs } from './fs.ts'
 import { log } from './log.ts'
 import { type Identity, identityOf } from './netns.ts'
 import type { Attachment } from './plugin.ts'
@@ -45,9 +45,9 @@ export function readRecord(path: string): Note | undefined {
 
 /** Undoes what was noted and forgets it, one process at a time, and after the tools of one that was killed: a second one, which waited, finds nothing and touches nothing that is somebody else's by then. False when nothing was noted. */
 export async function unrecord(path: string, undo: (note: Note | undefined) => Promise<void>): Promise<boolean> {
-  if (!existsSync(path)) return false
+  if (!fs.existsSync(path)) return false
   if (!occupy(path)) log(`plumb: Cannot wait any longer for an earlier call that is at work on ${path}: what it made is removed meanwhile`)
-  if (!existsSync(path)) return false
+  if (!fs.existsSync(path)) return false
   await undo(readRecord(path))
   remove(path)
   return true

@@ -1,5 +1,5 @@
-import { readdirSync, writeFileSync } from 'node:fs'
 import { createOnce, remove } from './files.ts'
+import { fs } from './fs.ts'
 import { type Ip, parseIp } from './ip.ts'
 import { readText } from './reading.ts'
 import type { Owner } from './state.ts'
@@ -37,7 +37,7 @@ export function readAll(place: Place): ReadonlyMap<string, Holder> {
 
 /** The names of all reservations, unread. */
 export function names(place: Place): readonly string[] {
-  return readdirSync(place.dir).filter(isAddress)
+  return fs.readdirSync(place.dir).filter(isAddress)
 }
 
 /** Reserves addresses, all or none: false when one of them is reserved already. Each file appears with its owner inside and on the disk, whatever happens meanwhile. `last` is what to note per range set. */
@@ -46,7 +46,7 @@ export function reserve(place: Place, { containerId, ifname }: Owner, picks: rea
   if (!createOnce(paths, `${containerId}\r\n${ifname}`, { by: `${place.own}/draft` })) return false
   try {
     // In place, as host-local does: making a file anew costs twenty times more, and all that a crash can spoil is whose turn it is.
-    for (const [n, ip] of picks.entries()) writeFileSync(lastPath(place, n), ip, { mode: 0o600 })
+    for (const [n, ip] of picks.entries()) fs.writeFileSync(lastPath(place, n), ip, 0o600)
   } catch (cause) {
     for (const path of paths) remove(path)
     throw cause

@@ -1,6 +1,6 @@
-import { existsSync, writeFileSync } from 'node:fs'
 import { readAllowList } from './allowlist.ts'
 import { shown } from './errors.ts'
+import { fs } from './fs.ts'
 import { hostEnd } from './hostend.ts'
 import { defaultDevice, deviceTo } from './hostroutes.ts'
 import { linkIn } from './linkfacts.ts'
@@ -29,8 +29,13 @@ export function maybeSysctl(name: string): string | undefined {
 /** Sets it; false when the kernel has none. Throws the file system's error when it refuses the value. */
 export function writeSysctl(name: string, value: string): boolean {
   try {
-    writeFileSync(`/proc/sys/net/${name}`, value, { flag: 'r+' })
-    return true
+    const fd = fs.openSync(`/proc/sys/net/${name}`, 'r+')
+    try {
+      fs.writeAllSync(fd, value)
+      return true
+    } finally {
+      fs.closeSync(fd)
+    }
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return false
     throw cause
@@ -48,18 +53,18 @@ export function restoreSysctl({ name, before = '' }: Sysctl): void {
 
 /** The node's settings, read when they are asked for. */
 export const nodeFacts: NodeFacts = {
-  noted: (type, owner) => existsSync(recordPath(type, owner)),
+  noted: (type, owner) => fs.existsSync(recordPath(type, owner)),
   get bridgeNf() {
     return ['iptables', 'ip6tables'].some((tables) => readSysctl(`bridge/bridge-nf-call-${tables}`) === '1')
   },
   get hasTun() {
-    return existsSync('/dev/net/tun')
+    return fs.existsSync('/dev/net/tun')
   },
   get hasFirewalld() {
     return isFirewalldThere()
   },
   get hasSelinux() {
-    return existsSync('/sys/fs/selinux/enforce')
+    return fs.existsSync('/sys/fs/selinux/enforce')
   },
   deviceTo,
   get sysctlsAllowed() {

@@ -1,5 +1,5 @@
-import { existsSync } from 'node:fs'
 import { CniError, CODE } from './errors.ts'
+import { fs } from './fs.ts'
 import type { Cidr } from './ip.ts'
 import { isThere } from './netfilter.ts'
 import type { Run } from './plugin.ts'
@@ -19,7 +19,7 @@ const ALREADY = { addSource: /\b(ZONE_ALREADY_SET|ALREADY_ENABLED)\b/, removeSou
 
 /** Whether firewalld runs on the node: its rules are there, with a bus to ask it on. Starts no process. */
 export function isFirewalldThere(): boolean {
-  return existsSync(BUS) && (isThere('inet', 'firewalld', 'filter_FORWARD') || isThere('ip', 'filter', 'FORWARD_direct'))
+  return fs.existsSync(BUS) && (isThere('inet', 'firewalld', 'filter_FORWARD') || isThere('ip', 'filter', 'FORWARD_direct'))
 }
 
 /** Adds a source to a zone or takes it out, at run time alone (D-Bus org.fedoraproject.FirewallD1.zone). Where firewalld is gone there is nothing to take out. Throws CniError 5 without dbus-send, 7 for a zone that is not there or is not the source's only one, 11 when firewalld does not answer. */

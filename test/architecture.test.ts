@@ -23,14 +23,16 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
     what: 'calls libc',
     rooms: ['lib', 'plugins', 'agent', 'cli'],
     word: /['"]bun:ffi['"]/,
-    except: { 'lib/libc.ts': 'the one place', 'lib/sockets.ts': 'what it asks of sockets', 'lib/datagram.ts': "systemd's socket: calls that a plugin has no use for", 'lib/packets.ts': 'packet sockets: as little' },
+    except: { 'lib/libc.ts': 'the one place', 'lib/fs.ts': 'files', 'lib/sockets.ts': 'what it asks of sockets', 'lib/datagram.ts': "systemd's socket: calls that a plugin has no use for", 'lib/packets.ts': 'packet sockets: as little' },
   },
   {
     what: 'writes to open files',
     rooms: ['lib', 'plugins', 'agent', 'cli'],
-    word: /\b(writeSync|writevSync|ftruncateSync|futimesSync|fsyncSync|fdatasyncSync)\b/,
+    word: /\b(writeSync|writeAllSync|writevSync|ftruncateSync|futimesSync|fsyncSync|fdatasyncSync)\b/,
     except: {
+      'lib/fs.ts': 'the calls themselves',
       'lib/files.ts': 'the one place',
+      'lib/sysctls.ts': 'files below /proc/sys, which is no disk',
       'lib/log.ts': 'stderr',
       'lib/stdout.ts': 'stdout',
       'lib/exec.ts': 'the input of tools',
@@ -44,8 +46,8 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
     rooms: ['lib', 'plugins', 'agent', 'cli'],
     word: /\b(writeFileSync|appendFileSync|mkdirSync|mkdtempSync|renameSync|unlinkSync|rmSync|rmdirSync|linkSync|symlinkSync|truncateSync|chmodSync|chownSync|copyFileSync|cpSync|utimesSync)\b|\bBun\.write\b|fs\/promises|\bopenSync\([^)]*, ['"`][^r'"`]/,
     except: {
+      'lib/fs.ts': 'the calls themselves',
       'lib/files.ts': 'the one place',
-      'lib/sysctls.ts': 'files below /proc/sys, which is no disk',
       'lib/cache.ts': "makes libcni's folders, 0700",
       'lib/reservations.ts': "host-local's last_reserved_ip, written in place",
       'lib/busy.ts': 'the file that says who is at work, made on first use',
@@ -57,6 +59,12 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
   },
   { what: 'prints through console, which reports success on a closed stdout', rooms: ['lib', 'plugins', 'agent', 'cli'], word: /\bconsole\./, except: {} },
   { what: 'costs milliseconds at start', rooms: ['lib', 'plugins'], word: /['"](node:)?(crypto|child_process|http|https|os|util)['"]|process\.(stdin|stdout)|['"](execa|yaml|ip-address)['"]/, except: {} },
+  {
+    what: 'loads node:fs or node:path, a millisecond and a third of one',
+    rooms: ['lib', 'plugins'],
+    word: /^import (?!type).*['"](node:)?(fs|path)['"]/,
+    except: { 'lib/netconf.ts': "the runtime's side, off the CNI path", 'lib/cache.ts': "the runtime's side", 'lib/invoke.ts': "the runtime's side" },
+  },
 ]
 
 const files = [...new Glob('{lib,plugins,agent,cli,scripts,bench,test}/**/*.{ts,tsx}').scanSync({ cwd: ROOT })]

@@ -1,7 +1,7 @@
-import { dirname } from 'node:path'
 import { ahead, apply } from '../apply.ts'
 import { occupy } from '../busy.ts'
 import { holds, lapsed } from '../claimed.ts'
+import { fs } from '../fs.ts'
 import { isClaim } from '../kinds/claim.ts'
 import { log } from '../log.ts'
 import type { Run } from '../plugin.ts'
@@ -85,7 +85,7 @@ async function handOver(released: readonly Claim[], run: Run): Promise<void> {
 // The records of the container's other attachments. A record's name is network, container and interface; none of them holds a colon.
 function siblings(claims: readonly Claim[]): string[] {
   const own = [...new Set(claims.map(({ record }) => record))]
-  return own.flatMap((record) => listFiles(dirname(record)).flatMap((name) => (name.split(':')[1] === record.split(':')[1] ? [`${dirname(record)}/${name}`] : []))).filter((path) => !own.includes(path))
+  return own.flatMap((record) => listFiles(fs.dirname(record)).flatMap((name) => (name.split(':')[1] === record.split(':')[1] ? [`${fs.dirname(record)}/${name}`] : []))).filter((path) => !own.includes(path))
 }
 
 /** A plan of removals as two that go on beside each other: the node's links, and the rest. Pure. */

@@ -1,5 +1,5 @@
-import { existsSync } from 'node:fs'
 import type { Call } from '../cni.ts'
+import { fs } from '../fs.ts'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
 import { record, recordPath, recordsOf } from '../records.ts'
 import { readLoose } from '../shape.ts'
@@ -46,5 +46,5 @@ export async function dropOthers(valid: readonly Owner[], { at, io }: Call): Pro
 }
 
 function noted(owner: Owner): string[] {
-  return PARTS.map((type) => recordPath(type, owner)).filter((path) => existsSync(path))
+  return PARTS.map((type) => recordPath(type, owner)).filter((path) => fs.existsSync(path))
 }

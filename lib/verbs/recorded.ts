@@ -1,7 +1,7 @@
-import { existsSync } from 'node:fs'
 import { apply } from '../apply.ts'
 import { CniError, CODE } from '../errors.ts'
 import { remove } from '../files.ts'
+import { fs } from '../fs.ts'
 import { beginRemoval } from '../pending.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
 import { readRecord, record, recordPath, recordsOf } from '../records.ts'
@@ -18,7 +18,7 @@ export function noteOwn<C extends NetConf>({ records }: Noting<C>, at: Attachmen
 
 /** Throws CniError 4 when something is noted of the attachment, which would be lost with the note. */
 export function refuseNoted<C extends NetConf>({ records }: Noting<C>, owner: Owner): void {
-  if (records !== undefined && existsSync(recordPath(records, owner))) throw new CniError(CODE.env, `${owner.ifname} of container ${owner.containerId} is attached to network ${owner.network} already`, 'DEL it first')
+  if (records !== undefined && fs.existsSync(recordPath(records, owner))) throw new CniError(CODE.env, `${owner.ifname} of container ${owner.containerId} is attached to network ${owner.network} already`, 'DEL it first')
 }
 
 /** Forgets it. */

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { execa } from 'execa'
 import { digest } from '../../lib/digest.ts'
 import { chain, good } from '../chained.ts'
-import { inNamespaces } from '../harness.ts'
+import { inNamespaces, until } from '../harness.ts'
 import { watched } from '../hostports.ts'
 import { containerId, network } from '../network.ts'
 import { ALL, MAC, mtuOf } from '../tuned.ts'
@@ -95,6 +95,8 @@ describe('tuning: DEL', () => {
       await network(node, net.bridge).del(pod)
       await net.add(pod)
       await execa('ip', ['netns', 'delete', containerId(pod)])
+      // The kernel takes the pair apart a little later.
+      await until(async () => (await node.ip('-o', 'link', 'show', 'type', 'veth')) === '')
       await execa('ip', ['netns', 'add', containerId(pod)])
       await pod.ip('link', 'add', 'eth0', 'mtu', '1234', 'type', 'veth', 'peer', 'name', 'other')
       const { answer, tools } = await watched(node, 'tuning', { ...call, netns: '' })
