@@ -12,5 +12,5 @@ export function toStdout(text: string): void {
 
 // In place of a stdout that is closed Bun opens /dev/null to be closed on exec, which no file that was handed down can have.
 function isShut(): boolean {
-  return (libc().fcntl(1, F_GETFD, 0) & FD_CLOEXEC) !== 0
+  return libc().fcntl(1, F_GETFD, 0) === FD_CLOEXEC
 }
