@@ -38,35 +38,50 @@ export function readSubnetEnv(path: string): Pick<NodeSubnet, 'network' | 'subne
   return { network: both('NETWORK'), subnet: both('SUBNET') }
 }
 
-/** Remembers what the node has, so that subnet.env can be written at boot before the store answers; false when it was remembered already. */
+/** Remembers what the node has, so that subnet.env can be written at boot before the store answers; false when it was remembered already. What it had before, of which subnet.env tells until it is written anew, is kept beside it for `forget`. */
 export function remember(stateDir: string, node: string, subnet: NodeSubnet): boolean {
-  return writeChanged(`${stateDir}/lease.json`, `${JSON.stringify({ node, ...subnet }, null, 2)}\n`)
+  const was = saved(stateDir, node)
+  const before = was && (subnetEnv(was) === subnetEnv(subnet) ? was.before : { ...was, before: undefined })
+  return writeChanged(`${stateDir}/lease.json`, `${JSON.stringify({ node, ...subnet, before }, null, 2)}\n`)
 }
 
 /** What was remembered for a node of this name: a disk that was copied from another node tells nothing. */
 export function remembered(stateDir: string, node: string): NodeSubnet | undefined {
+  const found = saved(stateDir, node)
+  if (!found) return undefined
+  const { before: _, ...subnet } = found
+  return subnet
+}
+
+/** Removes what is remembered, and subnet.env as long as that, or what was remembered before it, is what says so, and what a kill left half written of either; gives the paths that are gone. */
+export function forget(stateDir: string, node: string, path: string): string[] {
+  const subnet = saved(stateDir, node)
+  const own = [subnet, subnet?.before].map((one) => one && subnetEnv(one))
+  const gone = [...(own.includes(readText(path) ?? '') ? [path] : []), `${stateDir}/lease.json`].filter((one) => readText(one) !== undefined)
+  for (const one of [...gone, draftOf(path), draftOf(`${stateDir}/lease.json`)]) remove(one)
+  return gone
+}
+
+interface Saved extends NodeSubnet {
+  readonly before?: NodeSubnet | undefined
+}
+
+function saved(stateDir: string, node: string): Saved | undefined {
   const path = `${stateDir}/lease.json`
   const text = readText(path)
   if (text === undefined) return undefined
   try {
-    const { node: whose, ...subnet } = read(shape, JSON.parse(text)).value
-    return whose === node ? { ...subnet, network: bare(subnet.network), subnet: bare(subnet.subnet) } : undefined
+    const { node: whose, before, ...subnet } = read(shape, JSON.parse(text)).value
+    return whose === node ? { ...plain(subnet), ...(before && { before: plain(before) }) } : undefined
   } catch (cause) {
     log(`agent: Cannot use ${path}, going on without: ${(cause as Error).message}`)
     return undefined
   }
 }
 
-/** Removes what is remembered, and subnet.env as long as that is what says so, and what a kill left half written of either; gives the paths that are gone. */
-export function forget(stateDir: string, node: string, path: string): string[] {
-  const subnet = remembered(stateDir, node)
-  const gone = [...(subnet && readText(path) === subnetEnv(subnet) ? [path] : []), `${stateDir}/lease.json`].filter((one) => readText(one) !== undefined)
-  for (const one of [...gone, draftOf(path), draftOf(`${stateDir}/lease.json`)]) remove(one)
-  return gone
-}
-
 const both = (least: 1 | 2) => v.object({ v4: v.exactOptional(field.by((value) => own(value, false, least))), v6: v.exactOptional(field.by((value) => own(value, true, least))) })
-const shape = v.object({ node: field.text, network: both(1), subnet: both(2), mtu: field.int(0, 65535), ipMasq: field.flag })
+const parts = { network: both(1), subnet: both(2), mtu: field.int(0, 65535), ipMasq: field.flag }
+const shape = v.object({ node: field.text, ...parts, before: v.exactOptional(v.object(parts)) })
 
 // The node's first address comes after that of the subnet.
 function own(value: unknown, six: boolean, least: 1 | 2): Cidr {
@@ -108,4 +123,8 @@ function parsed(text: string): Cidr | undefined {
 
 function bare<T>({ v4, v6 }: { readonly v4?: T | undefined; readonly v6?: T | undefined }): Both<T> {
   return { ...(v4 !== undefined && { v4 }), ...(v6 !== undefined && { v6 }) }
+}
+
+function plain({ network, subnet, ...rest }: v.InferOutput<typeof shape>['before'] & object): NodeSubnet {
+  return { ...rest, network: bare(network), subnet: bare(subnet) }
 }

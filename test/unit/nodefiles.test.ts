@@ -107,4 +107,14 @@ describe('the files of the node', () => {
     assert.deepEqual(forget(state, 'a', path), [join(state, 'lease.json')])
     assert.ok(existsSync(path))
   })
+
+  it('forget() removes the subnet.env of the lease before, too: a kill came between the new lease.json and the new subnet.env', () => {
+    const state = join(dir, 'lib/plumb')
+    remember(state, 'a', V4)
+    writeSubnetEnv(path, V4)
+    remember(state, 'a', DUAL)
+    assert.deepEqual(remembered(state, 'a'), DUAL)
+    assert.equal(remember(state, 'a', DUAL), false)
+    assert.deepEqual(forget(state, 'a', path), [path, join(state, 'lease.json')])
+  })
 })
