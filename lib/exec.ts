@@ -155,5 +155,5 @@ function written(fd: number, bytes: Uint8Array, from: number): number {
 
 /** All that a file holds, however far it was written or read. */
 export function textOf(fd: number): string {
-  return fs.readAllSync(fd, 0)
+  return fs.readAllSync(fd, 0, fs.endSync(fd) + 1)
 }

@@ -14,6 +14,7 @@ const [STATX_BASIC, STATX_BYTES, MODE, INO, MTIME, DEV] = [0x7ffn, 256, 28, 32, 
 // struct linux_dirent64 of getdents(2): how long it is, and where the name begins.
 const [RECORD, NAME] = [16, 19]
 const [SOME, PATH_MAX, STATFS_BYTES] = [16_384, 4096, 128]
+const SEEK_END = 2
 const MESSAGES: Readonly<Record<string, string>> = { ENOENT: 'no such file or directory', EEXIST: 'file already exists' }
 
 let decoder: TextDecoder | undefined
@@ -62,15 +63,21 @@ export const fs = {
       fs.closeSync(fd)
     }
   },
-  /** The text of an open file from where it stands, or from a place in it, to its end. */
-  readAllSync(fd: number, from?: number): string {
-    let [text, done] = [new Uint8Array(SOME), 0]
+  /** The text of an open file from where it stands, or from a place in it, to its end; `room` is one more than it is expected to have. */
+  readAllSync(fd: number, from?: number, room = SOME): string {
+    let [text, done] = [new Uint8Array(room), 0]
     for (;;) {
       const count = fs.readSync(fd, text.subarray(done), from === undefined ? undefined : from + done)
-      if (count === 0) return textOf(text.subarray(0, done))
+      if (count === 0) return decoded(text.subarray(0, done))
       done += count
       if (done === text.length) text = twice(text)
     }
+  },
+  /** Where an open file ends, in bytes; whoever has it by the same open(2) goes on from there. */
+  endSync(fd: number): number {
+    const end = Number(libc().lseek(fd, 0, SEEK_END))
+    if (end < 0) throw failed('lseek')
+    return end
   },
   /** All of a text, from where the file stands; how many bytes it has. */
   writeAllSync(fd: number, text: string): number {
@@ -125,7 +132,7 @@ export const fs = {
   readlinkSync(path: string): string {
     const target = new Uint8Array(PATH_MAX)
     const count = Number(libc().readlink(c(path), target, PATH_MAX))
-    return count >= 0 ? textOf(target.subarray(0, count)) : retried('readlink', path, (native) => native.readlinkSync(path))
+    return count >= 0 ? decoded(target.subarray(0, count)) : retried('readlink', path, (native) => native.readlinkSync(path))
   },
   /** A folder; one that is there is no error. */
   mkdirSync(path: string, mode: number): void {
@@ -200,7 +207,7 @@ function entries(fd: number, into: Uint8Array): number {
 function namesIn(entries: Uint8Array): string[] {
   const view = new DataView(entries.buffer)
   const names: string[] = []
-  for (let at = 0; at < entries.length; at += view.getUint16(at + RECORD, true)) names.push(textOf(entries.subarray(at + NAME, entries.indexOf(0, at + NAME))))
+  for (let at = 0; at < entries.length; at += view.getUint16(at + RECORD, true)) names.push(decoded(entries.subarray(at + NAME, entries.indexOf(0, at + NAME))))
   return names.filter((name) => name !== '.' && name !== '..')
 }
 
@@ -210,7 +217,7 @@ function twice(text: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   return more
 }
 
-function textOf(text: Uint8Array): string {
+function decoded(text: Uint8Array): string {
   decoder ??= new TextDecoder('utf-8', { ignoreBOM: true })
   return decoder.decode(text)
 }

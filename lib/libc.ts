@@ -148,6 +148,7 @@ const SIGNATURES = {
   read: { args: [i32, pointer, u64], returns: i64 },
   pread: { args: [i32, pointer, u64, i64], returns: i64 },
   write: { args: [i32, pointer, u64], returns: i64 },
+  lseek: { args: [i32, i64, i32], returns: i64 },
   ftruncate: { args: [i32, i64], returns: i32 },
   fsync: { args: [i32], returns: i32 },
   statfs: { args: [pointer, pointer], returns: i32 },

@@ -30,6 +30,7 @@ const theirs: Fs = {
     return found && { kind: found.isFile() ? 'file' : found.isDirectory() ? 'folder' : 'other', dev: found.dev, ino: found.ino, mtimeNs: found.mtimeNs }
   },
   statfsSync: (path) => native.statfsSync(path).type,
+  endSync: (fd) => native.fstatSync(fd).size,
   readdirSync: (path) => native.readdirSync(path),
   readlinkSync: (path) => native.readlinkSync(path),
   mkdirSync: (path, mode) => void native.mkdirSync(path, { recursive: true, mode }),
@@ -75,7 +76,7 @@ function opened(flag: Parameters<Fs['openSync']>[1]) {
     const fd = sys.openSync(path, flag, 0o640)
     try {
       if (flag !== 'r') sys.writeAllSync(fd, 'xy')
-      return flag === 'wx' || flag === 'a' || flag === 'w' ? undefined : sys.readAllSync(fd, 0)
+      return flag === 'wx' || flag === 'a' || flag === 'w' ? sys.endSync(fd) : sys.readAllSync(fd, 0)
     } finally {
       sys.closeSync(fd)
     }
@@ -150,6 +151,7 @@ describe('fs', () => {
       assert.throws(() => sys.openSync('/proc/version', 'wx'), { code: 'EEXIST' })
       assert.throws(() => sys.mkdirSync('/proc/plumb', 0o755), { code: 'ENOENT' })
       assert.throws(() => sys.closeSync(9999), { code: 'EBADF' })
+      assert.throws(() => sys.endSync(9999), { code: 'EBADF' })
       assert.throws(() => sys.fsyncSync(9999), { code: 'EBADF' })
       assert.throws(() => sys.readSync(9999, new Uint8Array(1)), { code: 'EBADF' })
     }
