@@ -4,14 +4,14 @@ import type { IpConfig, Result, RouteConfig } from './result.ts'
 import type { Link, Netns, Resource, Route } from './state.ts'
 import type { IfName } from './values.ts'
 
-/** The pod's side of an attachment with addresses: sysctls before the link comes up, addresses, link, routes, as pkg/ipam ConfigureIface leaves them. `dad`: duplicate address detection stays on. `routed`: nothing but the gateways is on the link, and all else, the pod's own subnet too, is behind them (ptp). */
-export function podSide(link: Link, given: Result, dad: boolean, routed = false): Resource[] {
+/** The pod's side of an attachment with addresses: sysctls before the link comes up, addresses, link, routes, as pkg/ipam ConfigureIface leaves them. `dad`: duplicate address detection stays on; undefined: where there is nothing but a link-local address it is left as it is. `routed`: nothing but the gateways is on the link, and all else, the pod's own subnet too, is behind them (ptp). */
+export function podSide(link: Link, given: Result, dad: boolean | undefined, routed = false): Resource[] {
   const { ns, name: dev } = link
   const { ips = [] } = given
   const six = ips.some(({ address }) => isSix(address))
   const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns, name, value, optional: true })
   return [
-    set(`ipv6/conf/${dev}/accept_dad`, dad ? '1' : '0'),
+    ...(six || dad !== undefined ? [set(`ipv6/conf/${dev}/accept_dad`, dad ? '1' : '0')] : []),
     ...(dad ? [set(`ipv6/conf/${dev}/enhanced_dad`, '1')] : []),
     // Neighbours learn of a reused address at once: a gratuitous ARP when the link comes up.
     set(`ipv4/conf/${dev}/arp_notify`, '1'),

@@ -39,7 +39,8 @@ export function podWiring(link: PodLink, at: Attachment, { dns }: { readonly dns
   const ips = (given.ips ?? []).map((ip) => ({ ...ip, interface: 0 }))
   // As arp_notify does for IPv4: neighbours learn of a reused address at once.
   const notify: Resource = { kind: 'sysctl', ns, name: `ipv6/conf/${at.ifname}/ndisc_notify`, value: '1', optional: true }
-  const ends = ips.length > 0 ? [notify, ...podSide(done, { ...given, ips }, false)] : [done]
+  // Without detection the link-local address would be announced before the link is up: by a macvlan to all others of its master, one by one.
+  const ends = ips.length > 0 ? [notify, ...podSide(done, { ...given, ips }, undefined)] : [done]
   return {
     shared: [],
     own: made ? ends.filter(isLasting) : [birthOf(at, link), named(at, link), ...ends.map((one) => through(one, at))],

@@ -17,6 +17,7 @@ import type { IpConfig, Result, RouteConfig } from '../lib/result.ts'
 import { field } from '../lib/shape.ts'
 import type { Addr, Link, Resource } from '../lib/state.ts'
 import { type IfName, type Mac, type NetnsPath, parse } from '../lib/values.ts'
+import { mute } from '../lib/veth.ts'
 import { portVlans, trunkShape, vlanId } from '../lib/vlans.ts'
 import { within, withinKeys } from '../lib/within.ts'
 
@@ -178,13 +179,6 @@ function previous<T>(parser: (value: unknown) => T, value: unknown): T {
   } catch (cause) {
     throw new ValueError(`Cannot read prevResult.interfaces: ${(cause as Error).message}`, { cause })
   }
-}
-
-// IPv6 of its own is of no use to a bridge's port. Without it the kernel keeps no address and no routes for the port, which each change of
-// any link would walk through: among 4,000 ports an ADD took half as long again. A reference plugin's port has it.
-function mute({ name, alias }: Link): Resource {
-  const [key, value] = alias === undefined ? ['accept_ra', '0'] : ['disable_ipv6', '1']
-  return { kind: 'sysctl', ns: 'host', name: `ipv6/conf/${name}/${key}`, value, optional: true }
 }
 
 // A default route for each family that has a gateway and, from the pool, none of its own: one that names its gateway, as upstream counts, or the very same.

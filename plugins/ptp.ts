@@ -18,7 +18,7 @@ import type { IpConfig, Result } from '../lib/result.ts'
 import { field } from '../lib/shape.ts'
 import type { Resource } from '../lib/state.ts'
 import type { IfName } from '../lib/values.ts'
-import { vethPair } from '../lib/veth.ts'
+import { mute, vethPair } from '../lib/veth.ts'
 import { within, withinKeys } from '../lib/within.ts'
 
 const conf = v.object({
@@ -56,6 +56,9 @@ function wire(conf: Conf, at: Attachment, given: Result): Wiring {
   const { host, pod, shown } = vethPair(at, conf.mtu, given)
   const ips = (given.ips ?? []).map((ip): IpConfig => ({ ...ip, interface: 1, gateway: reachable(ip) }))
   const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns: 'host', name, value, optional: true })
+  // Until its link-local address is past duplicate address detection a router asks for no neighbours (ndisc_solicit): a pod would be out of reach for two seconds.
+  const routing = [set(`ipv6/conf/${host.name}/accept_ra`, '0'), set(`ipv6/conf/${host.name}/accept_dad`, '0')]
+  const isPlain = ips.length > 0 && !ips.some(({ address }) => isSix(address))
   const forwarding = [set('ipv4/ip_forward', '1'), set('ipv6/conf/all/forwarding', '1')].filter((_, i) => ips.some(({ address }) => isSix(address) === (i === 1)))
   return {
     shared: [
@@ -67,8 +70,7 @@ function wire(conf: Conf, at: Attachment, given: Result): Wiring {
           )
         : []),
     ],
-    // Until its link-local address is past duplicate address detection a router asks for no neighbours (ndisc_solicit): a pod would be out of reach for two seconds.
-    own: [host, set(`ipv6/conf/${host.name}/accept_ra`, '0'), set(`ipv6/conf/${host.name}/accept_dad`, '0'), ...hostSide(host.name, ips), ...(ips.length > 0 ? podSide(pod, { ...given, ips }, false, true) : [pod])],
+    own: [host, ...(isPlain ? [mute(host)] : routing), ...hostSide(host.name, ips), ...(ips.length > 0 ? podSide(pod, { ...given, ips }, false, true) : [pod])],
     result: { interfaces: shown, ips, ...(given.routes ? { routes: given.routes } : {}), ...chooseDns(conf.dns, given.dns) },
   }
 }

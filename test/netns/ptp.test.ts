@@ -34,6 +34,8 @@ describe('ptp', () => {
         assert.deepEqual(addresses(host), ['10.1.0.1/32'])
         assert.deepEqual(await routes(node, '-4'), [`10.1.0.2 scope host`, '10.1.0.3 scope host'])
         assert.deepEqual(await routes(pod, '-4'), ['10.1.0.0/24 via 10.1.0.1 src 10.1.0.2', '10.1.0.1 src 10.1.0.2 scope link', 'default via 10.1.0.1'])
+        // What the kernel keeps of IPv6 for a link it walks through whenever any link changes.
+        assert.equal((await node.exec(['sh', '-c', 'ip -6 route show table all | grep veth; true'])).stdout, '')
         assert.equal((await node.exec(['cat', '/proc/sys/net/ipv4/ip_forward'])).stdout, '1\n')
         assert.ok((await ping(node, '10.1.0.2')) && (await ping(pod, '10.1.0.1')) && (await ping(pod, '10.1.0.3')) && (await ping(peer, '10.1.0.2')))
         if (cniVersion >= '0.4.0') await net.check(pod, result)
