@@ -1,6 +1,7 @@
 import { shown, ValueError } from '../lib/errors.ts'
 import { bitsOf, type Cidr, type Ip, parseCidr, parseIp, split } from '../lib/ip.ts'
 import { isDeep } from '../lib/nesting.ts'
+import { MOST } from './limits.ts'
 import { isNodeName } from './nodename.ts'
 
 /** One value per address family; a family that the network does not have is absent. */
@@ -107,6 +108,7 @@ function address(key: string, value: unknown, family: 4 | 6): Ip | undefined {
 }
 
 function object(text: string): object {
+  if (text.length > MOST) throw new ValueError(`Cannot read the lease: it has more than ${MOST} characters; want JSON such as {"PublicIP":"172.30.0.2",…}`)
   try {
     const value: unknown = JSON.parse(text)
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value

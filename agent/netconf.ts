@@ -4,6 +4,7 @@ import { bitsOf, type Cidr, format, type Ip, parseCidr, parseIp, split } from '.
 import { isDeep } from '../lib/nesting.ts'
 import { printable } from '../lib/printable.ts'
 import { field, read } from '../lib/shape.ts'
+import { MOST } from './limits.ts'
 
 /** The subnets of one family: network addresses of `length` from `min` to `max`, both included. */
 export interface Pool {
@@ -138,6 +139,7 @@ function text({ family }: Family, bits: bigint): Ip {
 
 // The text is not shown: a backend's options may hold keys and passwords.
 function json(text: string): unknown {
+  if (text.length > MOST) throw new ValueError(`Cannot read the network's configuration: it has more than ${MOST} characters; want JSON such as {"Network": "${V4.example}"}`)
   try {
     return JSON.parse(text)
   } catch (cause) {

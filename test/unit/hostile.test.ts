@@ -26,6 +26,8 @@ import { spent } from '../fuzz/share.ts'
 import { skip } from '../skip.ts'
 
 const DEEP = `${'['.repeat(100_000)}${']'.repeat(100_000)}`
+// No longer than a store's value may be.
+const LESS = `${'['.repeat(10_000)}${']'.repeat(10_000)}`
 const BLANKS = ' '.repeat(200_000)
 
 /** Far less than a pattern that goes back and forth takes, and far more than one that does not. */
@@ -38,8 +40,17 @@ function soon<T>(work: () => T): T {
 }
 
 describe('what the fuzzer found', () => {
-  it('a lease whose data are nested a hundred thousand deep is refused: comparing it would end the stack of every agent', () => {
-    assert.throws(() => decodeLease({}, `{"PublicIP":"192.0.2.2","BackendType":"vxlan","BackendData":${DEEP}}`), /^ValueError: Cannot read BackendData: it is nested too deep; want an object such as/)
+  it('a lease whose data are nested ten thousand deep is refused: comparing it would end the stack of every agent', () => {
+    assert.throws(() => decodeLease({}, `{"PublicIP":"192.0.2.2","BackendType":"vxlan","BackendData":${LESS}}`), /^ValueError: Cannot read BackendData: it is nested too deep; want an object such as/)
+  })
+
+  it('a value of a store that is longer than any honest one is refused before it is parsed: 600 MB of it took the agent 6 GB', () => {
+    const long = `{"PublicIP":"192.0.2.2","a":${DEEP}}`
+    assert.throws(() => decodeLease({}, long), { message: 'Cannot read the lease: it has more than 65536 characters; want JSON such as {"PublicIP":"172.30.0.2",…}' })
+    assert.throws(() => parseNetworkConf(long), { message: 'Cannot read the network\'s configuration: it has more than 65536 characters; want JSON such as {"Network": "10.244.0.0/16"}' })
+    const view = new View(keysBelow('/n'))
+    soon(() => view.apply([{ type: 0, kv: { key: Buffer.from('/n/subnets/10.1.2.0-24'), value: Buffer.alloc(600_000_000, long), createRevision: 1n, modRevision: 1n, lease: 0n } }] as never, 1n))
+    assert.deepEqual(view.snapshot(), { leases: [], unreadable: [{ key: '10.1.2.0-24', why: 'Cannot read the lease: it has more than 65536 characters; want JSON such as {"PublicIP":"172.30.0.2",…}' }] })
   })
 
   it('of a value of hundreds of megabytes a message shows the beginning, and makes no copy', () => {
@@ -50,7 +61,7 @@ describe('what the fuzzer found', () => {
   })
 
   it('a network configuration whose backend is nested so is refused: it is compared with the store’s every minute', () => {
-    assert.throws(() => parseNetworkConf(`{"Network":"10.1.0.0/16","Backend":{"a":${DEEP}}}`), /^ValueError: Cannot read Backend: it is nested too deep; want an object such as/)
+    assert.throws(() => parseNetworkConf(`{"Network":"10.1.0.0/16","Backend":{"a":${LESS}}}`), /^ValueError: Cannot read Backend: it is nested too deep; want an object such as/)
   })
 
   it('a lease’s type and a node’s name that are not words are not taken: plumb leases would write them on a terminal', () => {

@@ -1,5 +1,6 @@
 import type { Cidr } from '../../../lib/ip.ts'
 import type { SubnetKey } from '../../lease.ts'
+import { MOST } from '../../limits.ts'
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
@@ -47,9 +48,9 @@ export function encode(text: string): Uint8Array {
   return encoder.encode(text)
 }
 
-/** What etcd keeps, as text. */
+/** What etcd keeps, as text; of one that is too long to be read no more than tells so. */
 export function decode(bytes: Uint8Array): string {
-  return decoder.decode(bytes)
+  return decoder.decode(bytes.subarray(0, MOST + 1))
 }
 
 // The end of the range of everything that begins so (etcd's "prefix"): the last byte is ASCII.
