@@ -1,7 +1,8 @@
 import type { Call } from '../cni.ts'
 import { fs } from '../fs.ts'
+import { beginRemoval } from '../pending.ts'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
-import { record, recordPath, recordsOf } from '../records.ts'
+import { readRecord, record, recordPath, recordsOf } from '../records.ts'
 import { readLoose } from '../shape.ts'
 import type { Owner, Resource } from '../state.ts'
 import { taken } from './inpod.ts'
@@ -40,9 +41,10 @@ export async function dropForeignParts<C extends NetConf>(plugin: InterfacePlugi
 
 /** Removes what parts made for attachments of a network that are none of these. */
 export async function dropOthers(valid: readonly Owner[], { at, io }: Call): Promise<void> {
-  for (const type of PARTS) {
-    for (const path of recordsOf(type, at.network, valid)) await dropNoted([path], io.run)
-  }
+  const paths = PARTS.flatMap((type) => recordsOf(type, at.network, valid))
+  // A GC that is killed leaves links without their parts: an ADD that finds such a mark removes them first.
+  for (const { owner } of paths.flatMap((path) => readRecord(path) ?? [])) beginRemoval(owner)
+  for (const path of paths) await dropNoted([path], io.run)
 }
 
 function noted(owner: Owner): string[] {

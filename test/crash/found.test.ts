@@ -17,7 +17,7 @@ interface Scene {
   readonly net: Network
   readonly pod: Namespace
   /** A call that is killed in this program. */
-  killed(command: 'ADD' | 'DEL', file: string): Promise<void>
+  killed(command: 'ADD' | 'DEL' | 'GC', file: string): Promise<void>
   /** Throws unless the node is as after another pod. */
   clean(): Promise<void>
 }
@@ -93,7 +93,22 @@ describe('what the crash matrix found', () => {
       await clean()
     }),
   )
+
+  it(
+    'a bridge that does all by itself: ADD works after a GC that was killed between its parts and its link',
+    inScene('bridge', fused, async ({ net, pod, killed, clean }) => {
+      await net.add(pod)
+      await killed('GC', stand('bridge', { name: 'rmdir', nth: 1 }).file)
+      await net.check(pod, await net.add(pod))
+      await net.del(pod)
+      await clean()
+    }),
+  )
 })
+
+function fused(node: Namespace): Network {
+  return network(node, { ...bridgeConf({ isDefaultGateway: true }, '10.1.0.0/24'), portMappings: true, firewall: true, runtimeConfig: { portMappings: [{ hostPort: 8080, containerPort: 80, protocol: 'tcp' }] } })
+}
 
 function inScene(type: string, networkOf: (node: Namespace, conf: Conf) => Network, work: (scene: Scene) => Promise<void>) {
   return inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
@@ -108,7 +123,7 @@ function inScene(type: string, networkOf: (node: Namespace, conf: Conf) => Netwo
       pod,
       async killed(command, file) {
         standIns.set(`${type} ${command}`, file)
-        const call = command === 'ADD' ? net.add(pod) : net.del(pod)
+        const call = { ADD: () => net.add(pod), DEL: () => net.del(pod), GC: () => net.gc() }[command]()
         await assert.rejects(
           call.finally(() => standIns.clear()),
           /(137|-1) !== 0/,
