@@ -102,7 +102,7 @@ export const fs = {
     const seen = new Uint8Array(STATX_BYTES)
     const text = c(path)
     if (Number(libc().syscall(SYS_STATX, BigInt(AT_FDCWD), BigInt(ptr(text)), 0n, STATX_BASIC, BigInt(ptr(seen)))) === 0) return statOf(new DataView(seen.buffer))
-    if (lastError() === 'ENOENT') return undefined
+    if (lastError().code === 'ENOENT') return undefined
     return retried('stat', path, ({ statSync }) => {
       const found = statSync(path, { bigint: true, throwIfNoEntry: false })
       return found && { kind: kindOf(Number(found.mode)), dev: found.dev, ino: found.ino, mtimeNs: found.mtimeNs }
@@ -175,15 +175,15 @@ function c(path: string): Uint8Array {
 }
 
 function retried<T>(call: string, path: string, retry: (native: typeof Native) => T, to?: string): T {
-  const code = lastError()
+  const { errno, code } = lastError()
   const message = MESSAGES[code]
   if (!message) return retry(process.getBuiltinModule('node:fs'))
-  throw Object.assign(new Error(`${code}: ${message}, ${call} '${path}'${to === undefined ? '' : ` -> '${to}'`}`), { code, syscall: call, path })
+  throw Object.assign(new Error(`${code}: ${message}, ${call} '${path}'${to === undefined ? '' : ` -> '${to}'`}`), { errno, code, syscall: call, path })
 }
 
 function failed(call: string): Error {
-  const code = lastError()
-  return Object.assign(new Error(`${code}: ${call}`), { code, syscall: call })
+  const { errno, code } = lastError()
+  return Object.assign(new Error(`${code}: ${call}`), { errno, code, syscall: call })
 }
 
 function statOf(seen: DataView): Stat {

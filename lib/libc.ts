@@ -208,9 +208,10 @@ export function pipe(): { readonly read: number; readonly write: number } {
   return { read, write }
 }
 
-/** What the last call failed with, by its name where that is known. */
-export function lastError(): string {
-  return named(errno())
+/** What the last call failed with: its number, negative as in Node's errors, and its name where that is known. */
+export function lastError(): { readonly errno: number; readonly code: string } {
+  const number = errno()
+  return { errno: -number, code: named(number) }
 }
 
 /** A text as C has it. */

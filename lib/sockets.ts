@@ -28,7 +28,7 @@ export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'runni
   try {
     // Each wait twice the last: hundreds of ADDs that look every 50 µs would keep the kernel from the very work they wait for.
     for (let [until, step] = [performance.now() + waitMs, STEP_US]; ; c.usleep(step), step = Math.min(step * 2, LONGEST_STEP_US)) {
-      const state = c.ioctl(fd, SIOCGIFFLAGS, ptr(request)) !== 0 ? (lastError() === 'ENODEV' ? 'absent' : 'there') : (request[IFREQ_FLAGS] as number) & IFF_RUNNING ? 'running' : 'there'
+      const state = c.ioctl(fd, SIOCGIFFLAGS, ptr(request)) !== 0 ? (lastError().code === 'ENODEV' ? 'absent' : 'there') : (request[IFREQ_FLAGS] as number) & IFF_RUNNING ? 'running' : 'there'
       if (state === 'running' || performance.now() >= until) return state
     }
   } finally {
@@ -59,7 +59,7 @@ export function* netlink(protocol: number, request: Uint8Array): Generator<DataV
   const c = libc()
   const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
   try {
-    if (Number(c.send(fd, ptr(request), BigInt(request.length), 0)) < 0) throw new Error(`send: ${lastError()}`)
+    if (Number(c.send(fd, ptr(request), BigInt(request.length), 0)) < 0) throw new Error(`send: ${lastError().code}`)
     yield* received(fd)
   } finally {
     c.close(fd)
@@ -85,7 +85,7 @@ export function listen(group: keyof typeof GROUPS): Ear {
   address.setUint16(0, AF_NETLINK, true)
   address.setUint32(SOCKADDR_NL_GROUPS, bit, true)
   if (c.bind(fd, ptr(address), SOCKADDR_NL_BYTES) === 0) return { fd, heard: () => received(fd), close }
-  const said = lastError()
+  const said = lastError().code
   close()
   throw new Error(`bind: ${said}`)
 }
@@ -93,7 +93,7 @@ export function listen(group: keyof typeof GROUPS): Ear {
 function socket(family: number, type: number, protocol = 0): number {
   const fd = libc().socket(family, type | SOCK_CLOEXEC, protocol)
   if (fd >= 0) return fd
-  throw new CniError(CODE.io, `Cannot ask the kernel: ${lastError()}`, 'it gives no socket')
+  throw new CniError(CODE.io, `Cannot ask the kernel: ${lastError().code}`, 'it gives no socket')
 }
 
 function* received(fd: number): Generator<DataView> {

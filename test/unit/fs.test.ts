@@ -106,8 +106,8 @@ function outcome(dir: string, work: () => unknown): unknown {
     const answer = work()
     return { answer: typeof answer === 'string' ? Bun.hash(answer.replaceAll(dir, 'DIR')) : answer }
   } catch (cause) {
-    const { code, message } = cause as NodeJS.ErrnoException
-    return code === 'ERR_INVALID_ARG_VALUE' ? { code } : { code, message: message.replaceAll(dir, 'DIR') }
+    const { errno, code, syscall, message } = cause as NodeJS.ErrnoException
+    return code === 'ERR_INVALID_ARG_VALUE' ? { code } : { errno, code, syscall, message: message.replaceAll(dir, 'DIR') }
   }
 }
 
