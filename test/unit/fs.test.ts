@@ -137,10 +137,9 @@ describe('fs', () => {
   })
 
   it('tells files apart as stat(2) does', () => {
-    for (const path of ['/proc/self/ns/net', '/dev/null', '/', '/sys/class/net/lo', import.meta.path]) {
-      const [own, other] = [fs.statSync(path), theirs.statSync(path)]
-      assert.deepEqual(own, other, path)
-    }
+    for (const path of ['/dev/null', '/usr', import.meta.path]) assert.deepEqual(fs.statSync(path), theirs.statSync(path), path)
+    // The kernel makes those of /proc and /sys anew when nobody holds them: their time is when.
+    for (const path of ['/proc/self/ns/net', '/sys/class/net/lo']) assert.deepEqual({ ...fs.statSync(path), mtimeNs: 0n }, { ...theirs.statSync(path), mtimeNs: 0n }, path)
   })
 
   it('is refused what the kernel refuses: no space, a read-only file, a file that is not open', () => {
