@@ -134,7 +134,7 @@ export const fs = {
     const count = Number(libc().readlink(c(path), target, PATH_MAX))
     return count >= 0 ? decoded(target.subarray(0, count)) : retried('readlink', path, (native) => native.readlinkSync(path))
   },
-  /** A folder; one that is there is no error. */
+  /** A folder, with those above it; one that is there is no error. */
   mkdirSync(path: string, mode: number): void {
     if (libc().mkdir(c(path), mode) === 0 || fs.existsSync(`${path}/`)) return
     process.getBuiltinModule('node:fs').mkdirSync(path, { recursive: true, mode })
