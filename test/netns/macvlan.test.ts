@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { mkdtempSync } from 'node:fs'
 import { type Namespace, ping, plugin, type Row, snapshot, until } from '../harness.ts'
 import { aliasOf, lanConf, linksOf, onLan, ROUTER, wireLan } from '../lan.ts'
 import { type Conf, network, traces } from '../network.ts'
@@ -197,6 +198,21 @@ describe('macvlan', () => {
       assert.ok(performance.now() - started < 1000, `${performance.now() - started} ms`)
       await until(async () => (await node.json('neigh', 'show', 'dev', 'lan0')).filter(({ lladdr }) => lladdr === result['interfaces'][0].mac).length >= 2)
       await net.del(pod)
+    }),
+  )
+
+  it(
+    'a pod with IPv4 alone keeps the duplicate address detection of the kernel for its link-local address; one with IPv6 has none',
+    onLan(['pod', 'other'], async ({ node, pod, other }) => {
+      const setting = async (ns: Namespace, name: string) => (await ns.exec(['cat', `/proc/sys/net/ipv6/conf/${name}/accept_dad`])).stdout.trim()
+      const four = network(node, macvlan({ ipam: { type: 'host-local', dataDir: mkdtempSync('/run/ipam-'), ranges: [[{ subnet: '10.1.0.0/24' }]] } }))
+      const both = network(node, macvlan())
+      await four.add(pod)
+      await both.add(other)
+      assert.deepEqual([await setting(pod, 'eth0'), await setting(other, 'eth0')], [await setting(pod, 'default'), '0'])
+      assert.notEqual(await setting(pod, 'default'), '0')
+      await four.del(pod)
+      await both.del(other)
     }),
   )
 })
