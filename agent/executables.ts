@@ -1,22 +1,18 @@
-import { closeSync, copyFileSync, fsyncSync, linkSync, mkdirSync, openSync, readSync, renameSync, rmdirSync, type Stats, statSync } from 'node:fs'
+import { closeSync, fchmodSync, fsyncSync, linkSync, mkdirSync, openSync, readSync, renameSync, rmdirSync, type Stats, statSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { remove } from '../lib/files.ts'
 import { draftOf } from './drafts.ts'
+import { fetchHuge } from './footprint.ts'
 
-const CHUNK = 1 << 20
+// A huge page: what is written in such pieces lies so in the page cache, where the file system can.
+const CHUNK = 2 << 20
 
-/** Makes `to` the same program as `from`, in one step whatever stood there: a hard link where both are on one file system, else a copy that is on the disk before it is in place. */
-export function place(from: string, to: string): void {
+/** Makes `to` the same program as `from`, in one step whatever stood there: a hard link where that is asked for and both are on one file system, else a copy that is on the disk before it is in place. */
+export function place(from: string, to: string, { linked }: { readonly linked: boolean }): void {
   const draft = draftOf(to)
   mkdirSync(dirname(to), { recursive: true, mode: 0o755 })
   remove(draft)
-  try {
-    linkSync(from, draft)
-  } catch {
-    // Another file system, or one that has no links.
-    copyFileSync(from, draft)
-    flush(draft)
-  }
+  if (!linked || !link(from, draft)) copy(from, draft)
   renameSync(draft, to)
 }
 
@@ -57,7 +53,7 @@ export function isSame(one: string, other: string): boolean {
 
 const known = new Map<string, string>()
 
-/** Reads a program from its beginning to its end, once, and gives what tells its bytes from others; undefined when there is none. What was read so lies in the page cache in one piece, and starts a millisecond sooner. */
+/** Reads a program from its beginning to its end, once, and gives what tells its bytes from others; undefined when there is none. What was read so lies in the page cache, in huge pages where they can be had, and starts a millisecond sooner. */
 export function fingerprint(path: string): string | undefined {
   const file = found(path)
   if (!file?.isFile()) return undefined
@@ -74,6 +70,7 @@ export function fingerprint(path: string): string | undefined {
 }
 
 function* chunks(path: string): Generator<Buffer, undefined> {
+  fetchHuge(path)
   const fd = openSync(path, 'r')
   try {
     const buffer = Buffer.allocUnsafe(CHUNK)
@@ -83,9 +80,21 @@ function* chunks(path: string): Generator<Buffer, undefined> {
   }
 }
 
-function flush(path: string): void {
-  const fd = openSync(path, 'r')
+// False on another file system, or one that has no links.
+function link(from: string, to: string): boolean {
   try {
+    linkSync(from, to)
+    return true
+  } catch {
+    return false
+  }
+}
+
+function copy(from: string, to: string): void {
+  const fd = openSync(to, 'wx')
+  try {
+    for (const chunk of chunks(from)) writeFileSync(fd, chunk)
+    fchmodSync(fd, statSync(from).mode)
     fsyncSync(fd)
   } finally {
     closeSync(fd)

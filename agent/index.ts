@@ -2,6 +2,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { type CniError, ValueError } from '../lib/errors.ts'
 import { log } from '../lib/log.ts'
 import { cleanup } from './cleanup.ts'
+import { slim } from './footprint.ts'
 import { serve } from './serve.ts'
 import { describe, readSettings, type Settings, settingRows, settingsPath } from './settings.ts'
 import { SubnetTakenError } from './store.ts'
@@ -53,6 +54,7 @@ function settingsOf(argv: readonly string[]): Settings {
 }
 
 async function untilSignal(settings: Settings, version: string): Promise<number> {
+  slim()
   const end = new AbortController()
   for (const signal of ['SIGTERM', 'SIGINT'] as const)
     process.once(signal, () => {

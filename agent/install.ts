@@ -34,18 +34,19 @@ export interface Network {
 // flannel's own names, so that a node that had flannel has one network and not two.
 const FILE = '10-flannel.conflist'
 
-/** Installs a program as `plumb` and under the name of each plugin, hard links to one file. What is right already stays as it is; another program of such a name is kept aside. The program is read through once, so that the first pod does not wait for the disk. */
+/** Installs a copy of a program as `plumb` and under the name of each plugin, hard links to one file. What is right already stays as it is; another program of such a name is kept aside. The program is read through once, so that the first pod does not wait for the disk. */
 export function installPlugins({ binDir, stateDir }: Places, program: string, names: readonly string[]): Plugins {
   const base = `${binDir}/plumb`
   const noted = readNote(stateDir)
   const print = fingerprint(program) as string
-  const isNew = !isSame(program, base)
+  const isNew = fingerprint(base) !== print
   const made = [base, ...names.map((name) => `${binDir}/${name}`)].filter((path) => isNew || !isSame(base, path))
   const replaced = made.filter((path) => isForeign(path, [print, ...noted.prints]))
   // First: what a kill leaves half done can then be told from what was there.
   if (made.length > 0) writeNote(stateDir, { ...noted, files: [...new Set([...noted.files, ...made])], prints: latest(print, noted.prints) })
   for (const path of replaced) setAside(path, asideOf(path))
-  for (const path of made) place(path === base ? program : base, path)
+  // A copy: a process that stays and plugins want different pages of it (docs/decisions/0021).
+  for (const path of made) place(path === base ? program : base, path, { linked: path !== base })
   fingerprint(base)
   return { made, replaced }
 }

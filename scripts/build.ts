@@ -1,15 +1,14 @@
-import { chmodSync, existsSync, linkSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { execa } from 'execa'
+import { template } from './template.ts'
 
 const ROOT = join(import.meta.dir, '..')
 const DIST = join(ROOT, 'dist')
 const CACHE = join(ROOT, 'node_modules/.cache/plumb')
-/** Environment variables by which whoever starts a compiled program could turn it into something else. */
-const DOORS = ['BUN_OPTIONS', 'BUN_BE_BUN', 'BUN_BYTECODE_ORDER_OUT']
 const FLAGS = '--compile --bytecode --minify --format=esm --splitting --compile-jit-policy=30 --no-compile-autoload-dotenv --no-compile-autoload-bunfig'.split(' ')
 
-/** Makes dist/plumb and a hard link to it for every plugin, unless they are already made of these sources. Says so on stderr when it did. */
+/** Makes dist/plumb and a second copy with a hard link for every plugin, unless they are already made of these sources. Says so on stderr when it did. */
 async function build(): Promise<void> {
   const started = performance.now()
   const names = readdirSync(join(ROOT, 'plugins'))
@@ -26,12 +25,15 @@ async function build(): Promise<void> {
     const entries = ['index', ...names].map((name) => `plugins/${name}.ts`)
     await execa(
       process.execPath,
-      ['build', ...FLAGS, '--define', 'process.env.NODE_ENV="production"', '--define', `PLUGINS=${JSON.stringify(names)}`, '--compile-executable-path', closed(), ...entries, '--root', 'plugins', '--outfile', join(draft, 'plumb')],
+      ['build', ...FLAGS, '--define', 'process.env.NODE_ENV="production"', '--define', `PLUGINS=${JSON.stringify(names)}`, '--compile-executable-path', template(CACHE), ...entries, '--root', 'plugins', '--outfile', join(draft, 'plumb')],
       {
         cwd: ROOT,
       },
     )
-    for (const name of names) linkSync(join(draft, 'plumb'), join(draft, name))
+    // Written in one piece, the plugins' lies in the page cache in huge pages: docs/decisions/0021.
+    const [first = '', ...others] = names
+    writeFileSync(join(draft, first), readFileSync(join(draft, 'plumb')), { mode: 0o755 })
+    for (const name of others) linkSync(join(draft, first), join(draft, name))
     for (const gone of readdirSync(DIST).filter((file) => !file.startsWith('.') && file !== 'plumb' && !names.includes(file))) rmSync(join(DIST, gone))
     for (const name of ['plumb', ...names]) renameSync(join(draft, name), join(DIST, name))
     writeFileSync(stamp, hash)
@@ -46,26 +48,8 @@ function sources(): Bun.CryptoHasher {
   const files = ['lib', 'plugins', 'agent', 'cli', 'conf', 'docs/plugins']
     .filter((room) => existsSync(join(ROOT, room)))
     .flatMap((room) => readdirSync(join(ROOT, room), { recursive: true, withFileTypes: true }).flatMap((one) => (one.isFile() ? join(one.parentPath, one.name) : [])))
-  for (const file of [...files.sort(), join(ROOT, 'package.json'), join(ROOT, 'package-lock.json'), import.meta.path]) hash.update(`${file}\0`).update(readFileSync(file)).update('\0')
+  for (const file of [...files.sort(), join(ROOT, 'package.json'), join(ROOT, 'package-lock.json'), import.meta.path, join(import.meta.dir, 'template.ts')]) hash.update(`${file}\0`).update(readFileSync(file)).update('\0')
   return hash
-}
-
-// A copy of the Bun program in which these names cannot be set from outside: no environment variable starts with 0x01.
-function closed(): string {
-  const made = join(CACHE, `bun-${Bun.version}-closed`)
-  if (existsSync(made)) return made
-  const bytes = readFileSync(process.execPath)
-  for (const name of DOORS) {
-    let at = bytes.indexOf(name)
-    if (at < 0) throw new Error(`Cannot close ${name}: Bun ${Bun.version} does not hold the name`)
-    for (; at >= 0; at = bytes.indexOf(name, at + 1)) bytes[at] = 1
-  }
-  mkdirSync(CACHE, { recursive: true })
-  const draft = `${made}.${process.pid}`
-  writeFileSync(draft, bytes)
-  chmodSync(draft, 0o755)
-  renameSync(draft, made)
-  return made
 }
 
 try {

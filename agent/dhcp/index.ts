@@ -2,6 +2,7 @@ import { ask, leasesOf } from '../../lib/dhcp.ts'
 import { CniError, CODE } from '../../lib/errors.ts'
 import { createMark, remove, writeAtomic } from '../../lib/files.ts'
 import { log } from '../../lib/log.ts'
+import { slim } from '../footprint.ts'
 import { notify } from '../systemd.ts'
 import type { Timing } from './conversation.ts'
 import { Leases } from './leases.ts'
@@ -20,6 +21,7 @@ const ALIVE_MS = 2000
 
 /** Gets leases and keeps them until a signal; they stay as they are for the next daemon. Throws CniError when another one listens, or systemd handed over more than one socket. */
 export async function serve({ socketPath, hostPrefix, pidFile, ...timing }: Settings): Promise<void> {
+  slim()
   const socket = `${hostPrefix}${socketPath}`
   const dir = leasesOf(socket)
   const inherited = handedOver()

@@ -63,17 +63,20 @@ export async function many({ ours, times, dataDir }: Bench): Promise<Table> {
 
 function prepare(side: Call['side'], list: List, dataDir: string, others: number): { readonly call: Call } {
   const { node, pod } = makeNode()
+  const name = node.slice(node.lastIndexOf('/') + 1)
   const pool = { type: 'host-local', dataDir, ranges: [[{ subnet: '10.1.0.0/16' }]] }
-  const run = `/run/bench/${node.slice(node.lastIndexOf('/') + 1)}`
+  const run = `/run/bench/${name}`
   const of = (n: number, where: Place): Call => {
     const [first, ...chained] = list(pool, n)
     return { side, ...(first as { type: string; conf: object }), chained, node, pod: where, run, ...(n > 0 && { ifname: `e${n}` }) }
   }
   const uplinks = list(pool, 0)[0]?.type === 'host-device' ? others : 0
-  // What the far ends say has no meaning here, and waiting for them would only cost time.
-  inside(node, () => ip(Array.from({ length: uplinks + 1 }, (_, n) => [`link add up${n} type veth peer name far${n}`, `link set up${n} up`, `link set far${n} up`]).flat()))
+  // As with real ones, what is at the other end of a wire is not on the node.
+  const [outside] = makePlaces([`${name}far`]) as [Place]
+  inside(node, () => ip(Array.from({ length: uplinks + 1 }, (_, n) => [`link add up${n} type veth peer name far${n} netns ${name}far`, `link set up${n} up`]).flat()))
+  inside(outside, () => ip(Array.from({ length: uplinks + 1 }, (_, n) => `link set far${n} up`)))
   for (let n = 1; n <= others; n += TOGETHER) {
-    const [place] = makePlaces([`${node.slice(node.lastIndexOf('/') + 1)}x${n}`]) as [Place]
+    const [place] = makePlaces([`${name}x${n}`]) as [Place]
     for (let i = n; i < Math.min(n + TOGETHER, others + 1); i++) calls(of(i, place), 'ADD', `other${i}`)
   }
   return { call: of(0, pod) }

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
-import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
+import { until } from '../harness.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 
@@ -44,9 +45,21 @@ describe('the executable', () => {
   })
   it('takes no code from argv', () => answers({}, '-e', `require('node:fs').writeFileSync(${JSON.stringify(proof)}, '')`, '--preload', join(dir, 'evil.js')))
 
-  it('is one file on disk under all its names', () => {
-    const names = readdirSync(DIST).filter((name) => !name.startsWith('.'))
-    assert.ok(names.includes('plumb') && names.includes('loopback') && existsSync(DIST))
-    assert.equal(new Set(names.map((name) => statSync(join(DIST, name)).ino)).size, 1)
+  it('is one file on disk under the names of all plugins, and one that the agent runs', () => {
+    const names = readdirSync(DIST).filter((name) => !name.startsWith('.') && name !== 'plumb')
+    assert.ok(names.includes('loopback'))
+    const [whole, ...others] = new Set([...names, 'plumb'].map((name) => statSync(join(DIST, name)).ino))
+    assert.deepEqual([others.length, statSync(join(DIST, 'plumb')).ino === whole], [1, false])
+    assert.ok(readFileSync(join(DIST, 'plumb')).equals(readFileSync(join(DIST, 'loopback'))))
+  })
+
+  it('has its code where huge pages can hold it', async () => {
+    const path = join(DIST, 'loopback')
+    // It waits for its configuration.
+    const call = execa(path, { env: { CNI_COMMAND: 'VERSION' } })
+    const [, address, offset] = (await until(() => new RegExp(`^(\\w+)-\\w+ r-xp (\\w+) .*${path}$`, 'm').exec(readFileSync(`/proc/${call.pid}/maps`, 'utf8')))) as RegExpExecArray
+    call.stdin.end('{"cniVersion":"1.1.0"}')
+    await call
+    assert.equal((Number(`0x${address}`) - Number(`0x${offset}`)) % (2 << 20), 0)
   })
 })
