@@ -61,6 +61,7 @@ export function fingerprint(path: string): string | undefined {
   const key = [file.dev, file.ino, file.size, file.mtimeMs].join(' ')
   let print = known.get(key)
   if (print === undefined) {
+    fetchHuge(path)
     const hash = new Bun.CryptoHasher('blake2b256')
     for (const chunk of chunks(path)) hash.update(chunk)
     print = hash.digest('hex')
@@ -70,7 +71,6 @@ export function fingerprint(path: string): string | undefined {
 }
 
 function* chunks(path: string): Generator<Buffer, undefined> {
-  fetchHuge(path)
   const fd = openSync(path, 'r')
   try {
     const buffer = Buffer.allocUnsafe(CHUNK)

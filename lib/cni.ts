@@ -33,6 +33,8 @@ export interface Io {
   readonly run: Run
   /** A plugin of this executable by its type, undefined when it has none of that name. */
   plugin(type: string): Promise<Plugin | undefined>
+  /** Whether a program is plumb's, of this version; when left out, the one file that runs is. */
+  isOurs?(file: string): boolean
 }
 /** One call, as far as it is the same for every plugin. */
 export interface Call {

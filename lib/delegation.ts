@@ -18,7 +18,7 @@ export interface Wanted<R extends Plugin['role']> {
 export async function findPlugin<R extends Plugin['role']>(type: string, { roles, what, key, example }: Wanted<R>, { at: { path }, io }: Call): Promise<string | Extract<Plugin, { role: R }>> {
   if (!/^[A-Za-z0-9][\w.-]{0,254}$/.test(type)) throw new ValueError(`Cannot read ${key} ${shown(type)}: want the name of a plugin, such as ${example}`)
   const file = path.map((dir) => `${dir}/${type}`).find(isFile)
-  if (file !== undefined && !isOurs(file)) return file
+  if (file !== undefined && !(io.isOurs ?? isOurs)(file)) return file
   const plugin = file !== undefined || path.length === 0 ? await io.plugin(type) : undefined
   if (!roles.some((role) => role === plugin?.role)) throw new CniError(CODE.config, `Cannot find the ${what} ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
   return plugin as Extract<Plugin, { role: R }>
@@ -41,8 +41,8 @@ function isFile(path: string): boolean {
   }
 }
 
-/** Whether a program is this very executable, under whichever name. */
-export function isOurs(file: string): boolean {
+// This very executable, under whichever name.
+function isOurs(file: string): boolean {
   const [one, own] = [fs.statSync(file), fs.statSync('/proc/self/exe')]
   return one !== undefined && one.ino === own?.ino && one.dev === own.dev
 }

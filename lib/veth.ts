@@ -4,7 +4,7 @@ import type { Attachment } from './plugin.ts'
 import { previous } from './previous.ts'
 import type { Interface, Result } from './result.ts'
 import type { Link, Resource } from './state.ts'
-import { type NetnsPath, parse } from './values.ts'
+import { type IfName, type NetnsPath, parse } from './values.ts'
 
 /** The two ends of an attachment's veth pair, and how the result shows them. */
 export interface Pair {
@@ -36,6 +36,14 @@ export function vethPair(at: Attachment, mtu: number, { interfaces = [] }: Resul
 
 /** Switches IPv6 off for a node's end that has no use for it: else the kernel keeps addresses and routes for it, which it walks through with each change of any link: among 4,000 ports of a bridge an ADD took half as long again. An end that a reference plugin made has it, and only takes no routes. */
 export function mute({ name, alias }: Link): Resource {
-  const [key, value] = alias === undefined ? ['accept_ra', '0'] : ['disable_ipv6', '1']
+  return alias === undefined ? ofSix(name, 'accept_ra', '0') : withoutSix(name)
+}
+
+/** Switches IPv6 off for a link of the node. */
+export function withoutSix(name: IfName): Resource {
+  return ofSix(name, 'disable_ipv6', '1')
+}
+
+function ofSix(name: IfName, key: string, value: string): Resource {
   return { kind: 'sysctl', ns: 'host', name: `ipv6/conf/${name}/${key}`, value, optional: true }
 }

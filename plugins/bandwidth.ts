@@ -11,6 +11,7 @@ import { bucketOf, ifbOf, usualBurst } from '../lib/shaping.ts'
 import type { Link, Qdisc, Redirect, Resource } from '../lib/state.ts'
 import { type IfName, parse } from '../lib/values.ts'
 import { compare } from '../lib/versions.ts'
+import { withoutSix } from '../lib/veth.ts'
 
 const MTU = 1500
 // Runtimes send numbers of 64 bits; the kernel counts bytes in 32 of a burst.
@@ -54,7 +55,7 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   const { name, mac } = ifbOf(at)
   const ifb: Link = { kind: 'link', ns: 'host', name, type: 'ifb', mac, mtu, up: true }
   const redirect: Redirect = { kind: 'redirect', ns: 'host', dev, to: name }
-  const own: Resource[] = [...(ingress.rate > 0 ? [bucket(dev, ingress)] : []), ...(egress.rate > 0 ? [ifb, bucket(name, egress), redirect] : [])]
+  const own: Resource[] = [...(ingress.rate > 0 ? [bucket(dev, ingress)] : []), ...(egress.rate > 0 ? [ifb, withoutSix(name), bucket(name, egress), redirect] : [])]
   return { shared: [], own, result: egress.rate > 0 ? { ...given, interfaces: [...(given.interfaces ?? []), { name, mac }] } : given }
 }
 

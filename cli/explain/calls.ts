@@ -1,3 +1,5 @@
+import { statSync } from 'node:fs'
+import { isSame } from '../../agent/executables.ts'
 import type { Cached } from '../../lib/cache.ts'
 import { type Call, errorOf, type Io, readCall } from '../../lib/cni.ts'
 import { type Host, titleOf } from '../../lib/invoke.ts'
@@ -27,7 +29,7 @@ export interface Subject {
 /** The call that a plugin of this executable would get, judged as it would judge it. Throws what it would answer. */
 export function callOf(command: 'ADD' | 'DEL', { list, at, host, load }: Subject, conf: PluginConf, plugin: Plugin, prevResult: Json | undefined): Call {
   const { env, config } = requestOf(command, list, conf, at, prevResult)
-  const io: Io = { env: { ...process.env, ...env, CNI_PATH: host.path.join(':') }, stdin: () => config, answer: unreachable, run: unreachable, plugin: load }
+  const io: Io = { env: { ...process.env, ...env, CNI_PATH: host.path.join(':') }, stdin: () => config, answer: unreachable, run: unreachable, plugin: load, isOurs }
   return readCall(plugin, command, io)
 }
 
@@ -40,6 +42,18 @@ export function mayBePod(call: Call): void {
 /** The same of DEL, which takes any but plumb's own. Throws CniError. */
 export function mayBeDeleted(call: Call): void {
   visible(() => forDel(call))
+}
+
+const known = new Map<string, boolean>()
+
+/** Whether a program is plumb's, of this version: this file, or one of the same bytes. False when this user must not read it. */
+export function isOurs(file: string): boolean {
+  const { dev, ino } = statSync(file)
+  // All plugins are one file.
+  const key = `${dev} ${ino}`
+  const is = known.get(key) ?? visible(() => isSame(file, '/proc/self/exe')) === true
+  known.set(key, is)
+  return is
 }
 
 /** What a look at a file gives; undefined when this user must not take it. */

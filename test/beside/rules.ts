@@ -37,7 +37,8 @@ export const RULES: readonly Rule[] = [
   {
     id: 'port-ipv6',
     covers: ({ path }, { scene }) =>
-      (uses(scene, 'bridge') || uses(scene, 'ptp')) && /\/node\/dev veth-[ab]\/(address fe80::\*\|64\/\w+|route 6 (local multicast ff00::\|8|main unicast fe80::\|64) metric 256|sysctl ipv6\.conf\.(accept_ra|disable_ipv6))$/.test(path),
+      (uses(scene, 'bridge') || uses(scene, 'ptp') || uses(scene, 'bandwidth')) &&
+      /\/node\/dev (veth-[ab]|ifb-\d)\/(address fe80::\*\|64\/\w+|route 6 (local multicast ff00::\|8|main unicast fe80::\|64) metric 256|fdb 33:33:00:00:00:01|sysctl ipv6\.conf\.(accept_ra|disable_ipv6))$/.test(path),
   },
   { id: 'dad', covers: ({ path, ours }, { scene }) => (/\/address [0-9a-f:]+\|\d+\/nodad$/.test(path) && ours === 'true') || ((uses(scene, 'ptp') || standsInPod(scene)) && /\/sysctl ipv6\.conf\.accept_dad$/.test(path) && ours === '0') },
   { id: 'arp-notify', covers: ({ path, ours }, { scene }) => (uses(scene, 'ptp') || standsInPod(scene)) && /\/[ab]\/dev \S+\/sysctl (ipv4\.conf\.arp_notify|ipv6\.conf\.ndisc_notify)$/.test(path) && ours === '1' },
