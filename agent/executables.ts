@@ -2,7 +2,6 @@ import { closeSync, fchmodSync, fsyncSync, linkSync, mkdirSync, openSync, readSy
 import { dirname } from 'node:path'
 import { remove } from '../lib/files.ts'
 import { draftOf } from './drafts.ts'
-import { fetchHuge } from './footprint.ts'
 
 // A huge page: what is written in such pieces lies so in the page cache, where the file system can.
 const CHUNK = 2 << 20
@@ -53,7 +52,7 @@ export function isSame(one: string, other: string): boolean {
 
 const known = new Map<string, string>()
 
-/** Reads a program from its beginning to its end, once, and gives what tells its bytes from others; undefined when there is none. What was read so lies in the page cache, in huge pages where they can be had, and starts a millisecond sooner. */
+/** Reads a program from its beginning to its end, once, and gives what tells its bytes from others; undefined when there is none. */
 export function fingerprint(path: string): string | undefined {
   const file = found(path)
   if (!file?.isFile()) return undefined
@@ -61,7 +60,6 @@ export function fingerprint(path: string): string | undefined {
   const key = [file.dev, file.ino, file.size, file.mtimeMs].join(' ')
   let print = known.get(key)
   if (print === undefined) {
-    fetchHuge(path)
     const hash = new Bun.CryptoHasher('blake2b256')
     for (const chunk of chunks(path)) hash.update(chunk)
     print = hash.digest('hex')

@@ -1,5 +1,5 @@
 import { dlopen, FFIType } from 'bun:ffi'
-import { closeSync, openSync, readFileSync, statSync } from 'node:fs'
+import { closeSync, existsSync, openSync, readFileSync, statSync } from 'node:fs'
 
 // prctl(2) and madvise(2) of Linux.
 const PR_SET_THP_DISABLE = 41
@@ -7,6 +7,7 @@ const [MADV_DONTNEED, MADV_HUGEPAGE, MADV_POPULATE_READ] = [4, 14, 22]
 const [PROT_READ, MAP_PRIVATE] = [1, 2]
 const MAP_FAILED = 0xffff_ffff_ffff_ffffn
 const HUGE_PAGE = 2 << 20
+const SMAPS = '/proc/self/smaps'
 
 let own: readonly (readonly [at: bigint, size: bigint])[] | undefined
 
@@ -24,11 +25,12 @@ export function slim(): void {
   for (const [at, size] of own) madvise(at, size, MADV_DONTNEED)
 }
 
-// Where this process has its own program as it is in the file.
+// Where this process has its own program as it is in the file; nowhere, on a kernel that does not tell (CONFIG_PROC_PAGE_MONITOR).
 function unwritten(): [at: bigint, size: bigint][] {
+  if (!existsSync(SMAPS)) return []
   const exe = statSync('/proc/self/exe').ino
   // address perms offset dev inode pathname, then a line for each count (proc_pid_smaps(5)).
-  const all = readFileSync('/proc/self/smaps', 'utf8').matchAll(/^(\w+)-(\w+) r-.p \w+ \S+ (\d+) .*\n(?:\w+: .*\n)+/gm)
+  const all = readFileSync(SMAPS, 'utf8').matchAll(/^(\w+)-(\w+) r-.p \w+ \S+ (\d+) .*\n(?:\w+: .*\n)+/gm)
   // What was written before it was closed to writing is nowhere else.
   const ours = [...all].filter(([text, , , inode]) => Number(inode) === exe && /^Anonymous: +0 kB$/m.test(text))
   return ours.map(([, from, to]) => [BigInt(`0x${from}`), BigInt(`0x${to}`) - BigInt(`0x${from}`)])

@@ -8,6 +8,7 @@ import { listFiles, readText } from '../lib/reading.ts'
 import { field, read } from '../lib/shape.ts'
 import { draftOf } from './drafts.ts'
 import { fingerprint, isSame, place, putBack, setAside } from './executables.ts'
+import { fetchHuge } from './footprint.ts'
 
 /** Where things are installed, and where it is noted what was. */
 export interface Places {
@@ -38,6 +39,7 @@ const FILE = '10-flannel.conflist'
 export function installPlugins({ binDir, stateDir }: Places, program: string, names: readonly string[]): Plugins {
   const base = `${binDir}/plumb`
   const noted = readNote(stateDir)
+  fetchHuge(base)
   const print = fingerprint(program) as string
   const isNew = fingerprint(base) !== print
   const made = [base, ...names.map((name) => `${binDir}/${name}`)].filter((path) => isNew || !isSame(base, path))

@@ -31,12 +31,9 @@ function closed(bytes: Buffer): Buffer {
   return bytes
 }
 
-/**
- * The same program with its code moved in the file, not in memory, to where the offset in a huge page is the same in both. A kernel whose page cache holds
- * the file in huge pages then maps 2 MiB of code by one page fault instead of 32, which makes a start 0.6 ms shorter (do_set_pmd of mm/memory.c). Throws
- * Error when there is no code.
- */
-export function aligned(bytes: Buffer): Buffer {
+// The same program with its code moved in the file, not in memory, to where the offset in a huge page is the same in both: a kernel whose page cache
+// holds the file in huge pages then maps 2 MiB of code by one page fault instead of 32 (do_set_pmd of mm/memory.c).
+function aligned(bytes: Buffer): Buffer {
   const table = (at: number, count: number, size: number) => Array.from({ length: bytes.readUInt16LE(count) }, (_, nth) => Number(bytes.readBigUInt64LE(at)) + nth * size)
   const [segments, sections] = [table(PHOFF, PHNUM, PH_BYTES), table(SHOFF, SHNUM, SH_BYTES)]
   const code = segments.find((at) => bytes.readUInt32LE(at) === PT_LOAD && (bytes.readUInt32LE(at + 4) & PF_X) !== 0)
