@@ -1,5 +1,3 @@
-import { statSync } from 'node:fs'
-import { isSame } from '../../agent/executables.ts'
 import type { Cached } from '../../lib/cache.ts'
 import { type Call, errorOf, type Io, readCall } from '../../lib/cni.ts'
 import { type Host, titleOf } from '../../lib/invoke.ts'
@@ -10,6 +8,7 @@ import { requestOf } from '../../lib/requests.ts'
 import type { RuntimeConf } from '../../lib/runtime.ts'
 import { forDel, requirePod } from '../../lib/verbs/call.ts'
 import { Refused } from '../output.ts'
+import { isOurs, visible } from './looks.ts'
 
 /** What is to be explained: an attachment to a network, and where plugins are found. */
 export interface Subject {
@@ -42,28 +41,6 @@ export function mayBePod(call: Call): void {
 /** The same of DEL, which takes any but plumb's own. Throws CniError. */
 export function mayBeDeleted(call: Call): void {
   visible(() => forDel(call))
-}
-
-const known = new Map<string, boolean>()
-
-/** Whether a program is plumb's, of this version: this file, or one of the same bytes. False when this user must not read it. */
-export function isOurs(file: string): boolean {
-  const { dev, ino } = statSync(file)
-  // All plugins are one file.
-  const key = `${dev} ${ino}`
-  const is = known.get(key) ?? visible(() => isSame(file, '/proc/self/exe')) === true
-  known.set(key, is)
-  return is
-}
-
-/** What a look at a file gives; undefined when this user must not take it. */
-export function visible<T>(look: () => T): T | undefined {
-  try {
-    return look()
-  } catch (cause) {
-    if (/^E(ACCES|PERM)$/.test((cause as NodeJS.ErrnoException).code ?? '')) return undefined
-    throw cause
-  }
 }
 
 /** Does work that a plugin would do; what it would answer with in its place becomes what the runtime would say of it. Throws Refused. */
