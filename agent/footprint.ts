@@ -8,6 +8,13 @@ const [PROT_READ, MAP_PRIVATE] = [1, 2]
 const MAP_FAILED = 0xffff_ffff_ffff_ffffn
 const HUGE_PAGE = 2 << 20
 const SMAPS = '/proc/self/smaps'
+const { i32, u64, i64 } = FFIType
+const { prctl, mmap, munmap, madvise } = dlopen('libc.so.6', {
+  prctl: { args: [i32, u64, u64, u64, u64], returns: i32 },
+  mmap: { args: [u64, u64, i32, i32, i32, i64], returns: u64 },
+  munmap: { args: [u64, u64], returns: i32 },
+  madvise: { args: [u64, u64, i32], returns: i32 },
+}).symbols
 
 let own: readonly (readonly [at: bigint, size: bigint])[] | undefined
 
@@ -17,7 +24,6 @@ let own: readonly (readonly [at: bigint, size: bigint])[] | undefined
  * 40 MB larger. Children inherit that.
  */
 export function slim(): void {
-  const { prctl, madvise } = libc()
   if (own === undefined) {
     prctl(PR_SET_THP_DISABLE, 1n, 0n, 0n, 0n)
     own = unwritten()
@@ -38,7 +44,6 @@ function unwritten(): [at: bigint, size: bigint][] {
 
 /** Has the kernel read a file into huge pages, where none of it is in memory yet and kernel and file system can (Linux 5.14, MADV_POPULATE_READ). Does nothing for a file that cannot be read. */
 export function fetchHuge(path: string): void {
-  const { mmap, munmap, madvise } = libc()
   let fd: number | undefined
   try {
     fd = openSync(path, 'r')
@@ -57,21 +62,4 @@ export function fetchHuge(path: string): void {
   } finally {
     if (fd !== undefined) closeSync(fd)
   }
-}
-
-let opened: ReturnType<typeof open> | undefined
-
-function libc() {
-  opened ??= open()
-  return opened
-}
-
-function open() {
-  const { i32, u64, i64 } = FFIType
-  return dlopen('libc.so.6', {
-    prctl: { args: [i32, u64, u64, u64, u64], returns: i32 },
-    mmap: { args: [u64, u64, i32, i32, i32, i64], returns: u64 },
-    munmap: { args: [u64, u64], returns: i32 },
-    madvise: { args: [u64, u64, i32], returns: i32 },
-  }).symbols
 }

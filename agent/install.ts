@@ -49,7 +49,6 @@ export function installPlugins({ binDir, stateDir }: Places, program: string, na
   for (const path of replaced) setAside(path, asideOf(path))
   // A copy: a process that stays and plugins want different pages of it (docs/decisions/0021).
   for (const path of made) place(path === base ? program : base, path, { linked: path !== base })
-  fingerprint(base)
   return { made, replaced }
 }
 

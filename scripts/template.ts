@@ -9,9 +9,9 @@ const [PHOFF, SHOFF, PHNUM, SHNUM] = [32, 40, 56, 60]
 const [PH_BYTES, SH_BYTES] = [56, 64]
 const [PT_LOAD, PF_X] = [1, 1]
 
-/** The Bun program that plumb is compiled onto, made once per version in a folder: a copy in which nobody can set the variables of Bun from outside, and whose code can lie in huge pages. Gives its path. Throws Error when this Bun is not made as we know it. */
+/** The Bun program that plumb is compiled onto, made once per version, of it and of this file, in a folder: a copy in which nobody can set the variables of Bun from outside, and whose code can lie in huge pages. Gives its path. Throws Error when this Bun is not made as we know it. */
 export function template(folder: string): string {
-  const made = join(folder, `bun-${Bun.version}-template`)
+  const made = join(folder, `bun-${Bun.version}-${Bun.hash(readFileSync(import.meta.path)).toString(36)}`)
   if (existsSync(made)) return made
   mkdirSync(folder, { recursive: true })
   const draft = `${made}.${process.pid}`

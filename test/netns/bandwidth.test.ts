@@ -45,6 +45,7 @@ describe('bandwidth: what it makes', () => {
         assert.deepEqual([onIfb['kind'], onIfb['options'].rate * 8, near(onIfb['options'].burst, 100_000)], ['tbf', egress, true])
         assert.deepEqual(await redirected(node, port.name), [ifb.name])
         assert.equal((await node.json('link', 'show', ifb.name))[0]?.['address'], ifb.mac)
+        assert.equal((await node.exec(['cat', `/proc/sys/net/ipv6/conf/${ifb.name}/disable_ipv6`])).stdout, '1\n')
       }),
     )
 

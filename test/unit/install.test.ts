@@ -3,8 +3,10 @@ import { chmodSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, r
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
+import { isSame, place } from '../../agent/executables.ts'
 import { installNetwork, installPlugins, networkText, uninstall } from '../../agent/install.ts'
 import { loadNetwork } from '../../lib/netconf.ts'
+import { skip } from '../skip.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 const NAMES = ['bridge', 'flannel']
@@ -44,6 +46,22 @@ describe('what the agent installs', () => {
     for (const name of listed()) assert.deepEqual([await says(name), statSync(bin(name)).mode & 0o777], ['one', 0o755])
     assert.deepEqual(uninstall(places), { undone: ['plumb', ...NAMES].map(bin), left: [] })
     assert.deepEqual([listed(), readdirSync(places.stateDir), existsSync(program)], [[], [], true])
+  })
+
+  it('place() copies where there can be no link, and links where there can', async function () {
+    const { dir, program, bin, says } = node()
+    const far = mkdtempSync('/dev/shm/plumb-install-')
+    dirs.push(far)
+    if (statSync(far).dev === statSync(dir).dev) skip(this, 'there is no second file system')
+    const there = join(far, 'program')
+    // More than one piece, and not a whole number of them.
+    writeFileSync(there, `#!/bin/sh\necho far\nexit\n${'x'.repeat(5_000_000)}`, { mode: 0o755 })
+    for (const from of [there, program]) {
+      place(from, bin('bridge'), { linked: true })
+      assert.deepEqual([await says('bridge'), isSame(from, bin('bridge')), statSync(bin('bridge')).mode & 0o777], [from === there ? 'far' : 'one', true, 0o755])
+      assert.equal(statSync(bin('bridge')).ino === statSync(from).ino, from === program)
+      assert.deepEqual(readdirSync(join(dir, 'bin')), ['bridge'])
+    }
   })
 
   it('installPlugins() leaves alone what is right already, whoever put it there, and then it is not uninstalled either', () => {
