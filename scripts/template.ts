@@ -8,14 +8,18 @@ const HUGE_PAGE = 2n << 20n
 const [PHOFF, SHOFF, PHNUM, SHNUM] = [32, 40, 56, 60]
 const [PH_BYTES, SH_BYTES] = [56, 64]
 const [PT_LOAD, PF_X] = [1, 1]
+// Where JavaScriptCore's Options::initialize sets useWarmUpMarkedBlocks to true, and after it how many blocks and after how many, 32 and 64:
+// `movb $1, …(%rip)` and `movabs $0x4000000020, %rax` of x86-64.
+const WARM_UP = /\xc6\x05[^]{4}\x01\x48\xb8\x20\0\0\0\x40\0\0\0/g
+const VALUE = 6
 
-/** The Bun program that plumb is compiled onto, made once per version, of it and of this file, in a folder: a copy in which nobody can set the variables of Bun from outside, and whose code can lie in huge pages. Gives its path. Throws Error when this Bun is not made as we know it. */
+/** The Bun program that plumb is compiled onto, made once per version, of it and of this file, in a folder: a copy in which nobody can set the variables of Bun from outside, that starts no thread to touch memory ahead, and whose code can lie in huge pages. Gives its path. Throws Error when this Bun is not made as we know it. */
 export function template(folder: string): string {
   const made = join(folder, `bun-${Bun.version}-${Bun.hash(readFileSync(import.meta.path)).toString(36)}`)
   if (existsSync(made)) return made
   mkdirSync(folder, { recursive: true })
   const draft = `${made}.${process.pid}`
-  writeFileSync(draft, aligned(closed(readFileSync(process.execPath))))
+  writeFileSync(draft, aligned(cold(closed(readFileSync(process.execPath)))))
   chmodSync(draft, 0o755)
   renameSync(draft, made)
   return made
@@ -28,6 +32,15 @@ function closed(bytes: Buffer): Buffer {
     if (at < 0) throw new Error(`Cannot close ${name}: Bun ${Bun.version} does not hold the name`)
     for (; at >= 0; at = bytes.indexOf(name, at + 1)) bytes[at] = 1
   }
+  return bytes
+}
+
+// A thread that touches half a megabyte ahead of a growing heap takes more from a program of ten milliseconds than it gives.
+function cold(bytes: Buffer): Buffer {
+  if (process.arch !== 'x64') return bytes
+  const found = [...bytes.toString('latin1').matchAll(WARM_UP)]
+  if (found.length !== 1) throw new Error(`Cannot keep Bun ${Bun.version} from warming up: it sets the option in ${found.length} places`)
+  bytes[(found[0] as RegExpExecArray).index + VALUE] = 0
   return bytes
 }
 
