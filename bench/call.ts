@@ -1,4 +1,4 @@
-import { mkdirSync, renameSync, rmSync, symlinkSync } from 'node:fs'
+import { lstatSync, mkdirSync, renameSync, rmSync, symlinkSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { inside } from '../lib/netns.ts'
 import type { NetnsPath } from '../lib/values.ts'
@@ -61,6 +61,8 @@ const results = new Map<string, string>()
 function lead(run: string): void {
   mkdirSync(run, { recursive: true })
   mkdirSync(dirname(RUN), { recursive: true })
+  // The folder that parts before this one have left: of their nodes there is none any more.
+  if (lstatSync(RUN, { throwIfNoEntry: false })?.isDirectory()) rmSync(RUN, { recursive: true })
   rmSync(`${RUN}.new`, { force: true })
   symlinkSync(run, `${RUN}.new`)
   renameSync(`${RUN}.new`, RUN)

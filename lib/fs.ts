@@ -18,6 +18,8 @@ const SEEK_END = 2
 const MESSAGES: Readonly<Record<string, string>> = { ENOENT: 'no such file or directory', EEXIST: 'file already exists' }
 
 let decoder: TextDecoder | undefined
+// One for all readings: sixteen kilobytes for each are four pages more that the kernel has to find and empty.
+let room: Uint8Array<ArrayBuffer> | undefined
 
 /** What statx(2) says of a file. */
 export interface Stat {
@@ -63,9 +65,10 @@ export const fs = {
       fs.closeSync(fd)
     }
   },
-  /** The text of an open file from where it stands, or from a place in it, to its end; `room` is one more than it is expected to have. */
-  readAllSync(fd: number, from?: number, room = SOME): string {
-    let [text, done] = [new Uint8Array(room), 0]
+  /** The text of an open file from where it stands, or from a place in it, to its end; `expected` is one more than it is expected to have. */
+  readAllSync(fd: number, from?: number, expected = SOME): string {
+    room ??= new Uint8Array(SOME)
+    let [text, done] = [expected > SOME ? new Uint8Array(expected) : room, 0]
     for (;;) {
       const count = fs.readSync(fd, text.subarray(done), from === undefined ? undefined : from + done)
       if (count === 0) return decoded(text.subarray(0, done))

@@ -8,10 +8,8 @@ const HUGE_PAGE = 2n << 20n
 const [PHOFF, SHOFF, PHNUM, SHNUM] = [32, 40, 56, 60]
 const [PH_BYTES, SH_BYTES] = [56, 64]
 const [PT_LOAD, PF_X] = [1, 1]
-// Where JavaScriptCore's Options::initialize sets useWarmUpMarkedBlocks to true, and after it how many blocks and after how many, 32 and 64:
-// `movb $1, …(%rip)` and `movabs $0x4000000020, %rax` of x86-64.
-const WARM_UP = /\xc6\x05[^]{4}\x01\x48\xb8\x20\0\0\0\x40\0\0\0/g
-const VALUE = 6
+// Of x86-64 what JavaScriptCore's Options::initialize does with useWarmUpMarkedBlocks and the two options after it: `movb $1, …(%rip)`, `movabs $0x4000000020, %rax` (32 blocks, after 64).
+const [SWITCH, COUNTS] = [0xc605, Buffer.from('48b82000000040000000', 'hex')]
 
 /** The Bun program that plumb is compiled onto, made once per version, of it and of this file, in a folder: a copy in which nobody can set the variables of Bun from outside, that starts no thread to touch memory ahead, and whose code can lie in huge pages. Gives its path. Throws Error when this Bun is not made as we know it. */
 export function template(folder: string): string {
@@ -38,9 +36,9 @@ function closed(bytes: Buffer): Buffer {
 // A thread that touches half a megabyte ahead of a growing heap takes more from a program of ten milliseconds than it gives.
 function cold(bytes: Buffer): Buffer {
   if (process.arch !== 'x64') return bytes
-  const found = [...bytes.toString('latin1').matchAll(WARM_UP)]
-  if (found.length !== 1) throw new Error(`Cannot keep Bun ${Bun.version} from warming up: it sets the option in ${found.length} places`)
-  bytes[(found[0] as RegExpExecArray).index + VALUE] = 0
+  const at = bytes.indexOf(COUNTS)
+  if (at < 7 || bytes.readUInt16BE(at - 7) !== SWITCH || bytes[at - 1] !== 1) throw new Error(`Cannot keep Bun ${Bun.version} from warming up: it sets the option otherwise`)
+  bytes[at - 1] = 0
   return bytes
 }
 

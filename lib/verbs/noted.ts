@@ -85,7 +85,11 @@ async function handOver(released: readonly Claim[], run: Run): Promise<void> {
 // The records of the container's other attachments. A record's name is network, container and interface; none of them holds a colon.
 function siblings(claims: readonly Claim[]): string[] {
   const own = [...new Set(claims.map(({ record }) => record))]
-  return own.flatMap((record) => listFiles(fs.dirname(record)).flatMap((name) => (name.split(':')[1] === record.split(':')[1] ? [`${fs.dirname(record)}/${name}`] : []))).filter((path) => !own.includes(path))
+  const beside = (record: string) => {
+    const [folder, container] = [fs.dirname(record), `:${record.split(':')[1]}:`]
+    return listFiles(folder).flatMap((name) => (name.includes(container) ? [`${folder}/${name}`] : []))
+  }
+  return own.flatMap(beside).filter((path) => !own.includes(path))
 }
 
 /** A plan of removals as two that go on beside each other: the node's links, and the rest. Pure. */
