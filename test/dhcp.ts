@@ -37,11 +37,12 @@ async function start({ path }: Pick<Namespace, 'path'>, argv: readonly string[],
   const child = Bun.spawn(['nsenter', `--net=${path}`, '--', ...argv], { stdin: 'ignore', stdout: 'ignore', stderr: 'pipe' })
   started.push(child)
   let seen = ''
-  void (async () => {
+  const told = (async () => {
     for await (const text of child.stderr.pipeThrough(new TextDecoderStream())) seen += text
   })()
   const text = () => seen
   await until(() => ready.test(text()) || child.exitCode !== null)
+  if (child.exitCode !== null) await told
   if (!ready.test(text())) throw new Error(`${argv.join(' ')} ended with ${child.exitCode}: ${text()}`)
   return {
     text,
