@@ -1,11 +1,11 @@
-import { BLIND, SHAPING, SHOWING } from './argv.ts'
+import { BLIND, NFT, SHAPING, SHOWING } from './argv.ts'
 import { release, take } from './claims.ts'
 import { ExecError } from './errors.ts'
 import { forgetFlows } from './flows.ts'
 import { failures, rows } from './iproute.ts'
 import { handler } from './kinds/index.ts'
 import { inside } from './netns.ts'
-import { applyElements, firstInput, NFT } from './nft.ts'
+import { applyElements, firstInput } from './nft.ts'
 import { pass } from './passage.ts'
 import type { Run, Seen } from './plugin.ts'
 import { keepSaved } from './saving.ts'
@@ -48,22 +48,31 @@ export class ApplyError extends ExecError {
 
 const NOTHING: Applied = { seen: [], already: [] }
 
-/** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. Throws ApplyError for the first line that failed. */
-export async function apply(plan: Plan, run: Run): Promise<Applied> {
+/** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. `beside` is done while the last of them work, given what was shown by then: all of the node. Throws ApplyError for the first line that failed. */
+export async function apply(plan: Plan, run: Run, beside?: (shown: readonly Seen[]) => void): Promise<Applied> {
   const seen: Seen[] = []
   const already: Resource[] = []
   const all = batches(plan)
   const underWay = new Map<Batch, () => Promise<unknown>>()
   for (const { tool, ns } of all.slice(1)) if (tool === 'nft' || tool === 'tc') run.prepare?.(tool === 'nft' ? NFT : SHAPING, ns)
+  const give = (batch: Batch) => void (underWay.has(batch) || underWay.set(batch, feed(batch, run)))
+  const take = async (batch: Batch) => {
+    underWay.delete(batch)
+    const done = await perform(batch, plan, run)
+    seen.push(...done.seen)
+    already.push(...done.already)
+  }
+  const last = all.findLast(({ ns }) => ns !== 'host')
+  const isLate = (batch: Batch) => batch.isEarly || batch.tool === 'conntrack' || (batch === last && batch.tool === 'ip')
   try {
-    for (const [i, batch] of all.entries()) {
-      // The node's links come first. Then its elements and qdiscs wait for nothing: they are made beside what is in pods.
-      if (batch.ns !== 'host' || batch.tool !== 'ip') for (const later of all.slice(i + 1)) if (later.isEarly && !underWay.has(later)) underWay.set(later, feed(later, run))
-      underWay.delete(batch)
-      const done = await perform(batch, plan, run)
-      seen.push(...done.seen)
-      already.push(...done.already)
+    for (const batch of all) {
+      // The node's links come first. Then its elements and qdiscs wait for nothing, nor does anything in pods for the last `ip` there.
+      if (batch.ns !== 'host' || batch.tool !== 'ip') for (const one of all) if (one.isEarly) give(one)
+      if (!isLate(batch)) await take(batch)
+      else if (batch === last) give(batch)
     }
+    beside?.(seen)
+    for (const batch of all) if (isLate(batch)) await take(batch)
   } catch (cause) {
     // What is undone now must not come before what is under way.
     for (const wait of underWay.values()) await wait()
@@ -129,7 +138,7 @@ async function perform(batch: Batch, plan: Plan, run: Run): Promise<Applied> {
   const { ns, tool } = batch
   if (tool === 'file') return files(batch, plan)
   if (tool === 'iptables') {
-    for (const { resource } of batch.steps) if (resource.kind === 'passage') await pass(resource, run)
+    for (const resource of new Set(batch.steps.map((step) => step.resource))) if (resource.kind === 'passage') await pass(resource, run)
     return NOTHING
   }
   if (tool === 'firewalld') {

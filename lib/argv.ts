@@ -2,6 +2,8 @@
 export const BLIND: readonly string[] = ['ip', '-batch', '-']
 /** The argv of a batch of tc. */
 export const SHAPING: readonly string[] = ['tc', '-batch', '-']
+/** The argv of an nft transaction. */
+export const NFT: readonly string[] = ['nft', '-f', '-']
 /** The argv of a batch that also shows. */
 export const SHOWING: readonly string[] = ['ip', '-d', '-j', '-batch', '-']
 

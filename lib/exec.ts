@@ -7,6 +7,7 @@ import { linkIn } from './linkfacts.ts'
 import { isLink } from './looking.ts'
 import { ruleCounts } from './netfilter.ts'
 import { inside } from './netns.ts'
+import { sendAway } from './placing.ts'
 import type { Output, Run } from './plugin.ts'
 import { type Ear, linkState } from './sockets.ts'
 import type { Netns } from './state.ts'
@@ -45,7 +46,7 @@ export const run: Run = Object.assign(
     },
     feed(argv: readonly string[], stdin: string, ns: Netns = 'host') {
       const key = `${ns} ${argv.join(' ')}`
-      working.set(`${key} ${stdin}`, put(key, argv, stdin, ns))
+      if (!working.has(`${key} ${stdin}`)) working.set(`${key} ${stdin}`, put(key, argv, stdin, ns))
     },
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
     link: isLink,
@@ -88,7 +89,9 @@ function begin(argv: readonly string[], ns: Netns): Started {
 
 function start(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean, ear = -1): Child {
   try {
-    return spawn(file, argv, env, ownStderr, [busyFile(), ear])
+    const child = spawn(file, argv, env, ownStderr, [busyFile(), ear])
+    sendAway(child.pid)
+    return child
   } catch (cause) {
     throw new ExecError(argv, undefined, `cannot be started: ${(cause as Error).message}`, { cause })
   }

@@ -1,4 +1,5 @@
 import type { Batch } from './apply.ts'
+import { NFT } from './argv.ts'
 import { ExecError } from './errors.ts'
 import { hold, isHeld, letGo } from './held.ts'
 import { addition, removal } from './kinds/element.ts'
@@ -8,8 +9,6 @@ import { isOwnChain, lostRules } from './rules.ts'
 import ruleset from './ruleset.nft' with { type: 'text' }
 import type { Element, Resource } from './state.ts'
 
-/** The argv of an nft transaction. */
-export const NFT: readonly string[] = ['nft', '-f', '-']
 // A set named after the rules' own text is loaded with them: what another version loaded has none of that name, and is replaced.
 const SET = `ruleset_${Bun.hash(ruleset).toString(16)}`
 const MARK = `add element inet plumb ${SET} { 1 }`
@@ -27,6 +26,8 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   if (making.length === 0) return
   hold(making.map(({ resource }) => resource).filter(isElement))
   const wanted = making.map(({ line }) => line.text)
+  // Asked while nft is at work. `nft flush table` takes the rules and leaves the sets, the mark among them.
+  const isEmptied = lostRules(run).length > 0
   let done = await send(addingTo(wanted))
   if (/No such file or directory/.test(done.stderr)) done = await load(wanted, run, send)
   if (/overlaps|File exists/.test(done.stderr)) {
@@ -36,8 +37,7 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
     const chains = making.filter(({ resource }) => !isElement(resource)).map(({ line }) => line.text)
     done = await send([MARK, ...chains, ...elements.filter(({ set }) => !/^(masq|local)[46]$/.test(set)).map(addition), ...(await amongOthers(elements, run))])
   }
-  // `nft flush table` takes the rules and leaves the sets, the mark among them.
-  if (done.status === 0 && lostRules(run).length > 0) done = await load([], run, send)
+  if (done.status === 0 && isEmptied && lostRules(run).length > 0) done = await load([], run, send)
   if (done.status !== 0) throw refused(wanted, done)
 }
 

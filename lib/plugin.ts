@@ -126,6 +126,8 @@ interface Described<C> {
   readonly conf: Shape<C>
   /** The CNI_ARGS keys it knows. Absent: it does not look at CNI_ARGS at all. */
   readonly args?: readonly string[]
+  /** The argv of what, besides `ip`, makes the wiring of a configuration on the node: ADD starts it while it does other work. */
+  readonly tools?: (conf: C) => readonly (readonly string[])[]
 }
 
 /** A chained plugin that is to work within another's calls, the key that asks for it, and the configuration that it would have in a list. */

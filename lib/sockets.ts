@@ -19,6 +19,9 @@ const GROUPS = { links: [0, 1], nft: [12, 1 << 6] } as const
 // asm-generic/socket.h; since Linux 5.14.
 const [SOL_SOCKET, SO_NETNS_COOKIE] = [1, 71]
 
+// One for all answers but those that are read at the same time: each new one is eight pages that the kernel has to find.
+let spare: Uint8Array<ArrayBuffer> | undefined
+
 /** What the kernel says of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)), at once or as soon as it is running within `waitMs`: `running` is up, its carrier noticed; `there` also when it would not say. Throws CniError 5 when there is no socket. */
 export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'running' {
   const c = libc()
@@ -97,13 +100,18 @@ function socket(family: number, type: number, protocol = 0): number {
 }
 
 function* received(fd: number): Generator<DataView> {
-  const answer = new Uint8Array(NETLINK_BYTES)
+  const answer = spare ?? new Uint8Array(NETLINK_BYTES)
+  spare = undefined
   const next = () => Number(libc().recv(fd, ptr(answer), BigInt(answer.length), MSG_DONTWAIT))
-  for (let length = next(); length > 0; length = next())
-    for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
-      size = new DataView(answer.buffer).getUint32(at, true)
-      yield new DataView(answer.buffer, at, size)
-    }
+  try {
+    for (let length = next(); length > 0; length = next())
+      for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
+        size = new DataView(answer.buffer).getUint32(at, true)
+        yield new DataView(answer.buffer, at, size)
+      }
+  } finally {
+    spare = answer
+  }
 }
 
 /** The number of this thread's network namespace that no other has until the node boots again (SO_NETNS_COOKIE); undefined before Linux 5.14. */

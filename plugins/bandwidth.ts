@@ -1,4 +1,5 @@
 import * as v from 'valibot'
+import { SHAPING } from '../lib/argv.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { has } from '../lib/exec.ts'
@@ -38,6 +39,7 @@ export default definePlugin<Conf>({
   about: 'CNI plugin bandwidth: limits what a container gets and sends per second',
   conf,
   wire,
+  tools: (conf) => (Object.values(limitsOf(conf)).some(({ rate }) => rate > 0) ? [SHAPING] : []),
   async unwireForeign(_conf, at, run) {
     await removeForeignIfb(at, run)
   },

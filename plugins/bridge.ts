@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { alias } from '../lib/alias.ts'
+import { NFT } from '../lib/argv.ts'
 import { argument } from '../lib/attachment.ts'
 import { bridgeReady, bridgeSeen, gatewayPlan, mustBeBridge, raised } from '../lib/bridging.ts'
 import { isSix } from '../lib/cidr.ts'
@@ -67,6 +68,7 @@ export default definePlugin<Conf>({
   args: ['MAC', 'IP', 'GATEWAY'],
   wire,
   within,
+  tools: ({ ipMasq }) => (ipMasq ? [NFT] : []),
   links(conf, at) {
     const { bridge, port } = links(conf, at, {})
     return [bridge, port]

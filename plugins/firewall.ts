@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { apply } from '../lib/apply.ts'
+import { NFT } from '../lib/argv.ts'
 import { hostCidr } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
@@ -35,6 +36,7 @@ export default definePlugin<Conf>({
   about: 'CNI plugin firewall: what a container sends, and the answers, pass the node',
   conf,
   wire,
+  tools: () => [NFT],
   notes,
   async unwireForeign({ cniVersion = '0.1.0', prevResult, backend = '', firewalldZone = ZONE }, _at, run) {
     const addresses = addressesOf(prevResult, cniVersion)

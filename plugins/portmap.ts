@@ -1,4 +1,5 @@
 import * as v from 'valibot'
+import { NFT } from '../lib/argv.ts'
 import { isSix } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { dropConditionChains, readConditions } from '../lib/conditions.ts'
@@ -53,6 +54,7 @@ export default definePlugin<Conf>({
   about: 'CNI plugin portmap: ports of the node lead to ports of the container',
   conf,
   wire,
+  tools: ({ runtimeConfig }) => (runtimeConfig.portMappings.length > 0 ? [NFT] : []),
   notes,
   async unwireForeign({ cniVersion = '0.1.0', prevResult, runtimeConfig }, at, run) {
     const { portMappings = [] } = runtimeConfig ?? {}

@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { aliasPrefix } from '../lib/alias.ts'
+import { NFT } from '../lib/argv.ts'
 import { contains, hostCidr, isSix } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { chooseDns } from '../lib/dns.ts'
@@ -42,6 +43,7 @@ export default definePlugin<Conf>({
   args: ['IP', 'GATEWAY'],
   wire,
   within,
+  tools: ({ ipMasq }) => (ipMasq ? [NFT] : []),
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
   async unwireForeign({ ipMasq }, at, run) {
     await removeForeignVeth(at, ({ master }) => master === undefined, run)

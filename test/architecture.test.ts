@@ -27,6 +27,7 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
       'lib/libc.ts': 'the one place',
       'lib/fs.ts': 'files',
       'lib/sockets.ts': 'what it asks of sockets',
+      'lib/placing.ts': 'which CPU',
       'lib/datagram.ts': "systemd's socket: calls that a plugin has no use for",
       'lib/packets.ts': 'packet sockets: as little',
       'agent/footprint.ts': 'memory: as little',

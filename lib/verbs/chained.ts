@@ -8,7 +8,6 @@ import { isClaim } from '../kinds/claim.ts'
 import { handler } from '../kinds/index.ts'
 import { log } from '../log.ts'
 import { inodeOf } from '../netns.ts'
-import { NFT } from '../nft.ts'
 import { differences } from '../observe.ts'
 import type { ChainedPlugin, NetConf, NodeFacts, Wiring } from '../plugin.ts'
 import { readRecord, record, recordPath, recordsOf } from '../records.ts'
@@ -42,6 +41,7 @@ export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
 async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Promise<Done> {
   const { at, io } = call
   const conf = readConf(plugin, call)
+  for (const tool of plugin.tools?.(conf) ?? []) io.run.prepare?.(tool)
   plugin.judge?.(call.text)
   requirePod(call)
   const given = requirePrevious(call)
@@ -62,7 +62,6 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   else if (before) await apply({ put: [], drop: outdated(before, own) }, io.run)
   if (own.length === 0 && shared.length === 0) return { text }
   // It starts up while the record is written.
-  if (own.some(({ kind }) => kind === 'element')) io.run.prepare?.(NFT)
   if (own.some(({ kind, ns }) => (kind === 'setting' || kind === 'route') && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)
   record(path, at, own)
   const undo = async () => void (isAgain || (await dropNoted([path], io.run, true)))

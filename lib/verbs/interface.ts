@@ -46,10 +46,12 @@ export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs
 async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Promise<Done> {
   const { at, io } = call
   requirePod(call)
-  // The tool that every ADD needs starts up while the configuration is read.
+  // The tools that every ADD needs start up while the configuration is read.
   if (!alone.inPod) io.run.prepare?.(alone.links ? SHOWING : BLIND)
+  io.run.prepare?.(BLIND, at.netns)
   const conf = readConf(alone, call)
   const plugin = await together(alone, conf, call)
+  for (const tool of plugin.tools?.(conf) ?? []) io.run.prepare?.(tool)
   const pool = await poolOf(conf, call)
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
@@ -103,6 +105,7 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
     made.links = true
     ahead({ put: links, drop: [] }, io.run)
   }
+  // One for what is in the pod, also where the first has made the link there.
   io.run.prepare?.(BLIND, at.netns)
   const given = pool ? await pool.add() : {}
   made.addresses = true
@@ -115,12 +118,15 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   const { seen } = await onNode()
   noteParts(wiring, at)
   for (const { own } of wiring.noted ?? []) await reserve(own, io.run)
-  const rest = await apply(beside(links, wiring), io.run)
-  const settled = wiring.settle?.([...seen, ...rest.seen])
+  let [settled, text] = [undefined, ''] as [ReturnType<NonNullable<Wiring['settle']>> | undefined, string]
+  await apply(beside(links, wiring), io.run, (shown) => {
+    settled = wiring.settle?.([...seen, ...shown])
+    text = encode(settled?.result ?? wiring.result, call.version)
+  })
   if (settled?.plan) await apply(settled.plan, io.run)
   untilRunning(wiring.own, io.run)
   await untilUnique(wiring.own, io.run)
-  return encode(settled?.result ?? wiring.result, call.version)
+  return text
 }
 
 /** What of a noted wiring stands on the node is made before the pool is asked, which may have to ask on it (dhcp): the interfaces of the result. */

@@ -19,6 +19,7 @@ export async function together<C extends NetConf>(plugin: InterfacePlugin<C>, co
   const { links } = plugin
   return {
     ...plugin,
+    tools: (conf) => [...(plugin.tools?.(conf) ?? []), ...parts.flatMap((part) => part.plugin.tools?.(part.conf) ?? [])],
     wire: (conf, at, given, node) => joined(plugin.wire(conf, at, given, node), parts, at, node),
     ...(links && { links: (conf, at, node) => nodeLinks(links(conf, at, node), plugin.wire(conf, at, {}, node), parts, at, node) }),
     async status(conf, run) {
