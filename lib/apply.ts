@@ -109,6 +109,7 @@ export function batches({ put, drop }: Plan): Batch[] {
 }
 
 function isEarly({ ns, tool, steps }: Batch): boolean {
+  if (tool === 'ip') return ns === 'host' && steps.every(({ resource }) => resource.kind === 'addr' || resource.kind === 'route')
   return ns === 'host' && (tool === 'tc' || (tool === 'nft' && steps.every(({ line }) => !line.unless)))
 }
 

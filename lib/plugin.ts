@@ -142,8 +142,9 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly wire: Wire<C>
   /** The chained plugins that the configuration wants in the same calls. For DEL `conf` holds only what could be read. */
   readonly within?: (conf: Partial<C>) => readonly Within[]
-  /** The links of the wiring that need no address: they are made while the pool works. */
+  /** The links of the wiring that need no address: they are made while the pool works, and shown if `settle` is to judge them. */
   readonly links?: (conf: C, at: Attachment, node: NodeFacts) => readonly Resource[]
+  readonly areShown?: true
   /** The link stands in the pod, with nothing of it on the node: where is noted before it is made, and only what has the owner's alias is removed there. */
   readonly inPod?: true
   /** Links among `shared` that go with the last attachment that needs them (lib/holders.ts). */
@@ -236,7 +237,6 @@ export interface CustomPlugin<C extends NetConf> extends Described<C> {
   /** What ADD or DEL would run and ADD answer, for people. Pure. Absent: it cannot be told beforehand. */
   readonly foretell?: (command: 'ADD' | 'DEL', conf: Partial<C>, at: Attachment) => Foretold
 }
-
 /** What the verb of a custom plugin comes to when all goes as it should. */
 export interface Foretold {
   readonly scripts: readonly Script[]

@@ -73,6 +73,7 @@ export default definePlugin<Conf>({
     const { bridge, port } = links(conf, at, {})
     return [bridge, port]
   },
+  areShown: true,
   holders: (conf) => (conf.vlan && (conf.isGateway || conf.isDefaultGateway) ? [gatewayName(conf.bridge, conf.vlan)] : []),
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
   async unwireForeign({ bridge, ipMasq }, at, run) {

@@ -44,6 +44,7 @@ export default definePlugin<Conf>({
   wire,
   within,
   tools: ({ ipMasq }) => (ipMasq ? [NFT] : []),
+  links: ({ mtu }, at) => [vethPair(at, mtu, {}).host],
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
   async unwireForeign({ ipMasq }, at, run) {
     await removeForeignVeth(at, ({ master }) => master === undefined, run)

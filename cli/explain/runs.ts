@@ -17,9 +17,9 @@ export type Condition = (resource: Resource) => string | undefined
 /** What `apply` of a plan would run, in its order, and write; `when` says of each resource on what condition. */
 export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[] {
   const all = batches(plan)
-  return all.flatMap((batch, i) => {
-    // Where no process but that of the node's links comes before it, it is in its turn.
-    const isBeside = batch.isEarly && all.slice(0, i).some(({ ns, tool }) => tool !== 'file' && (ns !== 'host' || tool !== 'ip'))
+  return all.flatMap((batch) => {
+    // Where there is no other process but that of the node's links, it is in its turn.
+    const isBeside = batch.isEarly && all.some((other) => other !== batch && other.tool !== 'file' && (other.ns !== 'host' || other.tool !== 'ip'))
     if (batch.tool === 'nft') return transactions(batch, plan).map((run, i) => (isBeside && i === 0 ? { ...run, beside: true as const } : run))
     if (batch.tool === 'conntrack') return forgetting(batch)
     if (batch.tool === 'iptables') return passing(batch)

@@ -47,7 +47,7 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
   const { at, io } = call
   requirePod(call)
   // The tools that every ADD needs start up while the configuration is read.
-  if (!alone.inPod) io.run.prepare?.(alone.links ? SHOWING : BLIND)
+  if (!alone.inPod) io.run.prepare?.(alone.areShown ? SHOWING : BLIND)
   io.run.prepare?.(BLIND, at.netns)
   const conf = readConf(alone, call)
   const plugin = await together(alone, conf, call)
@@ -105,8 +105,9 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
     made.links = true
     ahead({ put: links, drop: [] }, io.run)
   }
-  // One for what is in the pod, also where the first has made the link there.
+  // The first have made the links; these are for what goes with them, on the node where more than links stands there.
   io.run.prepare?.(BLIND, at.netns)
+  if (links.length > 0 && !plugin.areShown && !plugin.inPod) io.run.prepare?.(BLIND)
   const given = pool ? await pool.add() : {}
   made.addresses = true
   if (pool) requireAddress(given, conf.ipam?.type ?? '')

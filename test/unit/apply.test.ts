@@ -142,6 +142,32 @@ describe('apply()', () => {
     await apply({ put: [shared], drop: [] }, there.run)
     assert.deepEqual(there.inputs, ['addr show dev br0\n'])
   })
+  it("has the node's addresses and the last in the pod made side by side, and other work done meanwhile; what fails leaves none of them unfinished", async () => {
+    const plan = { put: [addr(POD, '10.1.0.2/24'), addr('host', '10.1.0.1/24')], drop: [] }
+    const walked = async (beside: () => void, ...outputs: readonly Output[]) => {
+      const steps: string[] = []
+      const { run } = answering(...outputs)
+      const waited: Run = (argv, stdin, ns) => {
+        steps.push(`wait ${ns}`)
+        return run(argv, stdin, ns)
+      }
+      const heard = Object.assign(waited, { feed: (_argv: unknown, _stdin: string, ns: string) => void steps.push(`feed ${ns}`) })
+      const meanwhile = () => {
+        steps.push('beside')
+        beside()
+      }
+      const outcome = await apply(plan, heard, meanwhile).then(
+        () => 'made',
+        (cause: Error) => cause.message,
+      )
+      return [...steps, outcome]
+    }
+    const done = { status: 0, stdout: '', stderr: '' }
+    const fed = ['feed host', `feed ${POD}`, 'beside']
+    assert.deepEqual(await walked(() => {}, done, done), [...fed, 'wait host', `wait ${POD}`, 'made'])
+    assert.deepEqual(await walked(() => {}, { ...done, status: 1, stderr: 'Error: no.\nCommand failed -:1\n' }, done), [...fed, 'wait host', `wait ${POD}`, 'ip: addr replace 10.1.0.1/24 brd + dev eth0: no.'])
+    assert.deepEqual(await walked(() => assert.fail('judged'), done, done), [...fed, 'wait host', `wait ${POD}`, 'judged'])
+  })
   it('takes a tool that fails without naming a line as a failure of its own', async () => {
     const { run } = answering({ status: 255, stdout: '', stderr: 'Error: any valid prefix is expected rather than "x".\n' })
     await assert.rejects(apply({ put: [veth], drop: [] }, run), { name: 'ExecError', message: /ip -batch -: Error: any valid prefix is expected/ })
