@@ -49,10 +49,13 @@ export class ApplyError extends ExecError {
 const NOTHING: Applied = { seen: [], already: [] }
 
 /** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. `beside` is done while the last of them work, given what was shown by then: all of the node. Throws ApplyError for the first line that failed. */
-export async function apply(plan: Plan, run: Run, beside?: (shown: readonly Seen[]) => void): Promise<Applied> {
+export function apply(plan: Plan, run: Run, beside?: (shown: readonly Seen[]) => void): Promise<Applied> {
+  return carryOut(batches(plan), plan, run, beside)
+}
+
+async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: (shown: readonly Seen[]) => void): Promise<Applied> {
   const seen: Seen[] = []
   const already: Resource[] = []
-  const all = batches(plan)
   const underWay = new Map<Batch, () => Promise<unknown>>()
   for (const { tool, ns } of all.slice(1)) if (tool === 'nft' || tool === 'tc') run.prepare?.(tool === 'nft' ? NFT : SHAPING, ns)
   const give = (batch: Batch) => void (underWay.has(batch) || underWay.set(batch, feed(batch, run)))
@@ -89,10 +92,24 @@ function feed(batch: Batch, run: Run): () => Promise<unknown> {
   return () => run(argv, input, batch.ns)
 }
 
-/** Hands the first process of a plan its input, for work that needs nothing else: `apply` of the same plan then only waits for it. */
-export function ahead(plan: Plan, run: Run): void {
-  const [first] = batches(plan)
-  if (first?.tool === 'ip') run.feed?.(argvOf(first), inputOf(first.steps), first.ns)
+/** `apply` in two: `ahead` hands the first process its input, where the work needs nothing else, and `finish` does the rest and waits, once however often it is called. */
+export interface Begun {
+  ahead(): void
+  finish(): Promise<Applied>
+}
+
+/** A plan that is applied bit by bit. */
+export function gradually(plan: Plan, run: Run): Begun {
+  let all: readonly Batch[] | undefined
+  let done: Promise<Applied> | undefined
+  return {
+    ahead() {
+      all = batches(plan)
+      const [first] = all
+      if (first?.tool === 'ip') run.feed?.(argvOf(first), inputOf(first.steps), first.ns)
+    },
+    finish: () => (done ??= carryOut(all ?? batches(plan), plan, run)),
+  }
 }
 
 /** A plan as processes, in order: the host's links before what is in pods, in a pod sysctls before addresses, what is removed before what is made, nft last. Pure. */

@@ -1,4 +1,4 @@
-import { ahead, apply } from '../apply.ts'
+import { apply, gradually } from '../apply.ts'
 import { BLIND } from '../argv.ts'
 import { takeTurn } from '../busy.ts'
 import { holds, isElsewhere } from '../claimed.ts'
@@ -69,9 +69,10 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
     await reserve(own, io.run)
     const { links, rest } = making({ shared, own }, holds)
     // What a link needs goes on beside the rest.
-    ahead(links, io.run)
+    const onLinks = gradually(links, io.run)
+    onLinks.ahead()
     await apply(rest, io.run)
-    await apply(links, io.run)
+    await onLinks.finish()
     return { text, undo }
   } catch (cause) {
     await undo().catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))

@@ -1,4 +1,4 @@
-import { type Applied, ApplyError, ahead, apply } from '../apply.ts'
+import { ApplyError, apply, type Begun, gradually } from '../apply.ts'
 import { BLIND, SHOWING } from '../argv.ts'
 import { untilRunning } from '../carrier.ts'
 import { isElsewhere } from '../claimed.ts'
@@ -58,7 +58,7 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
   if (!pool && !plugin.records) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
   const links = firstLinks(plugin, conf, at, pool?.byLink === true)
   if (begin(at)) await remove(plugin, call, pool)
-  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false, parts: false, holds: false, record: false }, onNode: once(() => apply({ put: links, drop: [] }, io.run)) }
+  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false, parts: false, holds: false, record: false }, onNode: gradually({ put: links, drop: [] }, io.run) }
   try {
     const text = await make(plugin, call, attempt)
     return { text, undo: () => undo(plugin, call, attempt), delivered: () => end(at) }
@@ -76,8 +76,8 @@ interface Attempt<C> {
   readonly pool: Delegate | undefined
   readonly links: readonly Resource[]
   readonly made: { addresses: boolean; links: boolean; parts: boolean; holds: boolean; record: boolean; noted?: true }
-  /** Makes `links`; called again, it tells how that went. */
-  readonly onNode: () => Promise<Applied>
+  /** Makes `links`. */
+  readonly onNode: Begun
   wiring?: Wiring
 }
 
@@ -97,13 +97,13 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   made.addresses = pool?.foreign === true && !pool.byLink && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
   if (pool?.byLink) {
     made.links = true
-    await onNode()
+    await onNode.finish()
     // The link was not there before: nor was a lease that it is to be kept from.
     made.addresses = true
   } else if (pool?.foreign === false && links.length > 0) {
     // The node's side needs no address: it is made while the pool looks for one.
     made.links = true
-    ahead({ put: links, drop: [] }, io.run)
+    onNode.ahead()
   }
   // The first have made the links; these are for what goes with them, on the node where more than links stands there.
   io.run.prepare?.(BLIND, at.netns)
@@ -116,7 +116,7 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   encode(wiring.result, call.version)
   made.links = true
   for (const link of plugin.holders?.(conf) ?? []) made.holds = hold(link, at) || made.holds
-  const { seen } = await onNode()
+  const { seen } = await onNode.finish()
   noteParts(wiring, at)
   for (const { own } of wiring.noted ?? []) await reserve(own, io.run)
   let [settled, text] = [undefined, ''] as [ReturnType<NonNullable<Wiring['settle']>> | undefined, string]
@@ -145,7 +145,7 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, {
   const { at, io } = call
   const ours =
     made.links &&
-    (await onNode().then(
+    (await onNode.finish().then(
       () => true,
       (cause) => !isTaken(cause),
     ))
@@ -167,11 +167,6 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, {
   if (made.addresses && !isFirst) await pool?.del()
   if (made.noted) await unplace(at)
   end(at)
-}
-
-function once<T>(work: () => Promise<T>): () => Promise<T> {
-  let started: Promise<T> | undefined
-  return () => (started ??= work())
 }
 
 // The creation of a link of our own met one that is there: somebody else's, or this attachment's from an ADD that went well.

@@ -1,4 +1,4 @@
-import { ahead, apply } from '../apply.ts'
+import { apply, gradually } from '../apply.ts'
 import { occupy } from '../busy.ts'
 import { holds, lapsed } from '../claimed.ts'
 import { fs } from '../fs.ts'
@@ -47,12 +47,13 @@ async function removed(held: readonly Resource[], run: Run): Promise<void> {
   for (const plan of removing(held, () => true)) {
     const { links, rest } = apart(plan)
     // For links and for elements the kernel waits a while: for both at once.
-    ahead(links, run)
+    const onLinks = gradually(links, run)
+    onLinks.ahead()
     const failures: unknown[] = []
-    for (const part of [rest, links]) {
+    for (const part of [() => apply(rest, run), onLinks.finish]) {
       // A tool that fails must not keep another from its work.
       try {
-        const { already } = await apply(part, run)
+        const { already } = await part()
         for (const one of already) if (one.kind === 'setting') log(`plumb: Cannot put ${title(one)} back to what it was`)
       } catch (cause) {
         failures.push(cause)
