@@ -46,35 +46,46 @@ export class ApplyError extends ExecError {
   }
 }
 
-const NOTHING: Applied = { seen: [], already: [] }
-
-/** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. `beside` is done while the last of them work, given what was shown by then: all of the node. Throws ApplyError for the first line that failed. */
-export function apply(plan: Plan, run: Run, beside?: (shown: readonly Seen[]) => void): Promise<Applied> {
-  return carryOut(batches(plan), plan, run, beside)
+/** What is done while tools work. */
+export interface Meanwhile {
+  /** Waits for the links that all of the plan needs but elements, which are handed over before. */
+  readonly links?: () => Promise<unknown>
+  /** Done before the last are waited for, given what was shown by then: all of the node. */
+  readonly rest?: (shown: readonly Seen[]) => void
 }
 
-async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: (shown: readonly Seen[]) => void): Promise<Applied> {
+const NOTHING: Applied = { seen: [], already: [] }
+
+/** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. Throws ApplyError for the first line that failed. */
+export function apply(plan: Plan, run: Run, meanwhile: Meanwhile = {}): Promise<Applied> {
+  return carryOut(batches(plan), plan, run, meanwhile)
+}
+
+async function carryOut(all: readonly Batch[], plan: Plan, run: Run, { links, rest }: Meanwhile): Promise<Applied> {
   const seen: Seen[] = []
   const already: Resource[] = []
   const underWay = new Map<Batch, () => Promise<unknown>>()
   for (const { tool, ns } of all.slice(1)) if (tool === 'nft' || tool === 'tc') run.prepare?.(tool === 'nft' ? NFT : SHAPING, ns)
-  const give = (batch: Batch) => void (underWay.has(batch) || underWay.set(batch, feed(batch, run)))
+  const last = all.findLast(({ ns }) => ns !== 'host')
+  const inPod = last?.tool === 'ip' ? last : undefined
+  const give = (batch: Batch) => void (underWay.has(batch) || underWay.set(batch, feed(batch, run, batch === (inPod ?? all.findLast((one) => one.isEarly)))))
   const take = async (batch: Batch) => {
     underWay.delete(batch)
     const done = await perform(batch, plan, run)
     seen.push(...done.seen)
     already.push(...done.already)
   }
-  const last = all.findLast(({ ns }) => ns !== 'host')
-  const isLate = (batch: Batch) => batch.isEarly || batch.tool === 'conntrack' || (batch === last && batch.tool === 'ip')
+  const isLate = (batch: Batch) => batch.isEarly || batch.tool === 'conntrack' || batch === inPod
   try {
+    if (links) for (const one of all) if (one.isEarly && one.tool === 'nft') give(one)
+    await links?.()
     for (const batch of all) {
       // The node's links come first. Then its elements and qdiscs wait for nothing, nor does anything in pods for the last `ip` there.
       if (batch.ns !== 'host' || batch.tool !== 'ip') for (const one of all) if (one.isEarly) give(one)
       if (!isLate(batch)) await take(batch)
-      else if (batch === last) give(batch)
+      else if (batch === inPod) give(batch)
     }
-    beside?.(seen)
+    rest?.(seen)
     for (const batch of all) if (isLate(batch)) await take(batch)
   } catch (cause) {
     // What is undone now must not come before what is under way.
@@ -85,10 +96,10 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: (s
 }
 
 // Gives a tool its input; what is returned waits for its end.
-function feed(batch: Batch, run: Run): () => Promise<unknown> {
+function feed(batch: Batch, run: Run, isLast: boolean): () => Promise<unknown> {
   if (!run.feed) return async () => undefined
   const [argv, input] = batch.tool === 'nft' ? [NFT, firstInput(batch)] : [argvOf(batch), inputOf(batch.steps)]
-  run.feed(argv, input, batch.ns)
+  run.feed(argv, input, batch.ns, isLast)
   return () => run(argv, input, batch.ns)
 }
 
@@ -108,7 +119,7 @@ export function gradually(plan: Plan, run: Run): Begun {
       const [first] = all
       if (first?.tool === 'ip') run.feed?.(argvOf(first), inputOf(first.steps), first.ns)
     },
-    finish: () => (done ??= carryOut(all ?? batches(plan), plan, run)),
+    finish: () => (done ??= carryOut(all ?? batches(plan), plan, run, {})),
   }
 }
 

@@ -7,7 +7,7 @@ import { linkIn } from './linkfacts.ts'
 import { isLink } from './looking.ts'
 import { ruleCounts } from './netfilter.ts'
 import { inside } from './netns.ts'
-import { sendAway } from './placing.ts'
+import { sendAway, wake } from './placing.ts'
 import type { Output, Run } from './plugin.ts'
 import { type Ear, linkState } from './sockets.ts'
 import type { Netns } from './state.ts'
@@ -37,16 +37,16 @@ const hung = new Set<string>()
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string, ns: Netns = 'host'): Promise<Output> => {
     const key = `${ns} ${argv.join(' ')}`
-    return collect(taken(working, `${key} ${stdin}`) ?? put(key, argv, stdin, ns), argv)
+    return collect(taken(working, `${key} ${stdin}`) ?? put(key, argv, stdin, ns, true), argv)
   },
   {
     prepare(argv: readonly string[], ns: Netns = 'host') {
       const key = `${ns} ${argv.join(' ')}`
       if (!ready.has(key)) ready.set(key, begin(argv, ns))
     },
-    feed(argv: readonly string[], stdin: string, ns: Netns = 'host') {
+    feed(argv: readonly string[], stdin: string, ns: Netns = 'host', isLast = false) {
       const key = `${ns} ${argv.join(' ')}`
-      if (!working.has(`${key} ${stdin}`)) working.set(`${key} ${stdin}`, put(key, argv, stdin, ns))
+      if (!working.has(`${key} ${stdin}`)) working.set(`${key} ${stdin}`, put(key, argv, stdin, ns, isLast))
     },
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
     link: isLink,
@@ -73,10 +73,10 @@ export function locate(name: string): string {
   return `${dir}/${name}`
 }
 
-function put(key: string, argv: readonly string[], stdin: string, ns: Netns): Working {
+function put(key: string, argv: readonly string[], stdin: string, ns: Netns, isLast: boolean): Working {
   const child = taken(ready, key) ?? begin(argv, ns)
   const ending = endingOf(argv, stdin, ns, child)
-  return { ...fed(child, stdin, argv), ending }
+  return { ...wake(child.pid, working.size, isLast, () => fed(child, stdin, argv)), ending }
 }
 
 function begin(argv: readonly string[], ns: Netns): Started {
