@@ -83,15 +83,15 @@ function begin(argv: readonly string[], ns: Netns): Started {
   const file = locate(argv[0] ?? '')
   return inside(ns, () => {
     const ear = earOf(argv)
-    return { ...start(file, argv, ENV, false, ear?.fd), ear }
+    const child = start(file, argv, ENV, false, ear?.fd)
+    sendAway(child.pid)
+    return { ...child, ear }
   })
 }
 
 function start(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean, ear = -1): Child {
   try {
-    const child = spawn(file, argv, env, ownStderr, [busyFile(), ear])
-    sendAway(child.pid)
-    return child
+    return spawn(file, argv, env, ownStderr, [busyFile(), ear])
   } catch (cause) {
     throw new ExecError(argv, undefined, `cannot be started: ${(cause as Error).message}`, { cause })
   }
