@@ -46,22 +46,14 @@ export class ApplyError extends ExecError {
   }
 }
 
-/** What is done while tools work. */
-export interface Meanwhile {
-  /** Waits for the links that all of the plan needs but elements, which are handed over before. */
-  readonly links?: () => Promise<unknown>
-  /** Done before the last are waited for, given what was shown by then: all of the node. */
-  readonly rest?: (shown: readonly Seen[]) => void
-}
-
 const NOTHING: Applied = { seen: [], already: [] }
 
-/** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. Throws ApplyError for the first line that failed. */
-export function apply(plan: Plan, run: Run, meanwhile: Meanwhile = {}): Promise<Applied> {
-  return carryOut(batches(plan), plan, run, meanwhile)
+/** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. `beside` is done while the last of them work, given what was shown by then: all of the node. Throws ApplyError for the first line that failed. */
+export function apply(plan: Plan, run: Run, beside?: (shown: readonly Seen[]) => void): Promise<Applied> {
+  return carryOut(batches(plan), plan, run, beside)
 }
 
-async function carryOut(all: readonly Batch[], plan: Plan, run: Run, { links, rest }: Meanwhile): Promise<Applied> {
+async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: (shown: readonly Seen[]) => void): Promise<Applied> {
   const seen: Seen[] = []
   const already: Resource[] = []
   const underWay = new Map<Batch, () => Promise<unknown>>()
@@ -77,15 +69,13 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, { links, re
   }
   const isLate = (batch: Batch) => batch.isEarly || batch.tool === 'conntrack' || batch === inPod
   try {
-    if (links) for (const one of all) if (one.isEarly && one.tool === 'nft') give(one)
-    await links?.()
     for (const batch of all) {
       // The node's links come first. Then its elements and qdiscs wait for nothing, nor does anything in pods for the last `ip` there.
       if (batch.ns !== 'host' || batch.tool !== 'ip') for (const one of all) if (one.isEarly) give(one)
       if (!isLate(batch)) await take(batch)
       else if (batch === inPod) give(batch)
     }
-    rest?.(seen)
+    beside?.(seen)
     for (const batch of all) if (isLate(batch)) await take(batch)
   } catch (cause) {
     // What is undone now must not come before what is under way.
@@ -119,7 +109,7 @@ export function gradually(plan: Plan, run: Run): Begun {
       const [first] = all
       if (first?.tool === 'ip') run.feed?.(argvOf(first), inputOf(first.steps), first.ns)
     },
-    finish: () => (done ??= carryOut(all ?? batches(plan), plan, run, {})),
+    finish: () => (done ??= carryOut(all ?? batches(plan), plan, run)),
   }
 }
 

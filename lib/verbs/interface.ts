@@ -12,7 +12,7 @@ import { log } from '../log.ts'
 import { differences, present } from '../observe.ts'
 import { begin, end } from '../pending.ts'
 import { ownIn, unplace } from '../places.ts'
-import type { Attachment, InterfacePlugin, NetConf, Seen, Wiring } from '../plugin.ts'
+import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
 import type { Result } from '../result.ts'
 import type { Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
@@ -121,21 +121,13 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
 
 // Makes what a wiring is of, beside the links that are being made; what is said on stdout of it.
 async function wire<C>(wiring: Wiring, { at, io, version }: Call, { links, onNode }: Attempt<C>): Promise<string> {
-  const noted = wiring.noted ?? []
-  // What is noted may be a live attachment's, until its link is seen to be this one's.
-  if (noted.length > 0) await onNode.finish()
+  const { seen } = await onNode.finish()
   noteParts(wiring, at)
-  for (const { own } of noted) await reserve(own, io.run)
-  let seen: readonly Seen[] = []
+  for (const { own } of wiring.noted ?? []) await reserve(own, io.run)
   let [settled, text] = [undefined, ''] as [ReturnType<NonNullable<Wiring['settle']>> | undefined, string]
-  await apply(beside(links, wiring), io.run, {
-    async links() {
-      seen = (await onNode.finish()).seen
-    },
-    rest(shown) {
-      settled = wiring.settle?.([...seen, ...shown])
-      text = encode(settled?.result ?? wiring.result, version)
-    },
+  await apply(beside(links, wiring), io.run, (shown) => {
+    settled = wiring.settle?.([...seen, ...shown])
+    text = encode(settled?.result ?? wiring.result, version)
   })
   if (settled?.plan) await apply(settled.plan, io.run)
   untilRunning(wiring.own, io.run)

@@ -156,7 +156,7 @@ describe('apply()', () => {
         steps.push('beside')
         beside()
       }
-      const outcome = await apply(plan, heard, { rest: meanwhile }).then(
+      const outcome = await apply(plan, heard, meanwhile).then(
         () => 'made',
         (cause: Error) => cause.message,
       )
