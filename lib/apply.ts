@@ -1,21 +1,20 @@
-import { BLIND, NFT, SHAPING, SHOWING } from './argv.ts'
+import { BLIND, NFT, SHAPING } from './argv.ts'
 import { release, take } from './claims.ts'
 import { ExecError } from './errors.ts'
 import { forgetFlows } from './flows.ts'
-import { failures, rows } from './iproute.ts'
+import { failures } from './iproute.ts'
 import { handler } from './kinds/index.ts'
 import { inside } from './netns.ts'
 import { applyElements, firstInput } from './nft.ts'
 import { pass } from './passage.ts'
-import type { Run, Seen } from './plugin.ts'
+import type { Run } from './plugin.ts'
 import { keepSaved } from './saving.ts'
 import type { Flows, Handler, Line, Netns, Plan, Resource } from './state.ts'
 import { readSysctl, restoreSysctl, writeSysctl } from './sysctls.ts'
 import { zone } from './zones.ts'
 
-/** What came of a plan: the rows that asking lines printed, and what was already as the plan wanted it. */
+/** What came of a plan: what was already as the plan wanted it. */
 export interface Applied {
-  readonly seen: readonly Seen[]
   readonly already: readonly Resource[]
 }
 /** One process to start, or one run of file writes: a namespace, a tool, and for each line the resource it is for. */
@@ -36,25 +35,21 @@ export class ApplyError extends ExecError {
   override name = 'ApplyError'
   readonly resource: Resource
   readonly exists: boolean
-  /** What the lines before it showed. */
-  readonly seen: readonly Seen[]
-  constructor(batch: Batch, step: Step, said: string, seen: readonly Seen[]) {
+  constructor(batch: Batch, step: Step, said: string) {
     super([batch.tool, ...(batch.ns === 'host' ? [] : ['in', batch.ns])], step.line.text, said)
     this.resource = step.resource
-    this.seen = seen
     this.exists = /File exists|VLAN device already exists/.test(said) && step.resource.kind === 'link'
   }
 }
 
-const NOTHING: Applied = { seen: [], already: [] }
+const NOTHING: Applied = { already: [] }
 
-/** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. `beside` is done while the last of them work, given what was shown by then: all of the node. Throws ApplyError for the first line that failed. */
-export function apply(plan: Plan, run: Run, beside?: (shown: readonly Seen[]) => void): Promise<Applied> {
-  return carryOut(batches(plan), plan, run, beside)
+/** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. `beside` is done while the last of them work, when all of the node's links are made. Throws ApplyError for the first line that failed. */
+export function apply(plan: Plan, run: Run, beside?: () => void): Promise<Applied> {
+  return carryOut(lacking(plan, run), plan, run, beside)
 }
 
-async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: (shown: readonly Seen[]) => void): Promise<Applied> {
-  const seen: Seen[] = []
+async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: () => void): Promise<Applied> {
   const already: Resource[] = []
   const underWay = new Map<Batch, () => Promise<unknown>>()
   for (const { tool, ns } of all.slice(1)) if (tool === 'nft' || tool === 'tc') run.prepare?.(tool === 'nft' ? NFT : SHAPING, ns)
@@ -63,9 +58,7 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: (s
   const give = (batch: Batch) => void (underWay.has(batch) || underWay.set(batch, feed(batch, run, batch === (inPod ?? all.findLast((one) => one.isEarly)))))
   const take = async (batch: Batch) => {
     underWay.delete(batch)
-    const done = await perform(batch, plan, run)
-    seen.push(...done.seen)
-    already.push(...done.already)
+    already.push(...(await perform(batch, plan, run)).already)
   }
   const isLate = (batch: Batch) => batch.isEarly || batch.tool === 'conntrack' || batch === inPod
   try {
@@ -75,14 +68,14 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: (s
       if (!isLate(batch)) await take(batch)
       else if (batch === inPod) give(batch)
     }
-    beside?.(seen)
+    beside?.()
     for (const batch of all) if (isLate(batch)) await take(batch)
   } catch (cause) {
     // What is undone now must not come before what is under way.
     for (const wait of underWay.values()) await wait()
     throw cause
   }
-  return { seen, already }
+  return { already }
 }
 
 // Gives a tool its input; what is returned waits for its end.
@@ -105,11 +98,11 @@ export function gradually(plan: Plan, run: Run): Begun {
   let done: Promise<Applied> | undefined
   return {
     ahead() {
-      all = batches(plan)
+      all = lacking(plan, run)
       const [first] = all
       if (first?.tool === 'ip') run.feed?.(argvOf(first), inputOf(first.steps), first.ns)
     },
-    finish: () => (done ??= carryOut(all ?? batches(plan), plan, run)),
+    finish: () => (done ??= carryOut(all ?? lacking(plan, run), plan, run)),
   }
 }
 
@@ -124,6 +117,13 @@ export function batches({ put, drop }: Plan): Batch[] {
     .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && toolOf(resource) === at.tool) }))
     .filter((batch) => batch.steps.length > 0)
     .map((batch) => ({ ...batch, ...(isEarly(batch) && { isEarly: true as const }), steps: batch.tool === 'ip' && batch.ns === 'host' ? atOnce(batch.steps) : batch.steps }))
+}
+
+// Without what is only for links that are not there: where nobody can say, the tool finds out.
+function lacking(plan: Plan, run: Run): Batch[] {
+  return batches(plan)
+    .map((batch) => ({ ...batch, steps: batch.steps.filter(({ line }) => line.absent === undefined || !run.link?.(line.absent, batch.ns)) }))
+    .filter((batch) => batch.steps.length > 0)
 }
 
 function isEarly({ ns, tool, steps }: Batch): boolean {
@@ -177,30 +177,27 @@ function isFlows(resource: Resource): resource is Flows {
 // Without -force: what follows a line that failed is never tried. After a failure that only says "it is so already", a further process does the rest.
 async function lines(batch: Batch, run: Run): Promise<Applied> {
   const { ns, tool } = batch
-  const seen: Seen[] = []
   const already: Resource[] = []
   for (let rest = batch.steps; rest.length > 0; ) {
     const argv = argvOf({ tool, steps: rest })
-    const { status, stdout, stderr } = await run(argv, inputOf(rest), ns)
+    const { status, stderr } = await run(argv, inputOf(rest), ns)
     const [failed] = failures(stderr).byLine
     const [number, said] = failed ?? [rest.length + 1, '']
-    const asked = rest.slice(0, number - 1).filter(({ line }) => line.asks)
-    for (const [i, answer] of rows(stdout, tool).entries()) seen.push(...answer.map((row) => ({ resource: asked[i]?.resource as Resource, row })))
     if (status === 0) break
     const step = rest[number - 1]
     // A value that the tool cannot parse ends it without naming the line.
     if (!failed || !step) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
-    if (!step.line.unless?.test(said)) throw new ApplyError(batch, step, said, seen)
+    if (!step.line.unless?.test(said)) throw new ApplyError(batch, step, said)
     already.push(step.resource)
     rest = [...(step.line.otherwise ?? []).map((line) => ({ resource: step.resource, line })), ...rest.slice(number)]
   }
-  return { seen, already }
+  return { already }
 }
 
-/** The argv of a batch of ip or bridge lines: one that also shows when a line asks; in the SELinux context of what it makes. */
+/** The argv of a batch of ip or bridge lines, in the SELinux context of what it makes. */
 export function argvOf({ tool, steps }: Pick<Batch, 'tool' | 'steps'>): string[] {
   const contexts = steps.flatMap(({ resource }) => (resource.kind === 'link' && resource.born?.context) || [])
-  return [...(contexts[0] === undefined ? [] : ['runcon', contexts[0]]), ...(tool === 'ip6' ? ['ip', '-6'] : [tool]), ...(steps.some(({ line }) => line.asks) ? SHOWING : BLIND).slice(1)]
+  return [...(contexts[0] === undefined ? [] : ['runcon', contexts[0]]), ...(tool === 'ip6' ? ['ip', '-6'] : [tool]), ...BLIND.slice(1)]
 }
 
 function inputOf(steps: readonly Step[]): string {

@@ -4,8 +4,6 @@ export const BLIND: readonly string[] = ['ip', '-batch', '-']
 export const SHAPING: readonly string[] = ['tc', '-batch', '-']
 /** The argv of an nft transaction. */
 export const NFT: readonly string[] = ['nft', '-f', '-']
-/** The argv of a batch that also shows. */
-export const SHOWING: readonly string[] = ['ip', '-d', '-j', '-batch', '-']
 
 /** The argv of a batch that only shows, and goes on where there is nothing to show. */
 export function asking(tool: readonly string[]): string[] {

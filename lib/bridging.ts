@@ -1,32 +1,51 @@
 import { contains, isSix } from './cidr.ts'
 import { CniError, CODE } from './errors.ts'
 import { notForwarding } from './forwarding.ts'
-import { type Cidr, split } from './ip.ts'
-import { rows } from './iproute.ts'
-import type { LinkRow } from './kinds/link.ts'
-import type { Run, Seen } from './plugin.ts'
+import { split } from './ip.ts'
+import type { SeenLink } from './linkfacts.ts'
+import type { Now } from './plugin.ts'
+import type { Result, Settled } from './result.ts'
 import type { Addr, Link, Plan } from './state.ts'
-import type { IfName } from './values.ts'
+import type { IfName, Mac } from './values.ts'
 
-/** What a bridge was like before anything was set on it. */
-export function bridgeSeen(name: IfName, seen: readonly Seen[]): LinkRow | undefined {
-  return seen.map(({ row }) => row as LinkRow).find(({ ifname }) => ifname === name)
+// linux/rtnetlink.h
+const RT_SCOPE_LINK = 253
+
+/** What a network wants of a bridge that others may use, too. */
+interface Wanted {
+  readonly bridge: Link
+  /** The link that holds the gateways, and these. */
+  readonly holder: IfName
+  readonly gateways: readonly Addr[]
+  readonly isForced: boolean
+  /** The result, once it is known what the bridge is like. */
+  result(mac: Mac, mtu: number): Result
 }
 
-/** Throws CniError 7 for a link of the bridge's name that is none. */
-export function mustBeBridge(row: LinkRow): void {
-  const kind = row.linkinfo?.info_kind ?? row.link_type
-  if (kind !== 'bridge') throw new CniError(CODE.config, `Cannot use "${row.ifname}" as a bridge: "${row.ifname}" already exists but is not a bridge`, `it is of type ${kind}; set "bridge" to another name`)
+/** The `settle` of what stands on a bridge. Throws CniError 7 for a link of its name that is none, and for an address in the way of its gateways unless `isForced`. */
+export function settling({ bridge, holder, gateways, isForced, result }: Wanted, now: Now): () => Settled {
+  // While tools in the pod change links, who asks the kernel for one waits for them.
+  const seen = now.seen?.(bridge.name, 'host')
+  return () => {
+    if (!seen) throw new CniError(CODE.internal, `Cannot see bridge ${bridge.name} after it was made`, 'another program removed it; try again')
+    mustBeBridge(bridge.name, seen)
+    const { put, drop } = gatewayPlan(holder === bridge.name ? seen : now.seen?.(holder, 'host'), gateways, isForced, now)
+    return { result: result(seen.mac, seen.mtu), plan: { put: [...raised(seen, bridge), ...put], drop } }
+  }
 }
 
-/** What brings up, and makes promiscuous where that is asked, a bridge that was found otherwise. */
-export function raised({ flags }: LinkRow, { shared: _, ...bridge }: Link): Link[] {
-  return flags.includes('UP') && (!bridge.promisc || flags.includes('PROMISC')) ? [] : [bridge]
+function mustBeBridge(name: IfName, { kind }: SeenLink): void {
+  if (kind !== 'bridge') throw new CniError(CODE.config, `Cannot use "${name}" as a bridge: "${name}" already exists but is not a bridge`, `it is ${kind ? `of type ${kind}` : 'hardware, or lo'}; set "bridge" to another name`)
 }
 
-/** The gateway addresses that a bridge still lacks, and those in their way: any other IPv4 address, an IPv6 address of an overlapping subnet (upstream's ensureAddr). Throws CniError 7 naming it when there is one and `force` is off. */
-export function gatewayPlan(row: LinkRow, gateways: readonly Addr[], force: boolean): Plan {
-  const held = row.addr_info.map(({ local, prefixlen }) => `${local}/${prefixlen}` as Cidr)
+function raised({ isUp, promisc }: SeenLink, { shared: _, ...bridge }: Link): Link[] {
+  return isUp && (!bridge.promisc || promisc) ? [] : [bridge]
+}
+
+// The gateway addresses that are missing, and those in their way: any other IPv4 address, an IPv6 address of an overlapping subnet (upstream's ensureAddr).
+function gatewayPlan(holder: SeenLink | undefined, gateways: readonly Addr[], isForced: boolean, now: Now): Plan {
+  const asked = ([4, 6] as const).filter((family) => gateways.some(({ cidr }) => isSix(cidr) === (family === 6)))
+  const held = asked.flatMap((family) => (holder && now.held?.(holder.index, family)) ?? []).map(({ cidr }) => cidr)
   const wanted = gateways.map(({ cidr }) => cidr)
   const missing = gateways.filter(({ cidr }) => !held.includes(cidr))
   const drop: Addr[] = []
@@ -34,7 +53,7 @@ export function gatewayPlan(row: LinkRow, gateways: readonly Addr[], force: bool
     for (const other of held) {
       if (wanted.includes(other) || isSix(other) !== isSix(cidr)) continue
       if (isSix(other) && !contains(other, split(cidr).ip) && !contains(cidr, split(other).ip)) continue
-      if (!force) throw new CniError(CODE.config, `"${row.ifname}" already has an IP address different from ${cidr}`, `it has ${other}; set "forceAddress" to replace it, or another "bridge"`)
+      if (!isForced) throw new CniError(CODE.config, `"${dev}" already has an IP address different from ${cidr}`, `it has ${other}; set "forceAddress" to replace it, or another "bridge"`)
       drop.push({ kind: 'addr', ns, dev, cidr: other })
     }
   }
@@ -42,20 +61,16 @@ export function gatewayPlan(row: LinkRow, gateways: readonly Addr[], force: bool
 }
 
 /** Throws CniError 50 when no bridge of this name can be had, 51 when there is one and the node does not forward what its pods send to the gateways on the link `gateway`. */
-export async function bridgeReady(name: IfName, gateway: IfName | undefined, run: Run): Promise<void> {
-  const row = await shown(name, run)
-  if (!row) return
+export function bridgeReady(name: IfName, gateway: IfName | undefined, run: Now): void {
+  const seen = run.seen?.(name, 'host')
+  if (!seen) return
   try {
-    mustBeBridge(row)
+    mustBeBridge(name, seen)
   } catch (cause) {
     throw new CniError(CODE.notReady, (cause as CniError).message, (cause as CniError).details, { cause })
   }
-  const holder = gateway === name ? row : gateway && (await shown(gateway, run))
-  const shut = notForwarding(holder ? [holder] : [])
+  const holder = gateway && run.seen?.(gateway, 'host')
+  const held = (holder && run.held?.(holder.index)) || []
+  const shut = notForwarding(held.flatMap(({ cidr, scope }) => (scope === RT_SCOPE_LINK ? [] : cidr)))
   if (shut.length > 0) throw new CniError(CODE.limited, `Pods of bridge ${name} reach only each other: the node does not forward`, `sysctl ${shut.map((one) => `net/${one}`).join(', ')} is 0; the next ADD sets it to 1`)
-}
-
-async function shown(name: IfName, run: Run): Promise<LinkRow | undefined> {
-  const { status, stdout } = await run(['ip', '-d', '-j', 'addr', 'show', 'dev', name], '')
-  return status === 0 ? (rows(stdout)[0]?.[0] as LinkRow | undefined) : undefined
 }

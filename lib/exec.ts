@@ -3,6 +3,7 @@ import { type Ending, earOf, endingOf } from './ending.ts'
 import { CniError, CODE, ExecError } from './errors.ts'
 import { fs } from './fs.ts'
 import { type Child, spawn, wait } from './libc.ts'
+import { addressesNow } from './linkaddrs.ts'
 import { linkIn } from './linkfacts.ts'
 import { isLink } from './looking.ts'
 import { ruleCounts } from './netfilter.ts'
@@ -51,6 +52,7 @@ export const run: Run = Object.assign(
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
     link: isLink,
     seen: linkIn,
+    held: addressesNow,
     rules: () => ruleCounts('inet', 'plumb'),
   },
 )

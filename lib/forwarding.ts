@@ -1,8 +1,9 @@
-import type { LinkRow } from './kinds/link.ts'
+import { isSix } from './cidr.ts'
+import type { Cidr } from './ip.ts'
 import { readSysctl } from './sysctls.ts'
 
-/** The switches, as sysctls below net/, that keep the node from forwarding what pods of these links send: of each family that the links have an address of for them, link-local ones aside. */
-export function notForwarding(links: readonly Pick<LinkRow, 'addr_info'>[]): string[] {
-  const held = new Set(links.flatMap(({ addr_info }) => addr_info.filter(({ scope }) => scope !== 'link').map(({ family }) => family)))
-  return [...(held.has('inet') ? ['ipv4/ip_forward'] : []), ...(held.has('inet6') ? ['ipv6/conf/all/forwarding'] : [])].filter((sysctl) => readSysctl(sysctl) === '0')
+/** The switches, as sysctls below net/, that keep the node from forwarding what pods send to these addresses of its own, one of each family that they are of. */
+export function notForwarding(gateways: readonly Cidr[]): string[] {
+  const on = (six: boolean) => gateways.some((one) => isSix(one) === six)
+  return [...(on(false) ? ['ipv4/ip_forward'] : []), ...(on(true) ? ['ipv6/conf/all/forwarding'] : [])].filter((sysctl) => readSysctl(sysctl) === '0')
 }

@@ -1,10 +1,9 @@
 import { inside } from './netns.ts'
-import { type Attribute, type Attributes, askRoute, attributesOf, numberOf, textOf } from './rtnetlink.ts'
+import { type Answer, type Attribute, askRoute, attributesOf, NLM_F_DUMP, numberOf, textOf } from './rtnetlink.ts'
 import type { Settings } from './settings.ts'
 import type { Netns } from './state.ts'
 import type { IfName, Mac } from './values.ts'
 
-const NLM_F_DUMP = 0x300
 // linux/rtnetlink.h, linux/if_link.h, linux/if.h and linux/if_arp.h
 const RTM_GETLINK = 18
 const [IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_MASTER, IFLA_TXQLEN, IFLA_LINKINFO, IFLA_IFALIAS, IFLA_EXT_MASK, IFLA_LINK_NETNSID, IFLA_PERM_ADDRESS] = [1, 3, 4, 5, 10, 13, 18, 20, 29, 37, 54]
@@ -36,20 +35,20 @@ export interface LinkFacts extends Required<Omit<Settings, 'master'>> {
 }
 
 /** What decides about a link that is to be used. */
-export type SeenLink = Pick<LinkFacts, 'index' | 'mtu' | 'mac' | 'kind' | 'alias' | 'isEthernet'>
+export type SeenLink = Pick<LinkFacts, 'index' | 'mtu' | 'mac' | 'kind' | 'alias' | 'isEthernet' | 'isUp' | 'promisc'>
 
 /** What the kernel says of a link of this thread's namespace, by its name or index (rtnetlink(7)), in microseconds and without a process; undefined when there is none. Throws Error with the errno when it cannot be asked. */
 export function linkFacts(which: string | number): LinkFacts | undefined {
   const body = new Uint8Array(IFINFOMSG_BYTES)
   if (typeof which === 'number') new DataView(body.buffer).setInt32(IFI_INDEX, which, true)
   const named: Attribute[] = typeof which === 'number' ? [] : [[IFLA_IFNAME, new TextEncoder().encode(`${which}\0`)]]
-  for (const answer of askRoute(RTM_GETLINK, body, 0, [SKIP_STATISTICS, ...named])) return read(answer.body, answer.attributes)
-  return undefined
+  const [found] = askRoute(RTM_GETLINK, body, 0, [SKIP_STATISTICS, ...named])
+  return found && read(found)
 }
 
 /** The same of all links. sysfs, which shows the namespace it was mounted in, is not looked at. */
 export function linksNow(): LinkFacts[] {
-  return [...askRoute(RTM_GETLINK, new Uint8Array(IFINFOMSG_BYTES), NLM_F_DUMP, [SKIP_STATISTICS])].map(({ body, attributes }) => read(body, attributes))
+  return askRoute(RTM_GETLINK, new Uint8Array(IFINFOMSG_BYTES), NLM_F_DUMP, [SKIP_STATISTICS]).map(read)
 }
 
 /** The same of a link of any namespace. Throws CniError 3 when that cannot be entered. */
@@ -57,7 +56,7 @@ export function linkIn(name: string, ns: Netns): LinkFacts | undefined {
   return inside(ns, () => linkFacts(name))
 }
 
-function read(body: DataView, attributes: Attributes): LinkFacts {
+function read({ body, attributes }: Answer): LinkFacts {
   const info = attributes.get(IFLA_LINKINFO)
   const inner = info ? attributesOf(info) : undefined
   const kind = textOf(inner?.get(IFLA_INFO_KIND))
@@ -86,6 +85,7 @@ function read(body: DataView, attributes: Attributes): LinkFacts {
 
 // Of hardware of any sort: what is no Ethernet link has more pairs, or fewer.
 function macOf(address: DataView | undefined): Mac {
-  const bytes = address ? [...new Uint8Array(address.buffer, address.byteOffset, address.byteLength)] : []
-  return bytes.map((byte) => byte.toString(16).padStart(2, '0')).join(':') as Mac
+  let text = ''
+  for (let at = 0; address && at < address.byteLength; at++) text += `${at > 0 ? ':' : ''}${address.getUint8(at).toString(16).padStart(2, '0')}`
+  return text as Mac
 }

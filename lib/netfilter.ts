@@ -1,3 +1,4 @@
+import { NLM_F_DUMP } from './rtnetlink.ts'
 import { netlink } from './sockets.ts'
 
 const NETLINK_NETFILTER = 12
@@ -6,7 +7,7 @@ const NFNL_SUBSYS_NFTABLES = 10
 const [GETTABLE, GETCHAIN, NEWRULE, GETRULE, NEWGEN, GETGEN] = [1, 4, 6, 7, 15, 16]
 const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, RULE_TABLE, RULE_CHAIN] = [1, 1, 3, 1, 2]
 const FAMILIES = { inet: 1, ip: 2, ip6: 10 } as const
-const [NLM_F_REQUEST, NLM_F_DUMP] = [1, 0x300]
+const NLM_F_REQUEST = 1
 const NLMSG_ERROR = 2
 // struct nlmsghdr and struct nfgenmsg, before the attributes.
 const HEADERS = 20
@@ -24,8 +25,8 @@ export function isThere(family: Family, table: string, chain?: string): boolean 
           [CHAIN_TABLE, table],
           [CHAIN_NAME, chain],
         ])
-  for (const answer of netlink(NETLINK_NETFILTER, asked)) return !(answer.getUint16(4, true) === NLMSG_ERROR && ABSENT.includes(answer.getInt32(16, true)))
-  return true
+  const [answer] = netlink(NETLINK_NETFILTER, asked)
+  return !(answer?.getUint16(4, true) === NLMSG_ERROR && ABSENT.includes(answer.getInt32(16, true)))
 }
 
 /** How many rules each chain of an nft table has, chains without rules left out, asked as `isThere` asks: no element of a set is looked at, of which there may be many. */

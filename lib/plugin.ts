@@ -1,8 +1,9 @@
 import type { Ip } from './ip.ts'
+import type { Held } from './linkaddrs.ts'
 import type { SeenLink } from './linkfacts.ts'
-import type { Result } from './result.ts'
+import type { Result, Settled } from './result.ts'
 import type { Shape } from './shape.ts'
-import type { Netns, Owner, Plan, Resource } from './state.ts'
+import type { Netns, Owner, Resource } from './state.ts'
 import type { ContainerId, IfName, NetnsPath, NetworkName } from './values.ts'
 
 /** The configuration keys every plugin has. */
@@ -42,6 +43,8 @@ export interface Run {
   link?(name: string, ns: 'host' | NetnsPath): boolean
   /** What the kernel says of a link of a namespace, undefined when there is none. Absent where there is no kernel. */
   seen?(name: string, ns: 'host' | NetnsPath): SeenLink | undefined
+  /** The addresses of a link of the node, by its index, of both families or one. Absent where there is no kernel. */
+  held?(index: number, family?: 4 | 6): readonly Held[]
   /** How many rules each chain of our nft table has on the node. Absent where there is no kernel. */
   rules?(): ReadonlyMap<string, number>
 }
@@ -55,14 +58,11 @@ export interface Wiring {
   readonly noted?: readonly { readonly type: string; readonly own: readonly Resource[] }[]
   /** What `settle` makes when it is not there: CHECK wants it too. */
   readonly later?: readonly Resource[]
-  /** Judges what the batch showed of resources that may have been there before (a bridge): the final result and what else is to be put right, or throws CniError. */
-  readonly settle?: (seen: readonly Seen[]) => { readonly result: Result; readonly plan?: Plan }
+  /** Looks at what may have been there before (a bridge) as soon as the first links are made, and judges it when all of the node is: throws CniError, of code 7 where something is in the way. */
+  readonly settle?: (now: Now) => () => Settled
 }
-/** A row that a tool printed for a resource of the plan. */
-export interface Seen {
-  readonly resource: Resource
-  readonly row: unknown
-}
+/** What the kernel says of the node's links. */
+export type Now = Pick<Run, 'seen' | 'held'>
 
 /** What of the node's own settings decides how something is wired. */
 export interface NodeFacts {
@@ -126,7 +126,7 @@ interface Described<C> {
   readonly conf: Shape<C>
   /** The CNI_ARGS keys it knows. Absent: it does not look at CNI_ARGS at all. */
   readonly args?: readonly string[]
-  /** The argv of what, besides `ip`, makes the wiring of a configuration on the node: ADD starts it while it does other work. */
+  /** The argv of what makes the wiring of a configuration on the node, besides the first links: ADD starts it while it does other work. */
   readonly tools?: (conf: C) => readonly (readonly string[])[]
 }
 
@@ -142,9 +142,8 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly wire: Wire<C>
   /** The chained plugins that the configuration wants in the same calls. For DEL `conf` holds only what could be read. */
   readonly within?: (conf: Partial<C>) => readonly Within[]
-  /** The links of the wiring that need no address: they are made while the pool works, and shown if `settle` is to judge them. */
+  /** The links of the wiring that need no address: they are made while the pool works. */
   readonly links?: (conf: C, at: Attachment, node: NodeFacts) => readonly Resource[]
-  readonly areShown?: true
   /** The link stands in the pod, with nothing of it on the node: where is noted before it is made, and only what has the owner's alias is removed there. */
   readonly inPod?: true
   /** Links among `shared` that go with the last attachment that needs them (lib/holders.ts). */

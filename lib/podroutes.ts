@@ -1,15 +1,14 @@
-import { type Cidr, format, type Ip } from './ip.ts'
+import type { Cidr, Ip } from './ip.ts'
+import { addressOf } from './linkaddrs.ts'
 import type { Rule } from './policy.ts'
-import { type Attributes, askRoute, attributesOf, numberOf } from './rtnetlink.ts'
+import { type Attributes, askRoute, attributesOf, NLM_F_DUMP, numberOf } from './rtnetlink.ts'
 import type { Route } from './state.ts'
 import type { IfName } from './values.ts'
 
-const NLM_F_DUMP = 0x300
 const [AF_INET, AF_INET6] = [2, 10]
 // linux/rtnetlink.h and linux/fib_rules.h
-const [RTM_GETADDR, RTM_GETROUTE, RTM_GETRULE] = [22, 26, 34]
-const [IFADDRMSG_BYTES, RTMSG_BYTES, RULE_BYTES] = [8, 12, 12]
-const [IFA_ADDRESS, IFA_LOCAL] = [1, 2]
+const [RTM_GETROUTE, RTM_GETRULE] = [26, 34]
+const [RTMSG_BYTES, RULE_BYTES] = [12, 12]
 const [RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, RTA_METRICS, RTA_MULTIPATH, RTA_TABLE, RTA_VIA] = [1, 4, 5, 6, 7, 8, 9, 15, 18]
 const [FRA_SRC, FRA_PRIORITY, FRA_TABLE] = [2, 6, 15]
 const [RTAX_MTU, RTAX_ADVMSS] = [2, 8]
@@ -18,7 +17,7 @@ const [RTM_F_CLONED, RTNH_F_ONLINK] = [0x200, 4]
 
 /** The rules of this thread's namespace, in both families: `from` is empty for one that is not by a single source address. */
 export function rulesNow(): Omit<Rule, 'kind' | 'ns'>[] {
-  return [...askRoute(RTM_GETRULE, new Uint8Array(RULE_BYTES), NLM_F_DUMP)].flatMap(({ body, attributes }) => {
+  return askRoute(RTM_GETRULE, new Uint8Array(RULE_BYTES), NLM_F_DUMP).flatMap(({ body, attributes }) => {
     const family = familyOf(body)
     if (!family) return []
     const isHost = body.getUint8(2) === (family === 4 ? 32 : 128)
@@ -31,7 +30,7 @@ export type TableRoute = Omit<Route, 'ns'> & { readonly table: number }
 
 /** The unicast routes of this thread's namespace, of all tables and both families, told in full where they are through the link of this index and name. */
 export function routesNow(index: number, dev: IfName): TableRoute[] {
-  return [...askRoute(RTM_GETROUTE, new Uint8Array(RTMSG_BYTES), NLM_F_DUMP)].flatMap(({ body, attributes }): TableRoute[] => {
+  return askRoute(RTM_GETROUTE, new Uint8Array(RTMSG_BYTES), NLM_F_DUMP).flatMap(({ body, attributes }): TableRoute[] => {
     const family = familyOf(body)
     if (!family || body.getUint8(7) !== RTN_UNICAST || body.getUint32(8, true) & RTM_F_CLONED) return []
     const table = numberOf(attributes.get(RTA_TABLE)) ?? body.getUint8(4)
@@ -42,14 +41,6 @@ export function routesNow(index: number, dev: IfName): TableRoute[] {
     // IPv6 takes routes of several links to one place for one, and each of them can be told apart.
     if (ours.length === 0 || (family === 4 && ours.length < all.length) || all.some(({ strange }) => strange)) return [{ kind: 'route', dev: '' as IfName, dst, via: [], table }]
     return [{ kind: 'route', dev, dst, via: ours.flatMap(({ via }) => via ?? []), ...details(family, body, attributes), ...(ours.some(({ onlink }) => onlink) ? { onlink: true } : {}), table }]
-  })
-}
-
-/** The addresses of the link of this index, in this thread's namespace. */
-export function addressesNow(index: number): { readonly cidr: Cidr; readonly scope: number }[] {
-  return [...askRoute(RTM_GETADDR, new Uint8Array(IFADDRMSG_BYTES), NLM_F_DUMP)].flatMap(({ body, attributes }) => {
-    const ip = body.getUint32(4, true) === index ? addressOf(attributes.get(IFA_LOCAL) ?? attributes.get(IFA_ADDRESS)) : undefined
-    return ip === undefined ? [] : [{ cidr: `${ip}/${body.getUint8(1)}` as Cidr, scope: body.getUint8(3) }]
   })
 }
 
@@ -85,10 +76,4 @@ function hops(body: DataView, attributes: Attributes): Hop[] {
 function familyOf(body: DataView): 4 | 6 | undefined {
   const family = body.getUint8(0)
   return family === AF_INET ? 4 : family === AF_INET6 ? 6 : undefined
-}
-
-function addressOf(bytes: DataView | undefined): Ip | undefined {
-  if (!bytes || (bytes.byteLength !== 4 && bytes.byteLength !== 16)) return undefined
-  const bits = Array.from({ length: bytes.byteLength }, (_, i) => BigInt(bytes.getUint8(i))).reduce((sum, byte) => (sum << 8n) | byte, 0n)
-  return format({ family: bytes.byteLength === 4 ? 4 : 6, bits })
 }

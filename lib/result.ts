@@ -1,4 +1,5 @@
 import type { Cidr, Ip } from './ip.ts'
+import type { Plan } from './state.ts'
 import type { Mac } from './values.ts'
 
 /** A CNI result in the shape of spec 1.1.0, whatever version the configuration speaks; lib/versions.ts converts at the edge. */
@@ -40,4 +41,10 @@ export interface Dns {
   readonly domain?: string
   readonly search?: readonly string[]
   readonly options?: readonly string[]
+}
+
+/** The final result, and what else is to be put right. */
+export interface Settled {
+  readonly result: Result
+  readonly plan?: Plan
 }

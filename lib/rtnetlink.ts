@@ -1,6 +1,8 @@
 import { netlink } from './sockets.ts'
 
 const NETLINK_ROUTE = 0
+/** A request for all there is (linux/netlink.h). */
+export const NLM_F_DUMP = 0x300
 const NLM_F_REQUEST = 1
 const NLMSG_HEADER = 16
 // The two upper bits say how to read an attribute (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
@@ -11,15 +13,20 @@ export type Attribute = readonly [type: number, value: Uint8Array]
 /** The attributes of a netlink message by their type, each without its header. */
 export type Attributes = ReadonlyMap<number, DataView>
 
-/** Asks the kernel for objects of this thread's namespace (rtnetlink(7)), without a process: `type` is the request's, `body` the struct that it begins with, then attributes. Gives the body and the attributes of each, as they come; nothing where there is none. Throws Error with the errno when it cannot be asked. */
-export function* askRoute(type: number, body: Uint8Array, flags: number, attributes: readonly Attribute[] = []): Generator<{ readonly body: DataView; readonly attributes: Attributes }> {
-  for (const answer of netlink(NETLINK_ROUTE, request(type, body, flags, attributes))) {
+/** An object as rtnetlink tells of it: the struct that it begins with, and its attributes. */
+export interface Answer {
+  readonly body: DataView
+  readonly attributes: Attributes
+}
+
+/** Asks the kernel for objects of this thread's namespace (rtnetlink(7)), without a process: `type` is the request's, `body` the struct that it begins with, then attributes. None where there is none. `isStrict` as in `netlink`. Throws Error with the errno when it cannot be asked. */
+export function askRoute(type: number, body: Uint8Array, flags: number, attributes: readonly Attribute[] = [], isStrict = false): Answer[] {
+  const found: Answer[] = []
+  for (const answer of netlink(NETLINK_ROUTE, request(type, body, flags, attributes), isStrict)) {
     // Answers are of the type before the request's: RTM_NEWLINK is 16, RTM_GETLINK 18.
-    if (answer.getUint16(4, true) !== type - 2) continue
-    // Answers share one buffer, which the next overwrites: what is kept is copied.
-    const inner = new DataView(answer.buffer.slice(answer.byteOffset + NLMSG_HEADER, answer.byteOffset + answer.byteLength) as ArrayBuffer)
-    yield { body: inner, attributes: attributesOf(inner, body.length) }
+    if (answer.getUint16(4, true) === type - 2) found.push({ body: new DataView(answer.buffer, NLMSG_HEADER), attributes: attributesOf(answer, NLMSG_HEADER + body.length) })
   }
+  return found
 }
 
 /** The attributes that begin at an offset. */
@@ -35,8 +42,15 @@ export function attributesOf(message: DataView, from = 0): Attributes {
 
 /** The text of an attribute, without its NUL; empty where there is none. */
 export function textOf(attribute: DataView | undefined): string {
-  if (!attribute) return ''
-  return new TextDecoder().decode(new Uint8Array(attribute.buffer, attribute.byteOffset, attribute.byteLength)).replace(/\0.*$/, '')
+  let text = ''
+  for (let at = 0; attribute && at < attribute.byteLength; at++) {
+    const code = attribute.getUint8(at)
+    if (code === 0) break
+    // The first use of a decoder takes a plugin longer than all of this.
+    if (code > 127) return new TextDecoder().decode(attribute).replace(/\0.*$/, '')
+    text += String.fromCharCode(code)
+  }
+  return text
 }
 
 /** The 32-bit number of an attribute; undefined where there is none. */
@@ -45,19 +59,21 @@ export function numberOf(attribute: DataView | undefined): number | undefined {
 }
 
 function request(type: number, body: Uint8Array, flags: number, attributes: readonly Attribute[]): Uint8Array {
-  const sizes = attributes.map(([, { length }]) => (4 + length + 3) & ~3)
-  const out = new Uint8Array(sizes.reduce((sum, size) => sum + size, NLMSG_HEADER + body.length))
+  let size = NLMSG_HEADER + body.length
+  for (const one of attributes) size += (4 + one[1].length + 3) & ~3
+  const out = new Uint8Array(size)
   const view = new DataView(out.buffer)
   view.setUint32(0, out.length, true)
   view.setUint16(4, type, true)
   view.setUint16(6, NLM_F_REQUEST | flags, true)
   out.set(body, NLMSG_HEADER)
   let at = NLMSG_HEADER + body.length
-  for (const [i, [kind, value]] of attributes.entries()) {
-    view.setUint16(at, 4 + value.length, true)
-    view.setUint16(at + 2, kind, true)
-    out.set(value, at + 4)
-    at += sizes[i] ?? 0
+  for (const one of attributes) {
+    const length = 4 + one[1].length
+    view.setUint16(at, length, true)
+    view.setUint16(at + 2, one[0], true)
+    out.set(one[1], at + 4)
+    at += (length + 3) & ~3
   }
   return out
 }

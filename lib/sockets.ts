@@ -18,9 +18,11 @@ const [SOCKADDR_NL_BYTES, SOCKADDR_NL_GROUPS] = [12, 8]
 const GROUPS = { links: [0, 1], nft: [12, 1 << 6] } as const
 // asm-generic/socket.h; since Linux 5.14.
 const [SOL_SOCKET, SO_NETNS_COOKIE] = [1, 71]
+// linux/netlink.h; since Linux 4.20.
+const [SOL_NETLINK, NETLINK_GET_STRICT_CHK] = [270, 12]
 
-// One for all answers but those that are read at the same time: each new one is eight pages that the kernel has to find.
-let spare: Uint8Array<ArrayBuffer> | undefined
+// One for all answers: each new one is eight pages that the kernel has to find.
+let buffer: Uint8Array<ArrayBuffer> | undefined
 
 /** What the kernel says of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)), at once or as soon as it is running within `waitMs`: `running` is up, its carrier noticed; `there` also when it would not say. Throws CniError 5 when there is no socket. */
 export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'running' {
@@ -57,13 +59,14 @@ export function txChecksum(name: string, to?: boolean): boolean | undefined {
   }
 }
 
-/** Asks the kernel one question (netlink(7)) and gives the messages of its answer one by one; it has them ready when they are asked for, and none is waited for. Throws Error with the errno, CniError 5 when there is no socket. */
-export function* netlink(protocol: number, request: Uint8Array): Generator<DataView> {
+/** Asks the kernel one question (netlink(7)) and gives the messages of its answer; it has them ready when they are asked for, and none is waited for. With `isStrict` it leaves out what the request's header is not about, where it can (Linux 4.20); else it goes through all that there is. Throws Error with the errno, CniError 5 when there is no socket. */
+export function netlink(protocol: number, request: Uint8Array, isStrict = false): DataView[] {
   const c = libc()
   const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
   try {
+    if (isStrict) c.setsockopt(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, ptr(Uint32Array.of(1)), 4n)
     if (Number(c.send(fd, ptr(request), BigInt(request.length), 0)) < 0) throw new Error(`send: ${lastError().code}`)
-    yield* received(fd)
+    return received(fd)
   } finally {
     c.close(fd)
   }
@@ -73,8 +76,8 @@ export function* netlink(protocol: number, request: Uint8Array): Generator<DataV
 export interface Ear {
   /** To be polled. */
   readonly fd: number
-  /** The messages that have come, each good until the next is asked for; none is waited for. */
-  heard(): Iterable<DataView>
+  /** The messages that have come since; none is waited for. */
+  heard(): DataView[]
   close(): void
 }
 
@@ -99,18 +102,17 @@ function socket(family: number, type: number, protocol = 0): number {
   throw new CniError(CODE.io, `Cannot ask the kernel: ${lastError().code}`, 'it gives no socket')
 }
 
-function* received(fd: number): Generator<DataView> {
-  const answer = spare ?? new Uint8Array(NETLINK_BYTES)
-  spare = undefined
-  const next = () => Number(libc().recv(fd, ptr(answer), BigInt(answer.length), MSG_DONTWAIT))
-  try {
-    for (let length = next(); length > 0; length = next())
-      for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
-        size = new DataView(answer.buffer).getUint32(at, true)
-        yield new DataView(answer.buffer, at, size)
-      }
-  } finally {
-    spare = answer
+function received(fd: number): DataView[] {
+  buffer ??= new Uint8Array(NETLINK_BYTES)
+  const found: DataView[] = []
+  for (;;) {
+    const length = Number(libc().recv(fd, ptr(buffer), BigInt(NETLINK_BYTES), MSG_DONTWAIT))
+    if (length <= 0) return found
+    const view = new DataView(buffer.buffer)
+    for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
+      size = view.getUint32(at, true)
+      found.push(new DataView(buffer.buffer.slice(at, at + size)))
+    }
   }
 }
 

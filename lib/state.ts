@@ -143,8 +143,8 @@ export interface Line {
   readonly text: string
   /** What the tool says when it is already so: no failure then. */
   readonly unless?: RegExp
-  /** The tool answers this line with JSON: a row of what is there. */
-  readonly asks?: true
+  /** Only where the namespace has no link of this name. */
+  readonly absent?: IfName
   /** The namespace of the tool that gets it, when that is not the resource's: a link of a pod is made by the node. */
   readonly ns?: Netns
   /** What is to be done instead when `unless` was the answer. */

@@ -1,12 +1,12 @@
 import * as v from 'valibot'
 import { alias } from '../lib/alias.ts'
-import { NFT } from '../lib/argv.ts'
+import { BLIND, NFT } from '../lib/argv.ts'
 import { argument } from '../lib/attachment.ts'
-import { bridgeReady, bridgeSeen, gatewayPlan, mustBeBridge, raised } from '../lib/bridging.ts'
+import { bridgeReady, settling } from '../lib/bridging.ts'
 import { isSix } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { chooseDns } from '../lib/dns.ts'
-import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { shown, ValueError } from '../lib/errors.ts'
 import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
 import { type Cidr, split } from '../lib/ip.ts'
 import { linkKeys } from '../lib/linkkeys.ts'
@@ -68,19 +68,18 @@ export default definePlugin<Conf>({
   args: ['MAC', 'IP', 'GATEWAY'],
   wire,
   within,
-  tools: ({ ipMasq }) => (ipMasq ? [NFT] : []),
+  tools: ({ ipMasq, vlan }) => [...(vlan ? [BLIND] : []), ...(ipMasq ? [NFT] : [])],
   links(conf, at) {
     const { bridge, port } = links(conf, at, {})
     return [bridge, port]
   },
-  areShown: true,
   holders: (conf) => (conf.vlan && (conf.isGateway || conf.isDefaultGateway) ? [gatewayName(conf.bridge, conf.vlan)] : []),
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
   async unwireForeign({ bridge, ipMasq }, at, run) {
     await removeForeignVeth(at, ({ master }) => master !== undefined && master === (bridge ?? master), run)
     if (ipMasq !== false) await removeForeignMasquerade(at, run)
   },
-  status: ({ bridge, vlan, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, !(isGateway || isDefaultGateway) ? undefined : vlan ? gatewayName(bridge, vlan) : bridge, run),
+  status: async ({ bridge, vlan, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, !(isGateway || isDefaultGateway) ? undefined : vlan ? gatewayName(bridge, vlan) : bridge, run),
   unshare: ({ name }, run) => unmasquerade(name, run),
 })
 
@@ -125,14 +124,7 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
     own,
     later: gateways,
     result: result(undefined, undefined),
-    settle(seen) {
-      const row = bridgeSeen(conf.bridge, seen)
-      if (!row) throw new CniError(CODE.internal, `Cannot see bridge ${conf.bridge} after it was made`, 'another program removed it; try again')
-      mustBeBridge(row)
-      const holding = holder ? bridgeSeen(holder.name, seen) : row
-      const { put, drop } = holding ? gatewayPlan(holding, gateways, conf.forceAddress) : { put: gateways, drop: [] }
-      return { result: result(row.address, row.mtu), plan: { put: [...raised(row, link.bridge), ...put], drop } }
-    },
+    settle: (now) => settling({ bridge: link.bridge, holder: holder?.name ?? conf.bridge, gateways, isForced: conf.forceAddress, result }, now),
   }
 }
 

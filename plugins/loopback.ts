@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import { BLIND, SHOWING } from '../lib/argv.ts'
+import { BLIND } from '../lib/argv.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { CniError, CODE } from '../lib/errors.ts'
 import type { Cidr } from '../lib/ip.ts'
@@ -45,6 +45,7 @@ export default definePlugin<Conf>({
   },
 })
 
+const SHOWING: readonly string[] = ['ip', '-d', '-j', '-batch', '-']
 const UP = ['addr show dev lo', 'link set dev lo up', 'addr show dev lo']
 const DOWN = 'link set dev lo down'
 // As the kernel makes it.

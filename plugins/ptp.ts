@@ -1,13 +1,13 @@
 import * as v from 'valibot'
 import { aliasPrefix } from '../lib/alias.ts'
-import { NFT } from '../lib/argv.ts'
+import { BLIND, NFT } from '../lib/argv.ts'
 import { contains, hostCidr, isSix } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { chooseDns } from '../lib/dns.ts'
 import { CniError, CODE } from '../lib/errors.ts'
 import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
 import { notForwarding } from '../lib/forwarding.ts'
-import { split } from '../lib/ip.ts'
+import { type Cidr, split } from '../lib/ip.ts'
 import { rows } from '../lib/iproute.ts'
 import type { LinkRow } from '../lib/kinds/link.ts'
 import { linkKeys } from '../lib/linkkeys.ts'
@@ -43,7 +43,7 @@ export default definePlugin<Conf>({
   args: ['IP', 'GATEWAY'],
   wire,
   within,
-  tools: ({ ipMasq }) => (ipMasq ? [NFT] : []),
+  tools: ({ ipMasq }) => [BLIND, ...(ipMasq ? [NFT] : [])],
   links: ({ mtu }, at) => [vethPair(at, mtu, {}).host],
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
   async unwireForeign({ ipMasq }, at, run) {
@@ -100,6 +100,7 @@ async function status({ name, ipam }: Conf, run: Run): Promise<void> {
   if (!ipam.type) return
   const { stdout } = await run(['ip', '-d', '-j', 'addr', 'show'], '')
   const links = (rows(stdout).flat() as LinkRow[]).filter(({ ifalias }) => ifalias?.startsWith(aliasPrefix(name)))
-  const shut = notForwarding(links)
+  const held = links.flatMap(({ addr_info }) => addr_info.flatMap(({ local, prefixlen, scope }) => (scope === 'link' ? [] : (`${local}/${prefixlen}` as Cidr))))
+  const shut = notForwarding(held)
   if (shut.length > 0) throw new CniError(CODE.limited, `Pods of network ${name} reach only the node: it does not forward`, `sysctl ${shut.map((one) => `net/${one}`).join(', ')} is 0; the next ADD sets it to 1`)
 }

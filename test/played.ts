@@ -14,14 +14,12 @@ export const FRESH: Node = (when) => /^only when (link \S+ is not there|table in
 /** One with another attachment to the same network. */
 export const USED: Node = (when) => /^only when link \S+( in the pod)? is there(, with the alias \S+)?$/.test(when)
 
-/** The processes that a told plugin comes to on such a node: conditions judged, and a batch that stops at a line goes on behind it in a further process, as the tool file's own rule is. */
+/** The processes that a told plugin comes to on such a node: conditions judged. */
 export function played({ runs }: ToldPlugin, node: Node): Played[] {
   return runs
     .filter(({ tool, when }) => tool !== 'file' && (when === undefined || node(when)))
-    .flatMap(({ namespace, argv, tool, lines }) => {
-      const inputs = tool === 'nft' ? [lines.map(({ text }) => text)] : split(lines, node)
-      return (lines.length === 0 ? [[]] : inputs).map((texts) => ({ namespace, argv: argv.join(' '), lines: texts.flatMap((text) => text.split('\n')) }))
-    })
+    .map(({ namespace, argv, lines }) => ({ namespace, argv: argv.join(' '), lines: kept(lines, node), isBare: lines.length === 0 }))
+    .flatMap(({ isBare, ...one }) => (isBare || one.lines.length > 0 ? [one] : []))
 }
 
 /** The settings that a told plugin would write, as `NAMESPACE TEXT`; `sure` are those without a condition. */
@@ -34,14 +32,6 @@ export function linesOf({ plugins }: Told): ToldLine[] {
   return plugins.flatMap(({ runs }) => runs.flatMap(({ lines }) => [...lines]))
 }
 
-// lib/apply.ts: a tool gets every line; behind one that met nothing a further process goes on, with what is done instead first.
-function split(lines: readonly ToldLine[], node: Node): string[][] {
-  const kept = lines.filter(({ when }) => when === undefined || node(when))
-  const usual = kept.filter((line) => !isInstead(line))
-  const at = kept.findIndex(isInstead)
-  return [usual, ...(at < 0 ? [] : [kept.slice(at)])].filter((some) => some.length > 0).map((some) => some.map(({ text }) => text))
-}
-
-function isInstead({ when }: ToldLine): boolean {
-  return when !== undefined && /^only when link \S+ is not there$/.test(when)
+function kept(lines: readonly ToldLine[], node: Node): string[] {
+  return lines.flatMap(({ text, when }) => (when === undefined || node(when) ? text.split('\n') : []))
 }

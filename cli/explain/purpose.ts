@@ -6,16 +6,13 @@ import type { Saved, Setting } from '../../lib/settings.ts'
 import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Qdisc, Redirect, Resource, Route, Sysctl, Vlan, Zoned } from '../../lib/state.ts'
 
 /** What a line is for, in a few words for people: of the resource that it makes or, with `gone`, removes. */
-export function purpose(resource: Resource, { text, asks, otherwise }: Line, gone = false): string {
+export function purpose(resource: Resource, { text }: Line, gone = false): string {
   const about = ABOUT[resource.kind as Explained] as (one: Resource, at: At) => string
-  return about(resource, { text, asks: asks === true, isFirst: otherwise !== undefined, gone })
+  return about(resource, { text, gone })
 }
 
 interface At {
   readonly text: string
-  readonly asks: boolean
-  /** What follows depends on its answer. */
-  readonly isFirst: boolean
   readonly gone: boolean
 }
 // Neighbours, tunnels and nexthops are the agent's alone.
@@ -25,14 +22,13 @@ type Describers = { readonly [K in Explained]: (resource: Extract<Resource, { ki
 // One place per kind; a kind without one does not compile.
 const ABOUT: Describers = { link, addr, route, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect, rerouted, vrf, zoned }
 
-function link(want: Link, { text, asks, isFirst, gone }: At): string {
+function link(want: Link, { text, gone }: At): string {
   const { ns, name, type, peer, port, alias, mtu, vlanFiltering, move } = want
   if (isPodKind(type)) return podLink(want, text, gone)
   if (move) return gone ? `the device is back on the node as ${move.name}, with address, size and state as they were` : `the device goes to the pod, is ${move.name} there, and bears a mark by which DEL finds it`
   if (gone && text.startsWith('link set')) return `${name} goes together with other links: the kernel waits once for all of a group`
   if (gone && text.startsWith('link delete group')) return 'they go, with their other ends, addresses and routes'
   if (gone) return `${name} and with it its other end, its addresses and its routes`
-  if (asks) return `what ${name} is like${isFirst ? '; where there is none, a second process goes on behind this line' : ''}`
   if (type === 'ifb') return `what the pod sends passes through it, to be shaped`
   if (type === 'port' && port?.isolated) return `the bridge carries no frames between ${name} and other such ports`
   if (type === 'port') return `what comes from ${name} may go back through it: a pod reaches its own host ports`

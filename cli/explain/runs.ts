@@ -21,7 +21,7 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
     // Where there is no other process but that of the node's links, it is in its turn.
     const isBeside = batch.isEarly && all.some((other) => other !== batch && other.tool !== 'file' && (other.ns !== 'host' || other.tool !== 'ip'))
     if (batch.tool === 'nft') return transactions(batch, plan).map((run, i) => (isBeside && i === 0 ? { ...run, beside: true as const } : run))
-    if (batch.tool === 'conntrack') return forgetting(batch)
+    if (batch.tool === 'conntrack') return forgetting(batch, plan)
     if (batch.tool === 'iptables') return passing(batch)
     if (batch.tool === 'firewalld') return zoning(batch, plan)
     const told = batch.steps.flatMap(({ resource, line }) => lineOf(resource, line, plan.drop.includes(resource), when(resource)))
@@ -49,10 +49,9 @@ export function runOf({ ns, argv, lines }: Script): ToldRun {
 
 function lineOf(resource: Resource, line: Line, gone: boolean, when: string | undefined): ToldLine[] {
   const { text, unless, otherwise = [] } = line
-  // What asks goes on where there is nothing; what makes goes on where there is something.
-  const missing = `only when ${title(resource)} is ${line.asks ? 'not there' : 'there already'}`
-  const condition = when ?? (resource.kind === 'sysctl' && resource.ns === 'host' ? 'only when it is not so already' : undefined)
-  return [{ text, about: purpose(resource, line, gone), ...(unless ? { already: unless.source } : {}), ...(condition === undefined ? {} : { when: condition }) }, ...otherwise.flatMap((one) => lineOf(resource, one, gone, missing))]
+  const there = `only when ${title(resource)} is there already`
+  const condition = when ?? (line.absent ? `only when ${title(resource)} is not there` : undefined) ?? (resource.kind === 'sysctl' && resource.ns === 'host' ? 'only when it is not so already' : undefined)
+  return [{ text, about: purpose(resource, line, gone), ...(unless ? { already: unless.source } : {}), ...(condition === undefined ? {} : { when: condition }) }, ...otherwise.flatMap((one) => lineOf(resource, one, gone, there))]
 }
 
 const ABSENT = 'only when table inet plumb is not there, or another version made it'
@@ -102,9 +101,10 @@ function zoning({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
 }
 
 // One list per family, then one process that forgets what is stale of all of them.
-function forgetting({ ns, tool, steps }: Batch): ToldRun[] {
+function forgetting({ ns, tool, steps }: Batch, { put }: Plan): ToldRun[] {
   const when = has('conntrack') ? {} : { when: 'only when conntrack is installed, which it is not here' }
-  const [given, taken] = [steps.filter(({ line }) => line.asks), steps.filter(({ line }) => !line.asks)]
+  const given = steps.filter(({ resource }) => put.includes(resource))
+  const taken = steps.filter((step) => !given.includes(step))
   const lists = ([4, 6] as const).flatMap((family): ToldRun[] => {
     const [first, ...others] = given.map(({ resource }) => resource as Flows).filter((one) => one.family === family)
     if (!first) return []

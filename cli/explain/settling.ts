@@ -1,31 +1,26 @@
 import { type Cidr, format, split } from '../../lib/ip.ts'
 import { handler } from '../../lib/kinds/index.ts'
-import type { LinkRow } from '../../lib/kinds/link.ts'
-import type { Seen, Wiring } from '../../lib/plugin.ts'
+import type { Now, Wiring } from '../../lib/plugin.ts'
 import type { Result } from '../../lib/result.ts'
 import type { Addr, Link, Plan, Resource } from '../../lib/state.ts'
 import { title } from '../../lib/title.ts'
+import type { Mac } from '../../lib/values.ts'
 import { runsOf } from './runs.ts'
 import type { ToldRun } from './told.ts'
 
 /** What `settle` would still do, and the result that it gives, when the links that it judges are made anew; what it does only for links that were there before says so. */
 export function settling(wiring: Wiring): { readonly result: Result; readonly runs: readonly ToldRun[]; readonly notes: readonly string[] } {
   const { settle, later = [] } = wiring
-  const asked = [...wiring.shared, ...wiring.own].filter(
-    (one): one is Link =>
-      one.kind === 'link' &&
-      handler('link')
-        .put(one)
-        .some(({ asks }) => asks),
-  )
   if (!settle) return { result: wiring.result, runs: [], notes: [] }
+  const links = wiring.shared.filter((one): one is Link => one.kind === 'link')
+  const judged = links.filter((one) => one.type === 'bridge')
   const addresses = later.filter((one) => one.kind === 'addr')
-  const settled = (up: boolean, held: readonly Addr[]) => settle(asked.map((link): Seen => ({ resource: link, row: rowOf(link, up, held) })))
+  const settled = (isUp: boolean, held: readonly Addr[]) => settle(nowOf(links, isUp, held))()
   const [made, down, kept] = [settled(true, []), settled(false, []), settled(true, addresses)]
   const key = (one: Resource) => handler(one.kind).key(one)
   const among = ({ plan }: typeof made, one: Resource) => plan?.put.some((other) => key(other) === key(one)) ?? false
   const condition = (one: Resource) => (!among(made, one) ? `only when ${title(one)} was there before and is not as asked` : among(kept, one) ? undefined : `only when it is not there yet`)
-  const macs = asked.map((link) => `in the result, mac and mtu of ${link.name} are those of a new one: one that is there already keeps its own`)
+  const macs = judged.map((link) => `in the result, mac and mtu of ${link.name} are those of a new one: one that is there already keeps its own`)
   return { result: made.result, runs: down.plan ? runsOf(down.plan, condition) : [], notes: [...macs, ...inTheWay(addresses, (held) => settled(true, held).plan)] }
 }
 
@@ -40,8 +35,14 @@ function inTheWay(addresses: readonly Addr[], plan: (held: readonly Addr[]) => P
   }
 }
 
-// What `ip -d -j addr show` prints of a link, as far as it is read.
-function rowOf({ name, type, mac = '' as NonNullable<Link['mac']>, mtu = 1500, promisc }: Link, up: boolean, held: readonly Addr[]): LinkRow {
-  const addr_info = held.filter(({ dev }) => dev === name).map(({ cidr }) => ({ local: split(cidr).ip, prefixlen: split(cidr).length, family: 'inet' as const, scope: 'global' }))
-  return { ifindex: 0, ifname: name, flags: [...(up ? ['UP'] : []), ...(promisc ? ['PROMISC'] : [])], mtu, address: mac, link_type: 'ether', promiscuity: promisc ? 1 : 0, linkinfo: { info_kind: type }, addr_info }
+// What the kernel would say of these links.
+function nowOf(links: readonly Link[], isUp: boolean, held: readonly Addr[]): Now {
+  return {
+    seen(name) {
+      const index = links.findIndex((one) => one.name === name)
+      const { type: kind, mac = '' as Mac, mtu = 1500, promisc = false } = links[index] ?? {}
+      return kind && { index, kind, mac, mtu, promisc, isUp, alias: '', isEthernet: true }
+    },
+    held: (index, family) => held.filter(({ dev, cidr }) => dev === links[index]?.name && (family === undefined || split(cidr).family === family)).map(({ cidr }) => ({ cidr, scope: 0 })),
+  }
 }

@@ -16,7 +16,7 @@ export const claim: Handler<Claim> = {
 export const flows: Handler<Flows> = {
   tool: 'conntrack',
   key: ({ family, port, ip }) => `flows ${family} ${port} ${ip ?? 'any'}`,
-  put: (want) => listsOf([want]).map((text) => ({ text, asks: true })),
+  put: (want) => listsOf([want]).map((text) => ({ text })),
   drop: (want) => [{ text: forgetOf(want) }],
   ask: () => '',
   read: (_row, want) => want,

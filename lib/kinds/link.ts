@@ -79,11 +79,9 @@ export interface AddrRow {
   readonly dadfailed?: boolean
 }
 
-// What it is like is asked first, for the caller to judge before anything is set on what may be another's; it is made only when there is none, which costs the first pod of a node one more process.
+// Nothing is set on one that is there before the caller has judged it: it may be another's.
 function bridge({ name, mac, mtu, up, promisc, vlanFiltering }: Link): Line[] {
-  const show: Line = { text: `addr show dev ${name}`, asks: true }
-  const create: Line = { text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${flags({ up, ...(promisc && { promisc }) })} type bridge${vlanFiltering ? ' vlan_filtering 1' : ''}`, unless: /File exists/ }
-  return [{ ...show, unless: /does not exist/, otherwise: [create, show] }]
+  return [{ text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${flags({ up, ...(promisc && { promisc }) })} type bridge${vlanFiltering ? ' vlan_filtering 1' : ''}`, absent: name, unless: /File exists/ }]
 }
 
 // Its name is its owner's alone: one that is there is left from an earlier call.

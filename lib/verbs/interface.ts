@@ -1,5 +1,5 @@
 import { ApplyError, apply, type Begun, gradually } from '../apply.ts'
-import { BLIND, SHOWING } from '../argv.ts'
+import { BLIND } from '../argv.ts'
 import { untilRunning } from '../carrier.ts'
 import { isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
@@ -12,8 +12,8 @@ import { log } from '../log.ts'
 import { differences, present } from '../observe.ts'
 import { begin, end } from '../pending.ts'
 import { ownIn, unplace } from '../places.ts'
-import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
-import type { Result } from '../result.ts'
+import type { Attachment, InterfacePlugin, NetConf, Now, Wiring } from '../plugin.ts'
+import type { Result, Settled } from '../result.ts'
 import type { Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
@@ -47,11 +47,11 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
   const { at, io } = call
   requirePod(call)
   // The tools that every ADD needs start up while the configuration is read.
-  if (!alone.inPod) io.run.prepare?.(alone.areShown ? SHOWING : BLIND)
+  if (!alone.inPod) io.run.prepare?.(BLIND)
   io.run.prepare?.(BLIND, at.netns)
   const conf = readConf(alone, call)
   const plugin = await together(alone, conf, call)
-  for (const tool of plugin.tools?.(conf) ?? []) io.run.prepare?.(tool)
+  prepare(plugin, conf, call)
   const pool = await poolOf(conf, call)
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
@@ -66,8 +66,14 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
     // A device that meets its name in the pod has moved all the same.
     if (isTaken(cause) && !plugin.inPod && !attempt.made.record) attempt.made.links = false
     await undo(plugin, call, attempt).catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
-    throw explained(cause, at, attempt.wiring)
+    throw explained(cause, at, attempt.wiring, io.run)
   }
+}
+
+// What was started before and has no input yet is not started again.
+function prepare<C extends NetConf>({ tools }: InterfacePlugin<C>, conf: C, { at, io }: Call): void {
+  io.run.prepare?.(BLIND, at.netns)
+  for (const tool of tools?.(conf) ?? []) io.run.prepare?.(tool)
 }
 
 /** One ADD on its way: what it works with, and what it has made. */
@@ -105,9 +111,8 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
     made.links = true
     onNode.ahead()
   }
-  // The first have made the links; these are for what goes with them, on the node where more than links stands there.
-  io.run.prepare?.(BLIND, at.netns)
-  if (links.length > 0 && !plugin.areShown && !plugin.inPod) io.run.prepare?.(BLIND)
+  // The first have made the links; these are for what goes with them.
+  prepare(plugin, conf, call)
   const given = pool ? await pool.add() : {}
   made.addresses = true
   if (pool) requireAddress(given, conf.ipam?.type ?? '')
@@ -121,12 +126,13 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
 
 // Makes what a wiring is of, beside the links that are being made; what is said on stdout of it.
 async function wire<C>(wiring: Wiring, { at, io, version }: Call, { links, onNode }: Attempt<C>): Promise<string> {
-  const { seen } = await onNode.finish()
+  await onNode.finish()
+  const judge = wiring.settle?.(io.run)
   noteParts(wiring, at)
   for (const { own } of wiring.noted ?? []) await reserve(own, io.run)
-  let [settled, text] = [undefined, ''] as [ReturnType<NonNullable<Wiring['settle']>> | undefined, string]
-  await apply(beside(links, wiring), io.run, (shown) => {
-    settled = wiring.settle?.([...seen, ...shown])
+  let [settled, text] = [undefined, ''] as [Settled | undefined, string]
+  await apply(beside(links, wiring), io.run, () => {
+    settled = judge?.()
     text = encode(settled?.result ?? wiring.result, version)
   })
   if (settled?.plan) await apply(settled.plan, io.run)
@@ -180,13 +186,13 @@ function isTaken(cause: unknown): boolean {
 }
 
 /** A refused line in words: what stood there before may say better than the kernel why. */
-function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined): unknown {
+function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined, now: Now): unknown {
   if (isTaken(cause)) return onlyOnce(cause as ApplyError) ?? taken(at, { cause })
   if (cause instanceof ApplyError && /Exchange full/.test(cause.said) && cause.resource.kind === 'link') return bridgeFull(cause.resource.port?.master, cause)
   try {
-    if (cause instanceof ApplyError && cause.seen.length > 0) wiring?.settle?.(cause.seen)
+    if (cause instanceof ApplyError) wiring?.settle?.(now)()
   } catch (better) {
-    return better
+    if (better instanceof CniError && better.code === CODE.config) return better
   }
   return cause
 }

@@ -2,7 +2,7 @@ import type { Call } from '../cni.ts'
 import { CniError, CODE, ValueError } from '../errors.ts'
 import { log } from '../log.ts'
 import type { Attachment, ChainedPlugin, InterfacePlugin, NetConf, NodeFacts, Wiring, Within } from '../plugin.ts'
-import type { Result } from '../result.ts'
+import type { Result, Settled } from '../result.ts'
 import { read } from '../shape.ts'
 import type { Resource } from '../state.ts'
 
@@ -59,7 +59,8 @@ function joined(base: Wiring, parts: readonly Part[], at: Attachment, node: Node
   }
   const { settle } = base
   const after = (first: Result) => parts.reduce((given, { plugin, conf }) => plugin.wire(conf, at, given, node).result, first)
-  return { ...base, shared, result, noted, ...(settle && { settle: (seen) => ((settled) => ({ ...settled, result: after(settled.result) }))(settle(seen)) }) }
+  const settling = (judge: () => Settled) => () => ((settled) => ({ ...settled, result: after(settled.result) }))(judge())
+  return { ...base, shared, result, noted, ...(settle && { settle: (now) => settling(settle(now)) }) }
 }
 
 // What stands on the node and depends on no address is made with the first links, in one process.

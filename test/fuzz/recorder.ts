@@ -1,4 +1,6 @@
 import { ExecError } from '../../lib/errors.ts'
+import type { Cidr } from '../../lib/ip.ts'
+import type { Held } from '../../lib/linkaddrs.ts'
 import type { SeenLink } from '../../lib/linkfacts.ts'
 import type { Output, Run } from '../../lib/plugin.ts'
 import { parse } from '../../lib/values.ts'
@@ -19,7 +21,7 @@ interface Row {
   readonly ifname: string
   readonly kind: string
   readonly peer?: readonly [ns: string, name: string]
-  readonly addr_info: object[]
+  readonly addr_info: { readonly local: string; readonly prefixlen: number; readonly family: string; readonly scope: string }[]
   alias?: string
   group?: string
 }
@@ -70,7 +72,7 @@ export class Recorder {
     return [...this.#elements.keys()].filter((key) => /^(ports|conditional|snat|masqall|pods|admin|isolating|together|apart)/.test(key)).sort()
   }
 
-  readonly run: Run = Object.assign(this.#run.bind(this), { seen: (name: string, ns: string) => this.#seen(name, ns) })
+  readonly run: Run = Object.assign(this.#run.bind(this), { link: (name: string, ns: string) => this.#space(ns).has(name), seen: (name: string, ns: string) => this.#seen(name, ns), held: (index: number, family?: 4 | 6) => this.#held(index, family) })
 
   async #run(argv: readonly string[], stdin: string, ns = 'host'): Promise<Output> {
     this.strange.push(...strangeIn(argv, stdin, ns, this.#given()))
@@ -84,8 +86,14 @@ export class Recorder {
   }
 
   #seen(name: string, ns: string): SeenLink | undefined {
-    const row = this.#space(ns).get(name)
-    return row && { index: 1, mtu: 1500, mac: parse.mac('02:00:00:00:00:07'), kind: row.kind, alias: row.alias ?? '', isEthernet: name !== 'lo' }
+    const here = this.#space(ns)
+    const row = here.get(name)
+    return row && { index: [...here.keys()].indexOf(name) + 1, mtu: 1500, mac: parse.mac('02:00:00:00:00:07'), kind: row.kind, alias: row.alias ?? '', isEthernet: name !== 'lo', isUp: true, promisc: false }
+  }
+
+  #held(index: number, family?: 4 | 6): Held[] {
+    const row = [...this.#space('host').values()][index - 1]
+    return (row?.addr_info ?? []).filter((one) => family === undefined || one.family === (family === 4 ? 'inet' : 'inet6')).map(({ local, prefixlen }) => ({ cidr: `${local}/${prefixlen}` as Cidr, scope: 0 }))
   }
 
   #space(ns: string): Map<string, Row> {

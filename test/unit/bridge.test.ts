@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict'
 import { batches } from '../../lib/apply.ts'
-import type { LinkRow } from '../../lib/kinds/link.ts'
+import type { Cidr } from '../../lib/ip.ts'
+import type { SeenLink } from '../../lib/linkfacts.ts'
+import { bridgeMac } from '../../lib/owner.ts'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../../lib/plugin.ts'
 import type { Result } from '../../lib/result.ts'
 import { read } from '../../lib/shape.ts'
 import type { Plan } from '../../lib/state.ts'
+import { parse } from '../../lib/values.ts'
 import bridge from '../../plugins/bridge.ts'
 
 const { conf, wire, unwire } = bridge as InterfacePlugin<NetConf>
@@ -24,7 +27,7 @@ describe('bridge.wire()', () => {
       text(wired({ isDefaultGateway: true, mtu: 1400 }, DUAL)),
       `
 # host ip
-addr show dev cni0
+link add name cni0 address ${bridgeMac(parse.ifname('cni0'), AT)} mtu 1400 up type bridge
 link add name ${OWN} address 02:0b:0f:5d:a1:3f mtu 1400 up master cni0 type veth peer name eth0 address 02:61:7f:6f:a0:93 mtu 1400 netns /run/netns/pod
 link set dev ${OWN} alias plumb/net/c1/eth0
 # host file
@@ -148,32 +151,38 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
 })
 
 describe('bridge.wire().settle()', () => {
-  const row = (more: object): LinkRow => ({ ifindex: 2, ifname: 'cni0', flags: ['UP'], mtu: 1450, address: '02:00:00:00:00:99', link_type: 'ether', promiscuity: 0, linkinfo: { info_kind: 'bridge' }, addr_info: [], ...more })
-  const settle = (keys: object, seen: LinkRow) => {
-    const wiring = wired({ isGateway: true, ...keys }, DUAL)
-    return wiring.settle?.([{ resource: wiring.shared[0] as Plan['put'][number], row: seen }])
+  const seen: SeenLink = { index: 2, mtu: 1450, mac: parse.mac('02:00:00:00:00:99'), kind: 'bridge', alias: '', isEthernet: true, isUp: true, promisc: false }
+  // The addresses are those of the link of that name.
+  const settle = (keys: object, addresses: readonly string[], more: Partial<SeenLink> = {}, holder = 'cni0') => {
+    const { settle } = wired({ isGateway: true, ...keys }, DUAL)
+    const held = (family: 4 | 6 | undefined) => addresses.filter((one) => one.includes(':') === (family === 6)).map((cidr) => ({ cidr: cidr as Cidr, scope: 0 }))
+    return settle?.({ seen: (name) => ({ ...seen, ...more, index: name === holder ? 3 : 2 }), held: (index, family) => (index === 3 ? held(family) : []) })()
   }
-  const held = (...cidrs: string[]) => ({ addr_info: cidrs.map((one) => ({ family: 'inet', local: one.split('/')[0], prefixlen: Number(one.split('/')[1]), scope: 'global' })) })
 
   it('answers with the bridge as it is, and wants nothing of one that has its gateway addresses', () => {
-    const done = settle({}, row(held('10.1.0.1/24', 'fd00:1::1/64')))
+    const done = settle({}, ['10.1.0.1/24', 'fd00:1::1/64'])
     assert.deepEqual(done?.result.interfaces?.[0], { name: 'cni0', mac: '02:00:00:00:00:99', mtu: 1450 })
     assert.deepEqual(done?.plan, { put: [], drop: [] })
   })
   it('wants the gateway addresses that are missing, without duplicate address detection', () => {
-    assert.equal(text(settle({}, row(held('10.1.0.1/24')))?.plan), '\n# host ip\naddr replace fd00:1::1/64 nodad dev cni0')
+    assert.equal(text(settle({}, ['10.1.0.1/24'])?.plan), '\n# host ip\naddr replace fd00:1::1/64 nodad dev cni0')
   })
   it('brings a bridge up that is down, and makes it promiscuous where that is asked', () => {
-    assert.equal(text(settle({ promiscMode: true }, row({ flags: [], ...held('10.1.0.1/24', 'fd00:1::1/64') }))?.plan), '\n# host ip\nlink set dev cni0 up promisc on')
+    assert.equal(text(settle({ promiscMode: true }, ['10.1.0.1/24', 'fd00:1::1/64'], { isUp: false })?.plan), '\n# host ip\nlink set dev cni0 up promisc on')
   })
   it('[BR 53] forceAddress takes what is in the way first', () => {
     assert.equal(
-      text(settle({ forceAddress: true }, row(held('10.9.0.1/16', 'fd00::1/16', 'fd00:2::1/64')))?.plan),
+      text(settle({ forceAddress: true }, ['10.9.0.1/16', 'fd00::1/16', 'fd00:2::1/64'])?.plan),
       '\n# host ip\naddr delete 10.9.0.1/16 dev cni0\naddr delete fd00::1/16 dev cni0\naddr replace 10.1.0.1/24 brd + dev cni0\naddr replace fd00:1::1/64 nodad dev cni0',
     )
   })
   it('[BR 44] refuses a link that is no bridge', () => {
-    assert.throws(() => settle({}, row({ linkinfo: { info_kind: 'dummy' } })), { name: 'CniError', code: 7, details: 'it is of type dummy; set "bridge" to another name' })
+    assert.throws(() => settle({}, [], { kind: 'dummy' }), { name: 'CniError', code: 7, details: 'it is of type dummy; set "bridge" to another name' })
+  })
+  it('judges the link of the VLAN, where that has the gateway addresses', () => {
+    const settled = (...addresses: readonly string[]) => settle({ vlan: 5 }, addresses, {}, 'cni0.5')
+    assert.deepEqual(settled('10.1.0.1/24', 'fd00:1::1/64')?.plan, { put: [], drop: [] })
+    assert.throws(() => settled('10.9.0.1/16'), { name: 'CniError', code: 7, message: '"cni0.5" already has an IP address different from 10.1.0.1/24' })
   })
 })
 
@@ -181,10 +190,10 @@ function wired(keys: object, given: Result, at: Attachment = AT): Wiring {
   return wire(read(conf, { cniVersion: '1.1.0', name: 'net', type: 'bridge', ...keys }).value, at, given, { bridgeNf: false })
 }
 
-/** The line that makes the bridge, when the one that asks for it finds none. */
+/** The line that makes the bridge, where there is none. */
 function created(keys: object): string {
   const [shared] = batches({ put: wired(keys, {}).shared, drop: [] })
-  return shared?.steps[0]?.line.otherwise?.[0]?.text ?? ''
+  return shared?.steps[0]?.line.text ?? ''
 }
 
 function text(plan: Wiring | Plan | undefined): string {

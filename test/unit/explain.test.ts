@@ -37,10 +37,8 @@ describe('plumb cni explain', () => {
 
 # 1. plugin bridge, pool host-local: 10.1.0.2/24 (free now; the pool decides when it is asked)
 # in the result, mac and mtu of br0 are those of a new one: one that is there already keeps its own
-ip -d -j -batch -
-  addr show dev br0
+ip -batch -
   link add name br0 address ${bridgeMac(parse.ifname('br0'), owner)} up type bridge
-  addr show dev br0
   link add name ${veth.name} address ${veth.mac} up master br0 type veth peer name eth0 address ${mac} netns /run/netns/web
   link set dev ${veth.name} alias plumb/net/c1/eth0
 # on the node; files below /proc/sys, no process
@@ -72,7 +70,7 @@ ip -batch -
       if (already !== undefined) assert.ok(new RegExp(already))
     }
     const find = (one: Told, text: RegExp) => linesOf(one).find((line) => text.test(line.text))
-    assert.equal(find(add, /^addr show dev br0/)?.already, 'does not exist')
+    assert.deepEqual([find(add, /^link add name br0/)?.when, find(add, /^link add name br0/)?.already], ['only when link br0 is not there', 'File exists'])
     assert.match(find(add, /^vlan add vid 5 pvid untagged dev veth/)?.about ?? '', /^veth\w+ is in VLAN 5, untagged, its native one$/)
     assert.match(find(add, /^vlan add vid 7-9 dev veth/)?.about ?? '', /^veth\w+ is in VLANs 7 to 9, tagged$/)
     assert.match(find(add, /^vlan delete vid 1 dev veth/)?.about ?? '', /leaves VLAN 1$/)
