@@ -3,7 +3,7 @@ import { remove, withLock } from './files.ts'
 import { fs } from './fs.ts'
 import { heldBy, type Ledger, openLedger, settle } from './holdings.ts'
 import { type Ip, split } from './ip.ts'
-import { capacity, describe, type RangeSet, rangeOf, walk } from './ranges.ts'
+import { capacity, describe, type RangeSet, rangeOf, search } from './ranges.ts'
 import { type Holder, holderOf, lastReserved, names, type Place, readAll, reserve } from './reservations.ts'
 import { putToRest, resting } from './resting.ts'
 import type { IpConfig } from './result.ts'
@@ -140,11 +140,12 @@ function finder({ place, cooldown }: Pool, known?: { readonly all: ReadonlySet<s
   let all = known?.all
   return (set, n) => {
     let tried = 0
-    for (const ip of walk(set, lastReserved(place, n))) {
+    const found = search(set, lastReserved(place, n), (ip) => {
       if (tried++ === PROBES) all ??= new Set(names(place))
-      if (!tired.has(ip) && !(all ? all.has(ip) : fs.existsSync(`${place.dir}/${ip}`))) return ip
-    }
-    throw exhausted(CODE.tryLater, set, figures(set, all ?? names(place), tired))
+      return !tired.has(ip) && !(all ? all.has(ip) : fs.existsSync(`${place.dir}/${ip}`))
+    })
+    if (found === undefined) throw exhausted(CODE.tryLater, set, figures(set, all ?? names(place), tired))
+    return found
   }
 }
 

@@ -53,9 +53,9 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: ()
   const already: Resource[] = []
   const underWay = new Map<Batch, () => Promise<unknown>>()
   for (const { tool, ns } of all.slice(1)) if (tool === 'nft' || tool === 'tc') run.prepare?.(tool === 'nft' ? NFT : SHAPING, ns)
-  const last = all.findLast(({ ns }) => ns !== 'host')
+  const last = all.filter(({ ns }) => ns !== 'host').pop()
   const inPod = last?.tool === 'ip' ? last : undefined
-  const give = (batch: Batch) => void (underWay.has(batch) || underWay.set(batch, feed(batch, run, batch === (inPod ?? all.findLast((one) => one.isEarly)))))
+  const give = (batch: Batch) => void (underWay.has(batch) || underWay.set(batch, feed(batch, run, batch === (inPod ?? all.filter((one) => one.isEarly).pop()))))
   const take = async (batch: Batch) => {
     underWay.delete(batch)
     already.push(...(await perform(batch, plan, run)).already)
@@ -131,21 +131,25 @@ function isEarly({ ns, tool, steps }: Batch): boolean {
   return ns === 'host' && (tool === 'tc' || (tool === 'nft' && steps.every(({ line }) => !line.unless)))
 }
 
-const DELETION = /^link delete dev (\S+)$/
+const DELETION = 'link delete dev '
 
 // For each link of the node that goes the kernel waits until nobody looks at it any more, 20 ms or so; for the links of a group it waits once.
 function atOnce(steps: readonly Step[]): readonly Step[] {
-  const names = steps.flatMap(({ line }) => DELETION.exec(line.text)?.[1] ?? [])
+  const names = steps.flatMap(({ line }) => deleted(line) ?? [])
   if (names.length < 2) return steps
   // Nobody else's group: of their names.
   const group = 0x5000_0000 + (Bun.hash.xxHash32(names.join(' ')) >>> 4)
-  const last = steps.findLastIndex(({ line }) => DELETION.test(line.text))
+  const last = steps.findLastIndex(({ line }) => deleted(line) !== undefined)
   return steps.flatMap(({ resource, line }, i) => {
-    const [, name] = DELETION.exec(line.text) ?? []
+    const name = deleted(line)
     if (name === undefined) return { resource, line }
     const grouped = { resource, line: { ...line, text: `link set dev ${name} group ${group}` } }
     return i < last ? grouped : [grouped, { resource, line: { text: `link delete group ${group}`, unless: /No such device|Cannot find device/ } }]
   })
+}
+
+function deleted({ text }: Line): string | undefined {
+  return text.startsWith(DELETION) ? text.slice(DELETION.length) : undefined
 }
 
 function toolOf(resource: Resource): Batch['tool'] {

@@ -46,10 +46,12 @@ export function readArgs(text: string, known: readonly string[]): ReadonlyMap<st
     if (!key || value === undefined || more !== undefined) throw new CniError(CODE.env, `Cannot read CNI_ARGS: invalid pair ${shown(pair)}`, 'want KEY=VALUE;KEY=VALUE')
     args.set(key, value)
   }
-  const ignore = args.get('IgnoreUnknown') ?? 'false'
-  if (!/^(1|0|true|false)$/i.test(ignore)) throw new CniError(CODE.env, `Cannot read CNI_ARGS: IgnoreUnknown ${shown(ignore)}: want 1, true, 0 or false`)
-  const unknown = [...args].filter(([key]) => key !== 'IgnoreUnknown' && !known.includes(key)).map(([key, value]) => shown(`${key}=${value}`))
-  if (unknown.length > 0 && /^(0|false)$/i.test(ignore)) throw new CniError(CODE.env, `Cannot read CNI_ARGS: unknown args [${unknown.join(' ')}]`, `known are ${known.join(', ')}; IgnoreUnknown=1 lets others pass`)
+  const ignore = (args.get('IgnoreUnknown') ?? 'false').toLowerCase()
+  if (!['1', '0', 'true', 'false'].includes(ignore)) throw new CniError(CODE.env, `Cannot read CNI_ARGS: IgnoreUnknown ${shown(args.get('IgnoreUnknown'))}: want 1, true, 0 or false`)
+  if (ignore === '1' || ignore === 'true') return args
+  const unknown: string[] = []
+  for (const [key, value] of args) if (key !== 'IgnoreUnknown' && !known.includes(key)) unknown.push(shown(`${key}=${value}`))
+  if (unknown.length > 0) throw new CniError(CODE.env, `Cannot read CNI_ARGS: unknown args [${unknown.join(' ')}]`, `known are ${known.join(', ')}; IgnoreUnknown=1 lets others pass`)
   return args
 }
 

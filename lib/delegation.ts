@@ -3,6 +3,7 @@ import { CniError, CODE, shown, ValueError } from './errors.ts'
 import { runPlugin } from './exec.ts'
 import { fs } from './fs.ts'
 import type { Plugin } from './plugin.ts'
+import { isName } from './values.ts'
 
 /** What kind of plugin is looked for, and the key of the configuration that names it. */
 export interface Wanted<R extends Plugin['role']> {
@@ -16,7 +17,7 @@ export interface Wanted<R extends Plugin['role']> {
 
 /** Finds the plugin of a type along CNI_PATH: another program's file, or, when that file is our own executable or no CNI_PATH was given, the plugin, which then works in this process and saves a start. Throws ValueError for what is no type, CniError 7 naming the type and where it was looked for. */
 export async function findPlugin<R extends Plugin['role']>(type: string, { roles, what, key, example }: Wanted<R>, { at: { path }, io }: Call): Promise<string | Extract<Plugin, { role: R }>> {
-  if (!/^[A-Za-z0-9][\w.-]{0,254}$/.test(type)) throw new ValueError(`Cannot read ${key} ${shown(type)}: want the name of a plugin, such as ${example}`)
+  if (!isName(type) || type.length > 255) throw new ValueError(`Cannot read ${key} ${shown(type)}: want the name of a plugin, such as ${example}`)
   const file = path.map((dir) => `${dir}/${type}`).find(isFile)
   if (file !== undefined && !(io.isOurs ?? isOurs)(file)) return file
   const plugin = file !== undefined || path.length === 0 ? await io.plugin(type) : undefined

@@ -1,6 +1,6 @@
+import { attributesOf, textOf } from './attributes.ts'
 import type { Sign } from './libc.ts'
 import { inside } from './netns.ts'
-import { attributesOf, textOf } from './rtnetlink.ts'
 import { type Ear, listen } from './sockets.ts'
 import type { Netns } from './state.ts'
 
@@ -50,6 +50,7 @@ function listening(group: Parameters<typeof listen>[0], ns: Netns = 'host'): Ear
 
 // Without -force a line is tried only when those before it have succeeded: the last one says that all is done.
 function removal(input: string, pid: number): ((message: DataView) => boolean) | undefined {
+  if (!input.includes('link delete ')) return undefined
   const lines = input.trimEnd().split('\n')
   const [, name, group] = /^link delete (?:dev (\S+)|group (\d+))$/.exec(lines.at(-1) ?? '') ?? []
   const grouped = lines.flatMap((line) => (group && line.endsWith(` group ${group}`) && /^link set dev (\S+) group/.exec(line)?.[1]) || [])

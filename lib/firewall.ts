@@ -37,7 +37,7 @@ export function admitted(addresses: readonly Cidr[], admin: string, always: bool
 
 /** `iptablesAdminChainName`: a name that a chain may have in nft and in iptables alike; empty is the usual one. Throws ValueError. */
 export function readAdmin(value: unknown): string {
-  if (value === '') return ADMIN
+  if (value === '' || value === ADMIN) return ADMIN
   // 28 characters are the most that iptables takes.
   if (typeof value !== 'string' || !/^[A-Za-z_][\w.-]{0,27}$/.test(value)) throw new ValueError(`${shown(value)}: want the name of a chain: a letter, then letters, digits, "_", "." or "-", 28 at most`)
   // Our own chains have names of small letters alone, as words of nft's language are.

@@ -2,7 +2,7 @@ import { remove } from './files.ts'
 import { fs, type Stat } from './fs.ts'
 import { type Holder, holderOf, type Place, readAll } from './reservations.ts'
 import type { Owner } from './state.ts'
-import { brief } from './values.ts'
+import { brief, isName } from './values.ts'
 
 /** Who holds which addresses, while the pool's lock is held. host-local's layout answers that only by reading every file; so beside it each holder has a symbolic link `<container id>:<ifname>` whose text lists its addresses: made in one step, read in one, never torn. The index is believed as long as its stamp matches the directory. */
 export interface Ledger {
@@ -71,7 +71,7 @@ function holdingsOf({ place, found }: Ledger, holder: Holder): readonly string[]
 
 // A reservation can hold any text. What no attachment is called by is kept under one key, which none asks for.
 function keyOf({ containerId, ifname }: Holder): string {
-  return /^[a-zA-Z0-9][a-zA-Z0-9_.-]*$/.test(containerId) && /^[^/]{0,15}$/.test(ifname) ? `${brief(containerId)}:${ifname}` : '?:'
+  return isName(containerId) && ifname.length <= 15 && !ifname.includes('/') ? `${brief(containerId)}:${ifname}` : '?:'
 }
 
 function rewrite(place: Place, all: ReadonlyMap<string, readonly string[]>): void {
@@ -95,7 +95,7 @@ function textOf(names: readonly string[]): string {
 function stamp(place: Place): void {
   // The kernel's own times are as coarse as its tick: a change by someone else could leave the very time that ours left.
   // A time of our own, with digits that no tick has, makes each of them show.
-  const at = Date.now() / 1000 + Math.random() / 1000
+  const at = Date.now() / 1000 + (performance.now() % 1) / 1000
   fs.utimesSync(place.dir, at)
   const seen = fs.statSync(place.dir)
   // Changed again meanwhile, or kept in whole seconds: then it says nothing.

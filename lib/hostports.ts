@@ -83,11 +83,12 @@ interface Place extends Pick<Mapping, 'protocol' | 'hostPort' | 'containerPort'>
 
 // A mapping may come twice.
 function places(mappings: readonly Mapping[]): Place[] {
-  const all = mappings.flatMap(({ protocol, hostPort, containerPort, hostIP, range }) => {
+  const all: Place[] = []
+  for (const { protocol, hostPort, containerPort, hostIP, range } of mappings) {
     const families = hostIP === undefined ? ([4, 6] as const) : [isSix(hostIP) ? (6 as const) : (4 as const)]
     const ip = hostIP === '0.0.0.0' || hostIP === '::' ? undefined : hostIP
-    return Array.from({ length: range || 1 }, (_, i) => families.map((family) => ({ family, protocol, hostPort: hostPort + i, containerPort: containerPort + i, ip }))).flat()
-  })
+    for (let i = 0; i < (range || 1); i++) for (const family of families) all.push({ family, protocol, hostPort: hostPort + i, containerPort: containerPort + i, ip })
+  }
   return [...new Map(all.map((one) => [JSON.stringify(one), one])).values()]
 }
 

@@ -19,9 +19,10 @@ export function parseIp(text: unknown): Ip {
 
 /** `address/length` into its canonical form, host bits kept. Throws ValueError. */
 export function parseCidr(text: unknown): Cidr {
-  const [, address, length] = (typeof text === 'string' && /^([0-9a-fA-F.:]{2,45})\/(0|[1-9]\d{0,2})$/.exec(text)) || []
-  const found = address ? read(address) : undefined
-  if (!found || Number(length) > width(found.family)) throw new ValueError(`${shown(text)}: want an address with a prefix length such as 10.1.0.0/24 or fd00::/64`)
+  const slash = typeof text === 'string' ? text.indexOf('/') : -1
+  const found = slash < 0 ? undefined : read((text as string).slice(0, slash))
+  const length = found && decimal((text as string).slice(slash + 1), width(found.family))
+  if (!found || length === undefined) throw new ValueError(`${shown(text)}: want an address with a prefix length such as 10.1.0.0/24 or fd00::/64`)
   return `${format(found)}/${length}` as Cidr
 }
 
@@ -56,14 +57,27 @@ function read(text: string): Bits | undefined {
 }
 
 function read4(text: string): Bits | undefined {
-  const parts = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/.exec(text)
-  if (!parts) return undefined
+  const parts = text.split('.')
+  if (parts.length !== 4) return undefined
   let bits = 0
-  for (const part of parts.slice(1)) {
-    if (Number(part) > 255 || (part.length > 1 && part[0] === '0')) return undefined
-    bits = bits * 256 + Number(part)
+  for (const part of parts) {
+    const byte = decimal(part, 255)
+    if (byte === undefined) return undefined
+    bits = bits * 256 + byte
   }
   return { family: 4, bits: BigInt(bits) }
+}
+
+// Up to `most`, three digits, without a zero before others. By hand: to compile an expression takes a plugin 10 to 40 µs.
+function decimal(text: string, most: number): number | undefined {
+  if (text === '' || text.length > 3 || (text.length > 1 && text[0] === '0')) return undefined
+  let value = 0
+  for (let at = 0; at < text.length; at++) {
+    const digit = text.charCodeAt(at) - 0x30
+    if (digit < 0 || digit > 9) return undefined
+    value = value * 10 + digit
+  }
+  return value <= most ? value : undefined
 }
 
 function read6(text: string): Bits | undefined {

@@ -3,6 +3,7 @@ import { ExecError, shown } from './errors.ts'
 /** What a batch tool said, by line number; iproute2 prints `Command failed -:N` after the message of line N. */
 export function failures(stderr: string): { byLine: Map<number, string>; rest: string } {
   const byLine = new Map<number, string>()
+  if (stderr === '') return { byLine, rest: '' }
   let said: string[] = []
   for (const text of stderr.split('\n')) {
     const number = /^Command failed .*:(\d+)$/.exec(text)?.[1]

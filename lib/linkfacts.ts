@@ -1,5 +1,6 @@
+import { attributesOf, numberOf, textOf } from './attributes.ts'
 import { inside } from './netns.ts'
-import { type Answer, type Attribute, askRoute, attributesOf, NLM_F_DUMP, numberOf, textOf } from './rtnetlink.ts'
+import { type Answer, type Attribute, askRoute, NLM_F_DUMP } from './rtnetlink.ts'
 import type { Settings } from './settings.ts'
 import type { Netns } from './state.ts'
 import type { IfName, Mac } from './values.ts'

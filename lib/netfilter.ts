@@ -1,4 +1,6 @@
-import { NLM_F_DUMP } from './rtnetlink.ts'
+import { textOf } from './attributes.ts'
+import { bytes } from './libc.ts'
+import { NLM_F_DUMP, request } from './rtnetlink.ts'
 import { netlink } from './sockets.ts'
 
 const NETLINK_NETFILTER = 12
@@ -7,7 +9,7 @@ const NFNL_SUBSYS_NFTABLES = 10
 const [GETTABLE, GETCHAIN, NEWRULE, GETRULE, NEWGEN, GETGEN] = [1, 4, 6, 7, 15, 16]
 const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, RULE_TABLE, RULE_CHAIN] = [1, 1, 3, 1, 2]
 const FAMILIES = { inet: 1, ip: 2, ip6: 10 } as const
-const NLM_F_REQUEST = 1
+const NLMSG_HEADER = 16
 const NLMSG_ERROR = 2
 // struct nlmsghdr and struct nfgenmsg, before the attributes.
 const HEADERS = 20
@@ -20,8 +22,8 @@ type Family = keyof typeof FAMILIES
 export function isThere(family: Family, table: string, chain?: string): boolean {
   const asked =
     chain === undefined
-      ? question(GETTABLE, NLM_F_REQUEST, family, [[TABLE_NAME, table]])
-      : question(GETCHAIN, NLM_F_REQUEST, family, [
+      ? question(GETTABLE, 0, family, [[TABLE_NAME, table]])
+      : question(GETCHAIN, 0, family, [
           [CHAIN_TABLE, table],
           [CHAIN_NAME, chain],
         ])
@@ -32,7 +34,7 @@ export function isThere(family: Family, table: string, chain?: string): boolean 
 /** How many rules each chain of an nft table has, chains without rules left out, asked as `isThere` asks: no element of a set is looked at, of which there may be many. */
 export function ruleCounts(family: Family, table: string): Map<string, number> {
   const counts = new Map<string, number>()
-  for (const answer of netlink(NETLINK_NETFILTER, question(GETRULE, NLM_F_REQUEST | NLM_F_DUMP, family, [[RULE_TABLE, table]]))) {
+  for (const answer of netlink(NETLINK_NETFILTER, question(GETRULE, NLM_F_DUMP, family, [[RULE_TABLE, table]]))) {
     if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWRULE)) continue
     // Kernels before 5.x dump the rules of all tables.
     if (text(answer, RULE_TABLE) !== table) continue
@@ -44,7 +46,7 @@ export function ruleCounts(family: Family, table: string): Map<string, number> {
 
 /** How many rules a chain has, and whether one of them holds a word, such as the name of a chain that it jumps to: asked as `isThere` asks. No rules where there is no such chain. */
 export function rulesOf(family: Family, table: string, chain: string, word: string): { readonly count: number; readonly has: boolean } {
-  const asked = question(GETRULE, NLM_F_REQUEST | NLM_F_DUMP, family, [
+  const asked = question(GETRULE, NLM_F_DUMP, family, [
     [RULE_TABLE, table],
     [RULE_CHAIN, chain],
   ])
@@ -52,8 +54,7 @@ export function rulesOf(family: Family, table: string, chain: string, word: stri
   for (const answer of netlink(NETLINK_NETFILTER, asked)) {
     if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWRULE) || text(answer, RULE_TABLE) !== table || text(answer, RULE_CHAIN) !== chain) continue
     count++
-    // A name ends with NUL, and begins after its attribute's type, whose high byte is 0.
-    has ||= Buffer.from(answer.buffer, answer.byteOffset, answer.byteLength).includes(`\0${word}\0`)
+    has ||= holds(answer, word)
   }
   return { count, has }
 }
@@ -61,43 +62,38 @@ export function rulesOf(family: Family, table: string, chain: string, word: stri
 /** The number of the last transaction of this thread's namespace: each that is committed, whoever's, is one more. Undefined when the kernel would not say. */
 export function generation(): number | undefined {
   // NFTA_GEN_ID comes first, in the network's byte order.
-  for (const answer of netlink(NETLINK_NETFILTER, question(GETGEN, NLM_F_REQUEST, 'inet', []))) if (answer.getUint16(4, true) === ((NFNL_SUBSYS_NFTABLES << 8) | NEWGEN)) return answer.getUint32(HEADERS + 4)
+  for (const answer of netlink(NETLINK_NETFILTER, question(GETGEN, 0, 'inet', []))) if (answer.getUint16(4, true) === ((NFNL_SUBSYS_NFTABLES << 8) | NEWGEN)) return answer.getUint32(HEADERS + 4)
   return undefined
 }
 
 function question(type: number, flags: number, family: Family, attributes: readonly (readonly [type: number, text: string])[]): Uint8Array {
-  const parts = attributes.map(([kind, value]) => attribute(kind, value))
-  const length = HEADERS + parts.reduce((sum, { length }) => sum + length, 0)
-  const request = new Uint8Array(length)
-  const view = new DataView(request.buffer)
-  view.setUint32(0, length, true)
-  view.setUint16(4, (NFNL_SUBSYS_NFTABLES << 8) | type, true)
-  view.setUint16(6, flags, true)
-  view.setUint8(16, FAMILIES[family])
-  let at = HEADERS
-  for (const one of parts) {
-    request.set(one, at)
-    at += one.length
-  }
-  return request
+  const body = new Uint8Array(HEADERS - NLMSG_HEADER)
+  body[0] = FAMILIES[family]
+  return request(
+    (NFNL_SUBSYS_NFTABLES << 8) | type,
+    body,
+    flags,
+    attributes.map(([kind, text]) => [kind, bytes(text)]),
+  )
 }
 
-// A text attribute: length, type, the text with its NUL, and up to the next multiple of four.
-function attribute(type: number, text: string): Uint8Array {
-  const bytes = new TextEncoder().encode(`${text}\0`)
-  const out = new Uint8Array((4 + bytes.length + 3) & ~3)
-  const view = new DataView(out.buffer)
-  view.setUint16(0, 4 + bytes.length, true)
-  view.setUint16(2, type, true)
-  out.set(bytes, 4)
-  return out
-}
-
+// Looked for one by one: most attributes of a rule are not asked for.
 function text(message: DataView, type: number): string {
   for (let at = HEADERS, size = 0; at + 4 <= message.byteLength; at += (size + 3) & ~3) {
     size = message.getUint16(at, true)
     if (size < 4) break
-    if (message.getUint16(at + 2, true) === type) return new TextDecoder().decode(new Uint8Array(message.buffer, message.byteOffset + at + 4, size - 5))
+    if (message.getUint16(at + 2, true) === type) return textOf(new DataView(message.buffer, message.byteOffset + at + 4, size - 4))
   }
   return ''
+}
+
+// A name ends with NUL, and begins after its attribute's type, whose high byte is 0.
+function holds(message: DataView, word: string): boolean {
+  for (let at = HEADERS; at + word.length + 2 <= message.byteLength; at++) {
+    if (message.getUint8(at) !== 0) continue
+    let same = 0
+    while (same < word.length && message.getUint8(at + 1 + same) === word.charCodeAt(same)) same++
+    if (same === word.length && message.getUint8(at + 1 + same) === 0) return true
+  }
+  return false
 }

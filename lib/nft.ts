@@ -29,8 +29,8 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   // Asked while nft is at work. `nft flush table` takes the rules and leaves the sets, the mark among them.
   const isEmptied = lostRules(run).length > 0
   let done = await send(addingTo(wanted))
-  if (/No such file or directory/.test(done.stderr)) done = await load(wanted, run, send)
-  if (/overlaps|File exists/.test(done.stderr)) {
+  if (done.stderr.includes('No such file or directory')) done = await load(wanted, run, send)
+  if (done.stderr.includes('overlaps') || done.stderr.includes('File exists')) {
     const elements = making.map(({ resource }) => resource).filter(isElement)
     // A key with another value: its owner is gone, or the port would not have been free.
     await remove(elements.filter(({ value }) => value !== undefined).map(removal), send)

@@ -34,7 +34,7 @@ const NOTHING: Standing = { isJumped: false, isAdminThere: false, isWhole: false
 export async function pass(passage: Passage, run: Run): Promise<void> {
   const ip = nameOf(passage)
   if (isWanted(passage)) await complete(`${ip}tables-nft`, passage, standing(passage), run)
-  if (!/^filter$/m.test(readText(`/proc/net/${ip}_tables_names`) ?? '') || !has(`${ip}tables-legacy-save`)) return
+  if (!(readText(`/proc/net/${ip}_tables_names`) ?? '').split('\n').includes('filter') || !has(`${ip}tables-legacy-save`)) return
   const { stdout } = await run([`${ip}tables-legacy-save`, '-t', 'filter'], '')
   await complete(`${ip}tables-legacy`, passage, legacy(passage, stdout.split('\n')), run)
 }

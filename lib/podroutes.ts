@@ -1,7 +1,8 @@
+import { type Attributes, attributesOf, numberOf } from './attributes.ts'
 import type { Cidr, Ip } from './ip.ts'
 import { addressOf } from './linkaddrs.ts'
 import type { Rule } from './policy.ts'
-import { type Attributes, askRoute, attributesOf, NLM_F_DUMP, numberOf } from './rtnetlink.ts'
+import { askRoute, NLM_F_DUMP } from './rtnetlink.ts'
 import type { Route } from './state.ts'
 import type { IfName } from './values.ts'
 

@@ -42,22 +42,24 @@ export function readRangeSets(confs: readonly SetConf[], wanted: readonly Ip[] =
   })
 }
 
-/** Every address of a set that may be given out, each once, from the one behind `after` round to it; from the first when `after` is not in the set. */
-export function* walk({ ranges, gateways }: RangeSet, after?: Ip): Generator<Ip> {
+/** The first address of a set that may be given out and is free, from the one behind `after` round to it; from the first when `after` is not in the set. Each is asked for once. */
+export function search({ ranges, gateways }: RangeSet, after: Ip | undefined, isFree: (ip: Ip) => boolean): Ip | undefined {
   const start = after === undefined ? -1 : ranges.findIndex((range) => holds(range, after))
   const range = ranges[start]
   const turn = range === undefined ? ranges : [{ ...range, first: bitsOf(after as Ip).bits + 1n }, ...ranges.slice(start + 1), ...ranges.slice(0, start), { ...range, last: bitsOf(after as Ip).bits }]
   for (const { family, first, last } of turn) {
     for (let bits = first; bits <= last; bits++) {
       const ip = format({ family, bits })
-      if (!gateways.has(ip)) yield ip
+      if (!gateways.has(ip) && isFree(ip)) return ip
     }
   }
+  return undefined
 }
 
 /** How many addresses a set can give out. */
 export function capacity(set: RangeSet): bigint {
-  const all = set.ranges.reduce((sum, { first, last }) => sum + (last >= first ? last - first + 1n : 0n), 0n)
+  let all = 0n
+  for (const { first, last } of set.ranges) if (last >= first) all += last - first + 1n
   return all - BigInt([...set.gateways].filter((ip) => rangeOf(set, ip)).length)
 }
 

@@ -1,8 +1,9 @@
 import * as v from 'valibot'
+import { objectOf } from './entries.ts'
 import { shown, ValueError } from './errors.ts'
 import { type Ip, parseCidr, parseIp } from './ip.ts'
 import { printableName } from './printable.ts'
-import { parse } from './values.ts'
+import { byteLength, parse } from './values.ts'
 
 /** What a configuration must look like: a valibot object schema, its output the typed configuration. */
 export type Shape<C> = v.GenericSchema<unknown, C>
@@ -22,7 +23,7 @@ export const field = {
   ifname: by(parse.ifname),
   network: by(parse.network),
   port: by(parse.port),
-  path: by((value) => must(typeof value === 'string' && !value.includes('\0') && Buffer.byteLength(value) <= 4095, value as string, value, 'a path of at most 4095 bytes')),
+  path: by((value) => must(typeof value === 'string' && !value.includes('\0') && byteLength(value) <= 4095, value as string, value, 'a path of at most 4095 bytes')),
   /** A whole number within bounds, both included. */
   int: (min: number, max: number) => by((value) => must(Number.isInteger(value) && (value as number) >= min && (value as number) <= max, value as number, value, `a whole number, ${min} to ${max}`)),
   /** One of these words, written exactly so. */
@@ -134,7 +135,7 @@ function named(node: Node, raw: unknown, path: string, notes: string[]): unknown
     if (value === null) continue
     out.set(key, named(entries[key] as Node, value, path ? `${path}.${key}` : key, notes))
   }
-  return Object.fromEntries(out)
+  return objectOf(out)
 }
 
 function loose(node: Node, raw: unknown): unknown {
@@ -144,6 +145,8 @@ function loose(node: Node, raw: unknown): unknown {
   const given = (typeof raw === 'object' && raw !== null ? raw : {}) as Record<string, unknown>
   const out: [string, unknown][] = node.type === 'loose_object' ? Object.entries(given).filter(([key]) => !Object.hasOwn(entries, key)) : []
   for (const [key, entry] of Object.entries(entries)) {
+    // One that may be absent, and is, comes to nothing.
+    if (entry.type === 'exact_optional' && given[key] === undefined) continue
     const plain = unwrap(entry)
     if (plain.entries && Object.hasOwn(given, key)) out.push([key, loose(plain, given[key])])
     else {
@@ -151,7 +154,7 @@ function loose(node: Node, raw: unknown): unknown {
       if (found.success && found.output !== undefined) out.push([key, found.output])
     }
   }
-  return Object.fromEntries(out)
+  return objectOf(out)
 }
 
 function unwrap(node: Node): Node {

@@ -108,10 +108,11 @@ function received(fd: number): DataView[] {
   for (;;) {
     const length = Number(libc().recv(fd, ptr(buffer), BigInt(NETLINK_BYTES), MSG_DONTWAIT))
     if (length <= 0) return found
-    const view = new DataView(buffer.buffer)
+    const answer = new DataView(buffer.buffer.slice(0, length))
     for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
-      size = view.getUint32(at, true)
-      found.push(new DataView(buffer.buffer.slice(at, at + size)))
+      size = answer.getUint32(at, true)
+      if (size < NLMSG_HEADER) break
+      found.push(new DataView(answer.buffer, at, Math.min(size, length - at)))
     }
   }
 }

@@ -45,20 +45,37 @@ function must<T>(value: unknown, test: (text: string) => boolean, want: string):
   return value as T
 }
 
-function isName(text: string): boolean {
-  return /^[a-zA-Z0-9][a-zA-Z0-9_.-]*$/.test(text) && !text.endsWith('\n')
+/** Whether a text is a name as CNI has it: a letter or digit, then letters, digits, `_`, `.` or `-`. */
+export function isName(text: string): boolean {
+  for (let at = 0; at < text.length; at++) if (!isAlphanumeric(text.charCodeAt(at)) && (at === 0 || !'_.-'.includes(text[at] as string))) return false
+  return text !== ''
+}
+
+/** How many bytes a text has in UTF-8. */
+export function byteLength(text: string): number {
+  return new TextEncoder().encode(text).length
 }
 
 function isIfName(text: string): boolean {
-  // Neither / : nor what a batch line would read as quote, comment or end. Spelled out: classes by Unicode property take 0.1 ms to compile.
-  return text.length <= 15 && text !== '.' && text !== '..' && /^[!$-&(-.0-9;-[\]-~\u00a1-\ud7ff\ue000-\uffff]+$/.test(text) && !/\s/.test(text) && bytes(text) <= 15
+  return text.length <= 15 && text !== '.' && text !== '..' && isPlain(text, '/:') && byteLength(text) <= 15
 }
 
 // What `ip -batch` would take apart or read as a comment is refused: no path of a runtime holds it.
 function isPath(text: string): boolean {
-  return text.length <= 4095 && /^[!$-&(-[\]-~\u00a1-\ud7ff\ue000-\uffff]+$/.test(text) && !/\s/.test(text) && text.includes('/')
+  return text.length <= 4095 && isPlain(text, '') && text.includes('/')
 }
 
-function bytes(text: string): number {
-  return new TextEncoder().encode(text).length
+// Without blanks, half characters, these, and what a batch line would read as quote, comment or end. By hand: to compile an expression takes a plugin 10 to 40 µs.
+function isPlain(text: string, without: string): boolean {
+  let isAscii = true
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at)
+    if (code <= 0x20 || (code >= 0x7f && code <= 0xa0) || (code >= 0xd800 && code <= 0xdfff) || '"#\'\\'.includes(text[at] as string) || without.includes(text[at] as string)) return false
+    isAscii &&= code < 0x7f
+  }
+  return text !== '' && (isAscii || !/\s/.test(text))
+}
+
+function isAlphanumeric(code: number): boolean {
+  return (code >= 0x30 && code <= 0x39) || (code >= 0x41 && code <= 0x5a) || (code >= 0x61 && code <= 0x7a)
 }

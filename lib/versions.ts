@@ -1,4 +1,5 @@
 import * as v from 'valibot'
+import { objectOf } from './entries.ts'
 import { CniError, CODE, shown, ValueError } from './errors.ts'
 import { type Cidr, type Ip, parseIp } from './ip.ts'
 import { isDeep } from './nesting.ts'
@@ -27,7 +28,7 @@ interface Row {
 /** Throws CniError 1 when a configuration of this version cannot be served, or its version does not have the command (CHECK from 0.4.0, GC and STATUS from 1.1.0). */
 export function gate(command: string, version: string): void {
   const { verbs } = row(version)
-  if (!/^(CHECK|GC|STATUS)$/.test(command) || verbs.includes(command)) return
+  if (!['CHECK', 'GC', 'STATUS'].includes(command) || verbs.includes(command)) return
   const first = supported.find((one) => row(one).verbs.includes(command))
   throw new CniError(CODE.version, `config version does not allow ${command}`, `config is ${shown(version)}, ${command} needs ${first} or later`)
 }
@@ -38,6 +39,8 @@ export function compare(a: string, b: string): number {
   return left.map((part, i) => part - (right[i] as number)).find((far) => far !== 0) ?? 0
 }
 
+const ESCAPED = ['<', '>', '&', '\u2028', '\u2029']
+
 /** The JSON text of a result in the form of a version, byte for byte as the reference prints it: 4 spaces, no newline at the end. Pure: called on the planned result before any change it gives the refusal early. Throws CniError 1 for an unknown version, 7 when 0.1.0 or 0.2.0 would have no address to show. */
 export function encode(result: Result, version: string): string {
   const { form, details } = row(version)
@@ -46,6 +49,7 @@ export function encode(result: Result, version: string): string {
   const whole = { cniVersion: version, ...body, dns: form === 'sorted' && Object.keys(dns).length === 0 ? undefined : dns }
   const text = JSON.stringify(form === 'sorted' ? sorted(whole) : whole, null, 4)
   // Go's encoder escapes these five in strings, and they stand nowhere else in JSON.
+  if (!ESCAPED.some((char) => text.includes(char))) return text
   return text.replace(/[<>&\u2028\u2029]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
@@ -107,16 +111,16 @@ function some<T>(list: readonly T[] | undefined): readonly T[] | undefined {
 }
 
 function bare<T extends object>(given: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as never
+  return objectOf(Object.entries(given).filter(([, value]) => value !== undefined)) as never
 }
 
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted)
   if (typeof value !== 'object' || value === null) return value
-  return Object.fromEntries(
+  return objectOf(
     Object.entries(value)
       .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([key, one]) => [key, sorted(one)]),
+      .map(([key, one]) => [key, sorted(one)] as const),
   )
 }
 

@@ -109,7 +109,7 @@ function notes({ backend }: Conf): string[] {
 
 // As firewalld has it: the name is part of those of its chains. Empty is the usual one.
 function readZone(value: unknown): string {
-  if (value === '') return ZONE
+  if (value === '' || value === ZONE) return ZONE
   if (typeof value !== 'string' || !/^[\w-]{1,17}$/.test(value)) throw new ValueError(`${shown(value)}: want the name of a zone of firewalld: letters, digits, "_" and "-", 17 at most`)
   return value
 }

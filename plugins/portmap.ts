@@ -88,7 +88,7 @@ function links({ snat }: Conf, { interfaces = [] }: Result, addresses: readonly 
   const isBridged = bridge !== undefined && !bridge.sandbox && port !== undefined && !port.sandbox && Boolean(inPod?.sandbox)
   const four = addresses.find((address) => !isSix(address))
   // One of bandwidth's carries what the pod sends, and leads nowhere.
-  const named = interfaces.filter((one) => !one.sandbox && !(isBridged && one === port) && !/^bwp[0-9a-f]{12}$/.test(one.name)).map(({ name }) => linkName(name))
+  const named = interfaces.filter((one) => !one.sandbox && !(isBridged && one === port) && !(one.name.startsWith('bwp') && /^bwp[0-9a-f]{12}$/.test(one.name))).map(({ name }) => linkName(name))
   const leading = four === undefined ? [] : named.length > 0 ? named : [node.deviceTo?.(split(four).ip) ?? []].flat()
   return [
     // The node's own processes reach the port on 127.0.0.1 only through links that may carry that address.

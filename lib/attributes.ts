@@ -1,0 +1,34 @@
+// The two upper bits say how to read an attribute (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
+const TYPE_MASK = 0x3fff
+
+/** The attributes of a netlink message by their type, each without its header. */
+export type Attributes = ReadonlyMap<number, DataView>
+
+/** The attributes that begin at an offset. */
+export function attributesOf(message: DataView, from = 0): Attributes {
+  const found = new Map<number, DataView>()
+  for (let at = from, size = 0; at + 4 <= message.byteLength; at += (size + 3) & ~3) {
+    size = message.getUint16(at, true)
+    if (size < 4 || at + size > message.byteLength) break
+    found.set(message.getUint16(at + 2, true) & TYPE_MASK, new DataView(message.buffer, message.byteOffset + at + 4, size - 4))
+  }
+  return found
+}
+
+/** The text of an attribute, without its NUL; empty where there is none. */
+export function textOf(attribute: DataView | undefined): string {
+  let text = ''
+  for (let at = 0; attribute && at < attribute.byteLength; at++) {
+    const code = attribute.getUint8(at)
+    if (code === 0) break
+    // The first use of a decoder takes a plugin longer than all of this.
+    if (code > 127) return new TextDecoder().decode(attribute).replace(/\0.*$/, '')
+    text += String.fromCharCode(code)
+  }
+  return text
+}
+
+/** The 32-bit number of an attribute; undefined where there is none. */
+export function numberOf(attribute: DataView | undefined): number | undefined {
+  return attribute && attribute.byteLength >= 4 ? attribute.getUint32(0, true) : undefined
+}
