@@ -63,13 +63,15 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: ()
   const isLate = (batch: Batch) => batch.isEarly || batch.tool === 'conntrack' || batch === inPod
   try {
     for (const batch of all) {
-      // The node's links come first. Then its elements and qdiscs wait for nothing, nor does anything in pods for the last `ip` there.
-      if (batch.ns !== 'host' || batch.tool !== 'ip') for (const one of all) if (one.isEarly) give(one)
+      // The node's links come first. Then its elements wait for nothing, nor does anything in pods for the last `ip` there. A qdisc waits for settings: who writes
+      // disable_ipv6 while `tc` holds the lock of the kernel's links tries again and again (restart_syscall), for milliseconds.
+      if (batch.ns !== 'host' || batch.tool !== 'ip') for (const one of all) if (one.isEarly && (one.tool !== 'tc' || batch === inPod)) give(one)
       if (!isLate(batch)) await take(batch)
       else if (batch === inPod) give(batch)
     }
     beside?.()
-    for (const batch of all) if (isLate(batch)) await take(batch)
+    // What an answer of nft has to be seen against is asked while the others work.
+    for (const batch of [...all].sort((one, other) => Number(other.tool === 'nft') - Number(one.tool === 'nft'))) if (isLate(batch)) await take(batch)
   } catch (cause) {
     // What is undone now must not come before what is under way.
     for (const wait of underWay.values()) await wait()
