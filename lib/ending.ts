@@ -48,12 +48,15 @@ function listening(group: Parameters<typeof listen>[0], ns: Netns = 'host'): Ear
   }
 }
 
+const [DELETED, GROUP, SET] = ['link delete dev ', 'link delete group ', 'link set dev ']
+
 // Without -force a line is tried only when those before it have succeeded: the last one says that all is done.
 function removal(input: string, pid: number): ((message: DataView) => boolean) | undefined {
-  if (!input.includes('link delete ')) return undefined
   const lines = input.trimEnd().split('\n')
-  const [, name, group] = /^link delete (?:dev (\S+)|group (\d+))$/.exec(lines.at(-1) ?? '') ?? []
-  const grouped = lines.flatMap((line) => (group && line.endsWith(` group ${group}`) && /^link set dev (\S+) group/.exec(line)?.[1]) || [])
+  const last = lines[lines.length - 1] as string
+  const name = last.startsWith(DELETED) ? last.slice(DELETED.length) : undefined
+  const group = last.startsWith(GROUP) ? ` group ${last.slice(GROUP.length)}` : undefined
+  const grouped = lines.flatMap((line) => (group && line.startsWith(SET) && line.endsWith(group) ? line.slice(SET.length, -group.length) : []))
   const names = new Set(name ? [name] : grouped)
   if (names.size === 0) return undefined
   // Before Linux 6.2, and for a group, the kernel does not tell at whose wish: then it is enough that the only wish has come true.

@@ -6,8 +6,8 @@ import { netlink } from './sockets.ts'
 const NETLINK_NETFILTER = 12
 // linux/netfilter/nfnetlink.h and nf_tables.h
 const NFNL_SUBSYS_NFTABLES = 10
-const [GETTABLE, GETCHAIN, NEWRULE, GETRULE, NEWGEN, GETGEN] = [1, 4, 6, 7, 15, 16]
-const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, RULE_TABLE, RULE_CHAIN] = [1, 1, 3, 1, 2]
+const [GETTABLE, NEWCHAIN, GETCHAIN, NEWRULE, GETRULE, NEWGEN, GETGEN] = [1, 3, 4, 6, 7, 15, 16]
+const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, CHAIN_USE, RULE_TABLE, RULE_CHAIN] = [1, 1, 3, 6, 1, 2]
 const FAMILIES = { inet: 1, ip: 2, ip6: 10 } as const
 const NLMSG_HEADER = 16
 const NLMSG_ERROR = 2
@@ -42,6 +42,17 @@ export function ruleCounts(family: Family, table: string): Map<string, number> {
     counts.set(chain, (counts.get(chain) ?? 0) + 1)
   }
   return counts
+}
+
+/** How often each chain of an nft table is in use, by its rules and by what jumps to it, asked as `isThere` asks: in a third of the time of `ruleCounts`, for no rule is told. */
+export function chainUses(family: Family, table: string): Map<string, number> {
+  const uses = new Map<string, number>()
+  for (const answer of netlink(NETLINK_NETFILTER, question(GETCHAIN, NLM_F_DUMP, family, []))) {
+    if (answer.getUint16(4, true) !== ((NFNL_SUBSYS_NFTABLES << 8) | NEWCHAIN) || text(answer, CHAIN_TABLE) !== table) continue
+    // In the network's byte order.
+    uses.set(text(answer, CHAIN_NAME), attribute(answer, CHAIN_USE)?.getUint32(0) ?? 0)
+  }
+  return uses
 }
 
 /** How many rules a chain has, and whether one of them holds a word, such as the name of a chain that it jumps to: asked as `isThere` asks. No rules where there is no such chain. */
@@ -79,12 +90,16 @@ function question(type: number, flags: number, family: Family, attributes: reado
 
 // Looked for one by one: most attributes of a rule are not asked for.
 function text(message: DataView, type: number): string {
+  return textOf(attribute(message, type))
+}
+
+function attribute(message: DataView, type: number): DataView | undefined {
   for (let at = HEADERS, size = 0; at + 4 <= message.byteLength; at += (size + 3) & ~3) {
     size = message.getUint16(at, true)
     if (size < 4) break
-    if (message.getUint16(at + 2, true) === type) return textOf(new DataView(message.buffer, message.byteOffset + at + 4, size - 4))
+    if (message.getUint16(at + 2, true) === type) return new DataView(message.buffer, message.byteOffset + at + 4, size - 4)
   }
-  return ''
+  return undefined
 }
 
 // A name ends with NUL, and begins after its attribute's type, whose high byte is 0.

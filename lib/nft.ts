@@ -5,7 +5,7 @@ import { hold, isHeld, letGo } from './held.ts'
 import { addition, removal } from './kinds/element.ts'
 import { amongOthers } from './masquerade.ts'
 import type { Output, Run } from './plugin.ts'
-import { isOwnChain, lostRules } from './rules.ts'
+import { isOwnChain, isWhole, lostRules } from './rules.ts'
 import ruleset from './ruleset.nft' with { type: 'text' }
 import type { Element, Resource } from './state.ts'
 
@@ -27,7 +27,7 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   hold(making.map(({ resource }) => resource).filter(isElement))
   const wanted = making.map(({ line }) => line.text)
   // Asked while nft is at work. `nft flush table` takes the rules and leaves the sets, the mark among them.
-  const isEmptied = lostRules(run).length > 0
+  const isEmptied = !isWhole(run) && lostRules(run).length > 0
   let done = await send(addingTo(wanted))
   if (done.stderr.includes('No such file or directory')) done = await load(wanted, run, send)
   if (done.stderr.includes('overlaps') || done.stderr.includes('File exists')) {

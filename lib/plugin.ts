@@ -45,8 +45,9 @@ export interface Run {
   seen?(name: string, ns: 'host' | NetnsPath): SeenLink | undefined
   /** The addresses of a link of the node, by its index, of both families or one. Absent where there is no kernel. */
   held?(index: number, family?: 4 | 6): readonly Held[]
-  /** How many rules each chain of our nft table has on the node. Absent where there is no kernel. */
+  /** How many rules each chain of our nft table has on the node, and how often it is in use: by those, and by what jumps to it. Absent where there is no kernel. */
   rules?(): ReadonlyMap<string, number>
+  uses?(): ReadonlyMap<string, number>
 }
 
 /** What one attachment needs: `shared` outlives the container, `own` is removed with it. */
