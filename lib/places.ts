@@ -42,5 +42,5 @@ function isOwn({ name, ns, alias }: Link, run: Run): boolean {
 
 // A namespace that is gone took its links with it. Its path may lead to another by now: there no link has the alias.
 function lives(one: Resource): boolean {
-  return one.ns === 'host' || /^(pod|own)$/.test(netnsState(one.ns))
+  return one.ns === 'host' || ['pod', 'own'].includes(netnsState(one.ns))
 }
