@@ -100,7 +100,7 @@ export const FIRST_PORT = 20001
 /** Gives `count` attachments a host port each, as plumb keeps it: record, claim, elements. */
 export function mapOthers(node: Place, count: number): void {
   const all = Array.from({ length: count }, (_, n) => mapping(n))
-  for (const { at, own } of all) record(recordPath('portmap', at), at, own)
+  for (const { at, own } of all) record([{ path: recordPath('portmap', at), own }], at)
   take(all.flatMap(({ own }) => own.filter((one) => one.kind === 'claim')))
   const lines = all.flatMap(({ own }) => own.filter((one) => one.kind === 'element').map(addition))
   inside(node, () => run(['nft', '-f', '-'], `${lines.join('\n')}\n`))

@@ -10,7 +10,7 @@ const TYPE = 'links'
 
 /** Notes what an attachment is about to have in its pod, and in which: DEL and GC then find it without the namespace being named. */
 export function place(at: Attachment, own: readonly Resource[]): void {
-  record(recordPath(TYPE, at), at, own)
+  record([{ path: recordPath(TYPE, at), own }], at)
 }
 
 /** What an attachment was noted to have in a pod whose namespace still lives; undefined when nothing was. */

@@ -21,12 +21,19 @@ export interface Note extends Partial<Identity> {
 // As volatile as the kernel state that they tell of.
 const DIR = '/run/cni/plumb'
 
-/** Notes what a chained plugin makes for an attachment, before it is made: DEL then needs neither configuration nor result. */
-export function record(path: string, { network, containerId, ifname, netns }: Attachment, own: readonly Resource[]): void {
-  const note: Note = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns, ...identityOf(netns) }), own }
-  const text = JSON.stringify({ ...note, sum: digest(JSON.stringify(note)) })
+/** Notes what chained plugins make for an attachment, each at its path, before it is made: DEL then needs neither configuration nor result. */
+export function record(parts: readonly { readonly path: string; readonly own: readonly Resource[] }[], { network, containerId, ifname, netns }: Attachment): void {
+  const whose = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns, ...identityOf(netns) }) }
   // One draft for all: a call that is killed there leaves that one, which the next takes the place of.
-  withLock(`${DIR}/records.lock`, () => writeAtomic(path, text, { durable: false, by: `${DIR}/records.draft` }))
+  withLock(`${DIR}/records.lock`, () => {
+    for (const { path, own } of parts) writeAtomic(path, signed({ ...whose, own }), { durable: false, by: `${DIR}/records.draft` })
+  })
+}
+
+// As JSON, with the sum of it as one more key.
+function signed(note: Note): string {
+  const text = JSON.stringify(note)
+  return `${text.slice(0, -1)},"sum":"${digest(text)}"}`
 }
 
 /** What was noted, undefined when nothing was, and for a text that is not as it was written: lines are made of what stands in it. */

@@ -63,7 +63,7 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   if (own.length === 0 && shared.length === 0) return { text }
   // It starts up while the record is written.
   if (own.some(({ kind, ns }) => (kind === 'setting' || kind === 'route') && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)
-  record(path, at, own)
+  record([{ path, own }], at)
   const undo = async () => void (isAgain || (await dropNoted([path], io.run, true)))
   try {
     await reserve(own, io.run)

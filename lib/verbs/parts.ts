@@ -17,12 +17,13 @@ export async function noteFirst<C extends NetConf>({ unwire }: InterfacePlugin<C
   if (paths.length > 0 && unwire(at).some((one) => one.kind === 'link' && io.run.link?.(one.name, one.ns) !== false)) throw taken(at)
   if (paths.length > 0) await dropNoted(paths, io.run)
   const own = links.filter((one) => one.kind === 'link' && one.type === 'ifb')
-  if (own.length > 0) record(recordPath('bandwidth', at), at, own)
+  if (own.length > 0) record([{ path: recordPath('bandwidth', at), own }], at)
 }
 
 /** Notes what the parts of a wiring make, before it is made. */
 export function noteParts({ noted = [] }: Wiring, at: Attachment): void {
-  for (const { type, own } of noted) if (own.length > 0) record(recordPath(type, at), at, own)
+  const parts = noted.filter(({ own }) => own.length > 0).map(({ type, own }) => ({ path: recordPath(type, at), own }))
+  if (parts.length > 0) record(parts, at)
 }
 
 /** Removes what the parts noted for an attachment, and with it these links: the paths of what was noted. Empty when nothing was; the links are left then. */

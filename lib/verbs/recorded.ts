@@ -12,7 +12,7 @@ type Noting<C extends NetConf> = Pick<InterfacePlugin<C>, 'records' | 'unwire'>
 /** Notes what an attachment will own, for a plugin whose `unwire` reads that; false for any other, and for nothing. */
 export function noteOwn<C extends NetConf>({ records }: Noting<C>, at: Attachment, own: Wiring['own']): boolean {
   if (records === undefined || own.length === 0) return false
-  record(recordPath(records, at), at, own)
+  record([{ path: recordPath(records, at), own }], at)
   return true
 }
 

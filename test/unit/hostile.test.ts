@@ -145,7 +145,7 @@ describe('what the fuzzer found', () => {
     if (process.env['PLUMB_SANDBOX'] !== '1') skip(this, 'records lie below /run: it needs root, for a /run of its own')
     const at = { network: parse.network('net'), containerId: parse.containerId('c1'), ifname: parse.ifname('eth0'), args: new Map<string, string>(), path: [] }
     const path = recordPath('portmap', at)
-    record(path, at, [{ kind: 'addr', ns: 'host', dev: parse.ifname('eth0'), cidr: '10.1.0.2/24' as Cidr }])
+    record([{ path, own: [{ kind: 'addr', ns: 'host', dev: parse.ifname('eth0'), cidr: '10.1.0.2/24' as Cidr }] }], at)
     assert.equal(readRecord(path)?.own.length, 1)
     writeFileSync(path, readFileSync(path, 'utf8').replace('10.1.0.2/24', '10.1.0.2/24\\nlink delete dev lo'))
     assert.equal(readRecord(path), undefined)
