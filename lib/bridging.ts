@@ -2,14 +2,12 @@ import { contains, isSix } from './cidr.ts'
 import { CniError, CODE } from './errors.ts'
 import { notForwarding } from './forwarding.ts'
 import { split } from './ip.ts'
+import { RT_SCOPE_LINK } from './linkaddrs.ts'
 import type { SeenLink } from './linkfacts.ts'
 import type { Now } from './plugin.ts'
 import type { Result, Settled } from './result.ts'
 import type { Addr, Link, Plan } from './state.ts'
 import type { IfName, Mac } from './values.ts'
-
-// linux/rtnetlink.h
-const RT_SCOPE_LINK = 253
 
 /** What a network wants of a bridge that others may use, too. */
 interface Wanted {

@@ -3,11 +3,10 @@ import { findPlugin, runDelegate } from './delegation.ts'
 import { CniError, CODE, shown } from './errors.ts'
 import type { IpamPlugin, LeasePlugin, NetConf, Pool } from './plugin.ts'
 import type { Result } from './result.ts'
-import { isEarly } from './spec.ts'
 import { readConf } from './verbs/call.ts'
 import { ipam, openPool } from './verbs/ipam.ts'
 import { leases } from './verbs/lease.ts'
-import { decode, encode } from './versions.ts'
+import { decode, encode, hasFamilies } from './versions.ts'
 
 /** A pool that an interface plugin delegates to, in this process or as another program (CNI spec 1.1.0 section 4). */
 export interface Delegate {
@@ -48,7 +47,7 @@ export async function delegate(type: string, call: Call): Promise<Delegate> {
 
 /** A pool's answer as a configuration of this version sees it: CNI 0.1.0 and 0.2.0 keep of routes what leads where, and of each family only what has an address: another program's result would not hold more. */
 export function inVersion(result: Result, version: string): Result {
-  return isEarly(version) ? decode(JSON.parse(encode(result, version)), version, 'the IPAM result') : result
+  return hasFamilies(version) ? decode(JSON.parse(encode(result, version)), version, 'the IPAM result') : result
 }
 
 /** The pool that a type names: the plugin of this executable, or the path of another program. Throws as `delegate`. */

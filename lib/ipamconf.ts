@@ -4,7 +4,7 @@ import { ValueError } from './errors.ts'
 import { type Cidr, type Ip, parseIp } from './ip.ts'
 import type { RouteConfig } from './result.ts'
 import { field } from './shape.ts'
-import { isEarly } from './spec.ts'
+import { hasFamilies } from './versions.ts'
 
 /** An address, or none: Go's net.IP reads '' as no address, and runtimes send it for what is not set. */
 export const ipOrNone = field.filled(parseIp)
@@ -25,6 +25,6 @@ export const routesShape = v.optional(
 /** Throws ValueError when a result of CNI 0.1.0 or 0.2.0, which has one place per family, could not hold these addresses. `at` is their key, `what` one of them. */
 export function onePerFamily(cniVersion: string, addresses: readonly (Ip | Cidr)[], at: string, what: string): void {
   // None, or an empty one, is 0.1.0.
-  if ((cniVersion === '' || isEarly(cniVersion)) && new Set(addresses.map(isSix)).size < addresses.length)
+  if ((cniVersion === '' || hasFamilies(cniVersion)) && new Set(addresses.map(isSix)).size < addresses.length)
     throw new ValueError(`Cannot read ${at}: CNI version ${cniVersion || '0.1.0'} does not support more than 1 address per family; want at most one IPv4 and one IPv6 ${what}, or cniVersion 0.3.0`)
 }

@@ -7,7 +7,10 @@ const RTM_GETADDR = 22
 const [IFADDRMSG_BYTES, IFA_PREFIXLEN, IFA_SCOPE, IFA_INDEX] = [8, 1, 3, 4]
 const [IFA_ADDRESS, IFA_LOCAL] = [1, 2]
 
-/** An address of a link; of scope 253 it is for that link alone (ip-address(8)). */
+/** The scope of what is good on one link alone (linux/rtnetlink.h). */
+export const RT_SCOPE_LINK = 253
+
+/** An address of a link. */
 export interface Held {
   readonly cidr: Cidr
   readonly scope: number

@@ -8,7 +8,7 @@ export function lostRules(run: Run): string[] {
   return [...chains(ruleset)].filter(([name, { rules }]) => (is.get(name) ?? 0) !== rules).map(([name, { rules }]) => `nft chain ${name} has ${is.get(name) ?? 0} rules, want ${rules}`)
 }
 
-/** Whether nothing of them can be lost, asked in a third of the time. False also while another call loads them. */
+/** Whether nothing of them can be lost, asked in a quarter of the time. False also while another call loads them. */
 export function isWhole(run: Run): boolean {
   const is = run.uses?.()
   if (!is) return false

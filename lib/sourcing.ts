@@ -1,7 +1,7 @@
 import { apply } from './apply.ts'
 import { contains, isSix, networkOf } from './cidr.ts'
 import { type Cidr, type Ip, split } from './ip.ts'
-import { addressesNow } from './linkaddrs.ts'
+import { addressesNow, RT_SCOPE_LINK } from './linkaddrs.ts'
 import { linkFacts } from './linkfacts.ts'
 import { inside } from './netns.ts'
 import type { Attachment, Run } from './plugin.ts'
@@ -37,7 +37,7 @@ export function bySource(ips: readonly IpConfig[], how: Sourcing, before: readon
   const tables = ips.map(({ address }) => tableFor(split(address).ip, rules, taken))
   const made = ips.flatMap((ip, i) => [...tableOf(ip, tables[i] as number, main, how)])
   const hints = how.hints ? ips.flatMap((ip) => hint(ip, main, how)) : []
-  return [...made, ...hints, ...rulesFor(ips, tables, how.ns, before), ...main.filter((one) => !(how.hints && one.scope === LINK)).map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one }))]
+  return [...made, ...hints, ...rulesFor(ips, tables, how.ns, before), ...main.filter((one) => !(how.hints && one.scope === RT_SCOPE_LINK)).map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one }))]
 }
 
 /** A rule for each address to its table: one that is there already is that very one, and new ones come before all others but local's, as the kernel does it. Pure. */
@@ -66,9 +66,6 @@ export async function removeForeignRules(table: number | undefined, { netns: ns,
 function isHint({ dst, src, via }: Route, before: readonly Resource[]): boolean {
   return via.length === 0 && before.some((one) => one.kind === 'route' && one.table === undefined && one.dst === dst && one.src === src)
 }
-
-// rt_scopes of iproute2.
-const LINK = 253
 
 // The one that a rule for the address leads to already: an earlier ADD's, or the reference's.
 function tableFor(ip: Ip, rules: readonly Rule[], taken: Set<number>): number {
@@ -101,8 +98,8 @@ const [IP6_RT_PRIO_USER, IP6_RT_PRIO_ADDRCONF] = [1024, 256]
 function hint({ address }: IpConfig, main: readonly Route[], { ns, dev }: Sourcing): Route[] {
   const { ip, length } = split(address)
   const dst = networkOf(address)
-  if (length === (isSix(address) ? 128 : 32) || main.some((one) => one.dst === dst && one.src === ip && one.scope === LINK)) return []
-  return [{ kind: 'route', ns, dev, dst, via: [], src: ip, ...(isSix(address) ? {} : { scope: LINK }), beside: 'prepend' }]
+  if (length === (isSix(address) ? 128 : 32) || main.some((one) => one.dst === dst && one.src === ip && one.scope === RT_SCOPE_LINK)) return []
+  return [{ kind: 'route', ns, dev, dst, via: [], src: ip, ...(isSix(address) ? {} : { scope: RT_SCOPE_LINK }), beside: 'prepend' }]
 }
 
 function isDefault(dst: Cidr): boolean {

@@ -4,11 +4,6 @@ export const supported: readonly string[] = ['0.1.0', '0.2.0', '0.3.0', '0.3.1',
 /** The newest of them. */
 export const newest = '1.1.0'
 
-/** Whether a version is 0.1.0 or 0.2.0, whose results have one place for an address of each family. */
-export function isEarly(version: string): boolean {
-  return version === '0.1.0' || version === '0.2.0'
-}
-
 /** The answer to VERSION (CNI spec 1.1.0 "VERSION"). Apart from the rest, so that nothing else has to be loaded for it: podman asks every plugin on every command. */
 export function versionAnswer(): string {
   return `${JSON.stringify({ cniVersion: newest, supportedVersions: supported })}\n`

@@ -33,6 +33,11 @@ export function gate(command: string, version: string): void {
   throw new CniError(CODE.version, `config version does not allow ${command}`, `config is ${shown(version)}, ${command} needs ${first} or later`)
 }
 
+/** Whether a version's results have one place for an address of each family: 0.1.0 and 0.2.0. False for a version that is unknown. */
+export function hasFamilies(version: string): boolean {
+  return Object.hasOwn(table, version) && row(version).form === 'families'
+}
+
 /** Orders two versions `major.minor.patch`: negative, zero or positive. Throws ValueError for any other text. */
 export function compare(a: string, b: string): number {
   const [left, right] = [numbers(a), numbers(b)]

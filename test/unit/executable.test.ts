@@ -55,10 +55,10 @@ describe('the executable', () => {
 
   it('has its code where huge pages can hold it', async () => {
     const path = join(DIST, 'loopback')
-    // It waits for its configuration.
-    const call = execa(path, { env: { CNI_COMMAND: 'VERSION' } })
+    // It waits for its configuration; VERSION would be over before its maps are read.
+    const call = execa(path, { env: { CNI_COMMAND: 'STATUS' } })
     const [, address, offset] = (await until(() => new RegExp(`^(\\w+)-\\w+ r-xp (\\w+) .*${path}$`, 'm').exec(readFileSync(`/proc/${call.pid}/maps`, 'utf8')))) as RegExpExecArray
-    call.stdin.end('{"cniVersion":"1.1.0"}')
+    call.stdin.end('{"cniVersion":"1.1.0","name":"net","type":"loopback"}')
     await call
     assert.equal((Number(`0x${address}`) - Number(`0x${offset}`)) % (2 << 20), 0)
   })
