@@ -1,5 +1,5 @@
-import { ptr } from 'bun:ffi'
 import type * as Native from 'node:fs'
+import { ptr } from './ffi.ts'
 import { bytes, lastError, libc } from './libc.ts'
 
 // asm-generic/fcntl.h, the same on x86-64 and arm64.

@@ -1,4 +1,4 @@
-import { ptr } from 'bun:ffi'
+import { ptr } from './ffi.ts'
 import { libc } from './libc.ts'
 
 const [SYS_SCHED_SETAFFINITY, SYS_SCHED_GETAFFINITY, SYS_GETCPU] = process.arch === 'arm64' ? [122n, 123n, 168n] : [203n, 204n, 309n]

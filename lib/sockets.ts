@@ -1,5 +1,5 @@
-import { ptr } from 'bun:ffi'
 import { CniError, CODE } from './errors.ts'
+import { ptr } from './ffi.ts'
 import { bytes, lastError, libc } from './libc.ts'
 
 // A carrier takes the kernel 0 to 0.2 ms when the node is idle.

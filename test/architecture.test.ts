@@ -22,8 +22,9 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
   {
     what: 'calls libc',
     rooms: ['lib', 'plugins', 'agent', 'cli'],
-    word: /['"]bun:ffi['"]/,
+    word: /from ['"](bun:ffi|.*\bffi\.ts)['"]/,
     except: {
+      'lib/ffi.ts': 'what the plugins have of it',
       'lib/libc.ts': 'the one place',
       'lib/fs.ts': 'files',
       'lib/sockets.ts': 'what it asks of sockets',
