@@ -63,7 +63,6 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
     const text = await make(plugin, call, attempt)
     return { text, undo: () => undo(plugin, call, attempt), delivered: () => end(at) }
   } catch (cause) {
-    // A device that meets its name in the pod has moved all the same.
     if (isTaken(cause) && !plugin.inPod && !attempt.made.record) attempt.made.links = false
     await undo(plugin, call, attempt).catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
     throw explained(cause, at, attempt.wiring, io.run)
@@ -82,8 +81,8 @@ interface Attempt<C> {
   readonly pool: Delegate | undefined
   readonly links: readonly Resource[]
   readonly made: { addresses: boolean; links: boolean; parts: boolean; holds: boolean; record: boolean; noted?: true }
-  /** Makes `links`. */
-  readonly onNode: Begun
+  /** Makes `links`, or what of a noted wiring stands on the node. */
+  onNode: Begun
   wiring?: Wiring
 }
 
@@ -141,14 +140,17 @@ async function wire<C>(wiring: Wiring, { at, io, version }: Call, { links, onNod
   return text
 }
 
-/** What of a noted wiring stands on the node is made before the pool is asked, which may have to ask on it (dhcp): the interfaces of the result. */
-async function move<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io, version }: Call, { conf, pool, made }: Attempt<C>): Promise<Pick<Result, 'interfaces'>> {
+/** What of a noted wiring stands on the node is made before a pool is asked that may have to ask on it (dhcp), and while any other looks for an address: the interfaces of the result. */
+async function move<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io, version }: Call, attempt: Attempt<C>): Promise<Pick<Result, 'interfaces'>> {
+  const { conf, pool, made } = attempt
   refuseNoted(plugin, at)
   const { own, result } = plugin.wire(conf, at, {}, nodeFacts)
   if (!pool) encode(result, version)
   made.record = noteOwn(plugin, at, own)
   made.links = made.record
-  await apply({ put: own.filter(({ ns }) => ns === 'host'), drop: [] }, io.run)
+  attempt.onNode = gradually({ put: own.filter(({ ns }) => ns === 'host'), drop: [] }, io.run)
+  if (pool?.foreign === false && !pool.byLink) attempt.onNode.ahead()
+  else await attempt.onNode.finish()
   return result.interfaces ? { interfaces: result.interfaces } : {}
 }
 
@@ -158,7 +160,8 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, {
     made.links &&
     (await onNode.finish().then(
       () => true,
-      (cause) => !isTaken(cause),
+      // A device that meets its name in the pod has moved all the same.
+      (cause) => made.record || !isTaken(cause),
     ))
   // A tool that fails must not keep the link from going.
   const lost = made.parts
