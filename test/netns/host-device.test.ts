@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { execa } from 'execa'
 import { inNamespaces, type Namespace, ping, plugin, until } from '../harness.ts'
 import { deviceConf, linkOf, makeDevices, names, onBus, withSysfs } from '../lent.ts'
@@ -156,6 +157,25 @@ describe('host-device', () => {
       assert.match((await net.fails('ADD', pod)).msg, /eth0.*already/)
       assert.deepEqual([await linkOf(node, 'dev0'), await linkOf(pod, 'eth0')], [before, theirs])
       assert.deepEqual(traces(pod, net.conf), [])
+    }),
+  )
+
+  it(
+    'an ADD whose pool is full, which is seen while the device moves, gives the device back as it was',
+    lending(async (node, pod) => {
+      // Two addresses, and the gateway has one of them.
+      const dataDir = mkdtempSync('/run/ipam-')
+      const net = network(node, deviceConf({ device: 'dev0', ipam: { type: 'host-local', dataDir, ranges: [[{ subnet: '10.1.0.0/30' }]] } }))
+      const before = await linkOf(node, 'dev0')
+      const reserved = join(dataDir, net.conf.name, '10.1.0.2')
+      mkdirSync(join(dataDir, net.conf.name))
+      writeFileSync(reserved, 'somebody\r\neth0')
+      assert.equal((await net.fails('ADD', pod)).code, 11)
+      assert.deepEqual([await linkOf(node, 'dev0'), await names(pod)], [before, []])
+      rmSync(reserved)
+      await net.add(pod)
+      await net.del(pod)
+      assert.deepEqual([await linkOf(node, 'dev0'), traces(pod, net.conf)], [before, []])
     }),
   )
 
