@@ -163,16 +163,15 @@ describe('host-device', () => {
   it(
     'an ADD whose pool is full, which is seen while the device moves, gives the device back as it was',
     lending(async (node, pod) => {
-      // Two addresses, and the gateway has one of them.
       const dataDir = mkdtempSync('/run/ipam-')
-      const net = network(node, deviceConf({ device: 'dev0', ipam: { type: 'host-local', dataDir, ranges: [[{ subnet: '10.1.0.0/30' }]] } }))
+      const net = network(node, deviceConf({ device: 'dev0', ipam: { type: 'host-local', dataDir, ranges: [[{ subnet: '10.1.0.0/30', gateway: '10.1.0.1' }]] } }))
       const before = await linkOf(node, 'dev0')
-      const reserved = join(dataDir, net.conf.name, '10.1.0.2')
-      mkdirSync(join(dataDir, net.conf.name))
-      writeFileSync(reserved, 'somebody\r\neth0')
+      const folder = join(dataDir, net.conf.name)
+      mkdirSync(folder)
+      writeFileSync(join(folder, '10.1.0.2'), 'somebody\r\neth0')
       assert.equal((await net.fails('ADD', pod)).code, 11)
       assert.deepEqual([await linkOf(node, 'dev0'), await names(pod)], [before, []])
-      rmSync(reserved)
+      rmSync(folder, { recursive: true })
       await net.add(pod)
       await net.del(pod)
       assert.deepEqual([await linkOf(node, 'dev0'), traces(pod, net.conf)], [before, []])
