@@ -67,6 +67,7 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
     },
   },
   { what: 'prints through console, which reports success on a closed stdout', rooms: ['lib', 'plugins', 'agent', 'cli'], word: /\bconsole\./, except: {} },
+  { what: 'loads bun:ffi', rooms: ['lib', 'plugins'], word: /^import (?!type )[^\n]*'bun:ffi'/m, except: { 'lib/datagram.ts': "systemd's socket", 'lib/packets.ts': "the DHCP daemon's" } },
   { what: 'costs milliseconds at start', rooms: ['lib', 'plugins'], word: /['"](node:)?(crypto|child_process|http|https|os|util)['"]|process\.(stdin|stdout)|['"](execa|yaml|ip-address)['"]/, except: {} },
   {
     what: 'loads node:fs or node:path, a millisecond and a third of one',

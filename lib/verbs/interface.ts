@@ -63,6 +63,7 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
     const text = await make(plugin, call, attempt)
     return { text, undo: () => undo(plugin, call, attempt), delivered: () => end(at) }
   } catch (cause) {
+    // But for a device, as in `undo`: a link of the name that was there is not ours.
     if (isTaken(cause) && !plugin.inPod && !attempt.made.record) attempt.made.links = false
     await undo(plugin, call, attempt).catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
     throw explained(cause, at, attempt.wiring, io.run)

@@ -41,6 +41,22 @@ describe('dhcp: what it gives', () => {
   )
 
   it(
+    "the lease of a host-device is asked for on that device, once it is the pod's; DEL gives both back",
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const { server, socket } = await place(node)
+      for (const words of [`link add dev0 up type veth peer name far0`, `link set far0 up master ${LAN.bridge}`]) await node.ip(...words.split(' '))
+      const net = network(node, leased(socket, {}, { type: 'host-device', device: 'dev0', bridge: undefined }))
+      const result = await net.add(pod)
+      await until(() => assert.deepEqual(server.leases(), addresses(result)) === undefined)
+      assert.ok(await until(() => ping(pod, LAN.server)))
+      await net.del(pod)
+      await until(() => server.leases().length === 0)
+      await node.ip('link', 'show', 'dev', 'dev0')
+      assert.deepEqual([leaseFiles(socket), traces(pod, net.conf)], [[], []])
+    }),
+  )
+
+  it(
     '[DH 151] two links of a container have a lease each, and DEL takes its own',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const { net, server } = await place(node)

@@ -7,6 +7,7 @@ import { deviceConf, linkOf, makeDevices, names, wire } from '../lent.ts'
 import { type Conf, containerId, type Network, network, traces } from '../network.ts'
 import { DIST, folder, on } from '../peers/tool.ts'
 import { addresses } from '../pool.ts'
+import { shimmed } from '../shim.ts'
 import type { Subject } from '../suites/subject.ts'
 import { testKill } from '../suites/testKill.ts'
 import { testPlugin } from '../suites/testPlugin.ts'
@@ -118,3 +119,17 @@ describe('host-device, explained', () => {
 function containerOf(pod: Namespace): string {
   return `cnitool-${createHash('sha512').update(pod.path).digest('hex').slice(0, 20)}`
 }
+
+describe('host-device, on the way', () => {
+  it(
+    'a link that takes the name in the container while the device moves there: ADD says so, the device is back as it was, and the pool has its address back',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      await makeDevices(node, 'dev0')
+      const net = network(node, deviceConf({ device: 'dev0' }))
+      const before = await linkOf(node, 'dev0')
+      const { file } = shimmed('host-device', { ip: `grep -q ' netns ' "$input" && $real -n ${containerId(pod)} link add eth0 type bridge; exec $real "$@" < "$input"` })
+      assert.match((await net.fails('ADD', pod, { file })).msg, /eth0.*already/)
+      assert.deepEqual([await linkOf(node, 'dev0'), await names(pod), traces(pod, net.conf)], [before, ['eth0'], []])
+    }),
+  )
+})
