@@ -1,7 +1,7 @@
 import { shown, ValueError } from '../lib/errors.ts'
 import type { Link, Resource } from '../lib/state.ts'
 import { brief, type NetworkName } from '../lib/values.ts'
-import type { Both, Lease } from './lease.ts'
+import type { Both, Lease, SubnetKey } from './lease.ts'
 import type { Uplink } from './uplink.ts'
 
 /** rt_protos number of all routes, nexthops and neighbours that the agent makes: not in iproute2's rt_protos. */
@@ -10,8 +10,10 @@ export const PROTO = 112
 /** What a backend wants of this node, and what of it cannot be had. */
 export interface Wanted {
   readonly resources: readonly Resource[]
-  /** One sentence per peer that cannot be reached, naming its subnet and the reason. */
-  readonly problems: readonly string[]
+  /** Why a peer cannot be reached, as a clause, by the key of its lease. */
+  readonly problems: ReadonlyMap<SubnetKey, string>
+  /** Which lease each of these resources, named by their keys, reaches; a resource of this node's own is not among them. */
+  ownersOf(keys: ReadonlySet<string>): ReadonlyMap<string, SubnetKey>
 }
 
 /** How packets get from node to node: one file per way, pure. */

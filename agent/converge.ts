@@ -8,7 +8,7 @@ import { txChecksum } from '../lib/sockets.ts'
 import type { Kind, Link, Netns, Resource, Sysctl } from '../lib/state.ts'
 import { readSysctl, writeSysctl } from '../lib/sysctls.ts'
 import { changeOf, dropOf, putOf, type Step } from './batch.ts'
-import { diff, face, looks } from './diff.ts'
+import { type Difference, diff, face, looks } from './diff.ts'
 import type { Event } from './events.ts'
 import { deviceOf, KernelState, KINDS } from './known.ts'
 import type { Scope } from './scope.ts'
@@ -42,6 +42,16 @@ export class Converger {
     return this.#state.heard(event)
   }
 
+  /** Leaves these resources as they are, whatever they should be, until it is called without them. By their keys. */
+  hold(keys: ReadonlySet<string>): void {
+    this.#state.hold(keys)
+  }
+
+  /** Whether a resource that is held has been changed since. */
+  isPending(key: string): boolean {
+    return this.#state.pending.has(key)
+  }
+
   /** Makes it so. Steps follow one another. Throws ExecError when a tool could not do its work at all; the next step then looks at everything. */
   async step(want: readonly Resource[]): Promise<Outcome> {
     try {
@@ -71,7 +81,8 @@ export class Converger {
 
   // First and alone: what stands on a link goes with it.
   async #links(want: readonly Resource[], looked: boolean, tally: Tally): Promise<Set<string>> {
-    const { add, change, drop } = diff(want, this.#state.of('link'))
+    const { add, ...there } = diff(want, this.#state.of('link'))
+    const { change, drop } = this.#free({ add: [], ...there }, tally)
     const renewed = change.filter(({ want, have }) => !isSameTunnel(want as Link, have as Link))
     const refused = new Set([...add, ...renewed.map(({ want }) => want)].filter((one) => this.#refuse(one as Link, tally)))
     const changes = change.filter(({ want }) => !refused.has(want))
@@ -86,7 +97,8 @@ export class Converger {
   // `type vxlan … dev X` without an X ends the whole batch, too.
   #refuse(link: Link, tally: Tally): boolean {
     const dev = link.vxlan?.dev
-    const why = this.#state.blocked.get(link.name) ?? (dev !== undefined && this.#run.link?.(dev, 'host') === false ? `there is no link ${dev}` : undefined)
+    const held = this.#state.held.has(face(link).key) ? 'another program removes it again and again; it is made again after a pause' : undefined
+    const why = held ?? this.#state.blocked.get(link.name) ?? (dev !== undefined && this.#run.link?.(dev, 'host') === false ? `there is no link ${dev}` : undefined)
     if (why !== undefined) tally.fail(putOf(link), why)
     return why !== undefined
   }
@@ -106,7 +118,7 @@ export class Converger {
 
   // Before what may be ten thousand entries is looked at: with the last address of a device much else goes.
   async #addresses(want: readonly Resource[], unusable: ReadonlySet<string>, tally: Tally): Promise<void> {
-    const { add } = diff(want, this.#state.of('addr'), this.#state.settled('addr'))
+    const { add } = this.#free(diff(want, this.#state.of('addr'), this.#state.settled('addr')), tally)
     const usable = add.filter((one) => !unusable.has(deviceOf(one) ?? ''))
     await tally.perform(
       'ip',
@@ -123,7 +135,7 @@ export class Converger {
     const differ = (kind: (typeof KINDS)[number], want = wanted(kind)) => {
       const found = diff(want, this.#state.of(kind), this.#state.settled(kind))
       this.#state.settle(kind, want)
-      return found
+      return this.#free(found, tally)
     }
     const nexthops = others.size === 0 ? differ('nexthop') : differ('nexthop', withoutOthers(wanted('nexthop'), others))
     for (const one of others.size === 0 ? [] : wanted('nexthop')) if (one.kind === 'nexthop' && others.has(one.id)) tally.awaits(one, 'its id is taken')
@@ -141,6 +153,20 @@ export class Converger {
       tunnel.drop.map((one) => dropOf(one)),
       this.#run,
     )
+  }
+
+  // Without what is held.
+  #free(found: Difference, tally: Tally): Difference {
+    const { held, pending } = this.#state
+    if (held.size === 0) return found
+    const isFree = (one: Resource) => {
+      const { key } = face(one)
+      if (!held.has(key)) return true
+      pending.add(key)
+      tally.holdBack(one)
+      return false
+    }
+    return { add: found.add.filter(isFree), change: found.change.filter(({ want }) => isFree(want)), drop: found.drop.filter(isFree) }
   }
 
   // `nexthop add … dev X` without an X ends the whole batch, so it is not tried.

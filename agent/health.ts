@@ -5,7 +5,6 @@ import { Feed } from './feed.ts'
 import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
 import { metrics, type Usage } from './metrics.ts'
 import type { Status } from './status.ts'
-import { storeWords } from './words.ts'
 
 /** Where the agent answers on every node, for root alone. */
 export const SOCKET = '/run/plumb/agent.sock'
@@ -84,13 +83,14 @@ function healthz(source: Source): Reply {
 
 function readyz(source: Source): Reply {
   const status = source.status()
-  const { ready, reasons, store } = status
+  const { ready, reasons, degraded } = status
   const dead = stuck(source)
-  const why = [...(dead ? [dead] : []), ...reasons].map((reason) => reason.replace(/\s+/g, ' '))
-  // Nobody's pods are cut off by it, so that nobody should be sent away.
-  const away = store.connected || store.error === undefined ? '' : `\nthe store is away, going on with what is known: ${storeWords(status, Date.now())}`
-  if (ready && !dead) return plain(200, `ready${away}`)
-  return plain(503, why.join('\n') || 'the first full sync is not done')
+  const line = (text: string) => text.replace(/\s+/g, ' ')
+  const why = [...(dead ? [dead] : []), ...reasons].map(line)
+  const beside = degraded.map((text) => `degraded: ${line(text)}`)
+  // The node serves its pods: nobody should be sent away for a peer.
+  if (ready && !dead) return plain(200, beside.join('\n') || 'ready')
+  return plain(503, [...(why.length > 0 ? why : ['the first full sync is not done']), ...beside].join('\n'))
 }
 
 function stuck(source: Source): string | undefined {

@@ -26,6 +26,9 @@ export class KernelState {
   readonly blocked = new Map<string, string>()
   /** Ids of nexthops that are somebody else's. */
   readonly others = new Set<number>()
+  /** Keys of what is left as it is for now, because another program changes it again and again; and which of them it has changed since. */
+  held: ReadonlySet<string> = new Set()
+  readonly pending = new Set<string>()
   /** Devices that something of ours stands on. */
   readonly devices = new Set<string>()
   readonly #scope: Scope
@@ -50,6 +53,18 @@ export class KernelState {
   doubt(...kinds: readonly Kind[]): void {
     if (kinds.length === 0) this.#making.clear()
     for (const kind of kinds.length > 0 ? kinds : KINDS) this.#doubted.add(kind)
+  }
+
+  /** Leaves what has these keys as it is; what is held no longer is looked at. */
+  hold(keys: ReadonlySet<string>): void {
+    for (const key of this.held) {
+      if (keys.has(key)) continue
+      const kind = key.slice(0, key.indexOf(' ')) as Kind
+      // Its routes went with a nexthop.
+      this.doubt(kind, ...(kind === 'nexthop' ? (['route'] as const) : []))
+      this.pending.delete(key)
+    }
+    this.held = keys
   }
 
   /** Doubts everything, its own doings first: what is then found is no sign of anybody else's. */
@@ -133,6 +148,11 @@ export class KernelState {
   heard(event: Event): boolean {
     const { kind, key, gone, resource } = event
     const agrees = this.agrees(event)
+    if (!agrees && this.held.has(key)) {
+      this.pending.add(key)
+      // What stands on a link is another matter.
+      if (kind !== 'link') return false
+    }
     const known = this.#known.get(kind)
     if (resource.kind === 'link' && (gone ? !known?.has(key) : textAt(known, key) === event.text)) this.#making.delete(resource.name)
     if (resource.kind === 'nexthop' && !known?.has(key)) this.#other(resource.id, gone, this.#owns(resource))

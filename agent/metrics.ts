@@ -15,12 +15,13 @@ export function metrics(status: Status, usage: Usage, now: number): string {
   return [...ofAgent(status), ...ofKinds(status), ...ofStore(status, now), ...ofProcess(status, usage)].join('')
 }
 
-function ofAgent({ version, ready, peers, subnets, unreadable, steps, lastError }: Status): string[] {
+function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, lastError }: Status): string[] {
   const lost = unreachable(peers).length
   const own = Object.keys(subnets).length > 0 ? 1 : 0
   return [
     family('plumb_build_info', 'gauge', 'What runs; always 1.', [[{ version, runtime: `bun ${Bun.version}` }, 1]]),
-    family('plumb_ready', 'gauge', 'Whether the first full sync is done and the data path is what it should be.', [[{}, Number(ready)]]),
+    family('plumb_ready', 'gauge', 'Whether the node serves its pods: /readyz is 200.', [[{}, Number(ready)]]),
+    family('plumb_degraded', 'gauge', 'Whether the node serves its pods though something is wrong: a peer, the store, another program.', [[{}, Number(state === 'degraded')]]),
     family('plumb_leases', 'gauge', 'Leases of nodes, this one among them.', [[{}, peers.length + own]]),
     family('plumb_leases_unreadable', 'gauge', 'Entries of the store that could not be read.', [[{}, unreadable]]),
     family('plumb_peers', 'gauge', 'Other nodes, by whether their pods can be reached from here.', [

@@ -2,10 +2,12 @@ import type { Cidr } from '../lib/ip.ts'
 import type { Run } from '../lib/plugin.ts'
 import type { Backend, Facts } from './backend.ts'
 import type { Converger } from './converge.ts'
+import type { Failures } from './failures.ts'
 import type { Both, Lease } from './lease.ts'
 import type { NetworkConf } from './netconf.ts'
 import type { Status } from './status.ts'
 import type { SubnetStore } from './store.ts'
+import type { Condition } from './telling.ts'
 import type { Wish } from './uplink.ts'
 import type { Wakes } from './wakes.ts'
 
@@ -30,11 +32,15 @@ export interface Parts {
   /** What is for the node's own subnet and has no closer route is dropped. */
   readonly blackhole: boolean
   readonly renewMarginMs: number
-  /** Writes subnet.env; called whenever one of these changes, before peers are programmed. */
-  leased(lease: Lease, mtu: number): void
+  /** Writes subnet.env, and what is remembered of it, where they say something else; gives the paths of what it wrote. Called before peers are programmed. */
+  leased(lease: Lease, mtu: number): readonly string[]
   /** Called after the first step that left nothing undone, and again with the next one when it throws. */
   synced(): Promise<void>
   /** Something may have changed; `look` gives how everything stands, when somebody wants to know. */
   changed(look: () => Status): void
+  /** How the node stands, after each step. */
+  condition(now: Condition): void
+  /** What goes wrong in the agent's parts. */
+  readonly failures: Failures
   log(text: string): void
 }

@@ -1,8 +1,10 @@
 import { shown } from '../lib/errors.ts'
 import type { Cidr, Ip } from '../lib/ip.ts'
-import type { Resource, Route } from '../lib/state.ts'
+import type { Nexthop, Resource, Route } from '../lib/state.ts'
 import type { Facts, Wanted } from './backend.ts'
-import type { Lease } from './lease.ts'
+import { both } from './both.ts'
+import { face } from './diff.ts'
+import { encodeKey, type Lease, type SubnetKey } from './lease.ts'
 import { settleIds, throughNexthop } from './nexthops.ts'
 import { within } from './scope.ts'
 import { giveBack } from './tidy.ts'
@@ -26,23 +28,37 @@ export interface Context<C> {
 
 /** What one peer comes to: the resources that reach it, or a clause that says why it cannot be reached. */
 export type Reach = (peer: Peer) => readonly Resource[] | string
-interface Made extends Wanted {
+// What one lease comes to.
+interface Made {
+  readonly key: SubnetKey
   lease: Lease
+  readonly resources: readonly Resource[]
+  /** Why it cannot be reached. */
+  readonly problem?: string
 }
-// What all peers came to, and what one more has to be compared with. What only one peer can have, by device: a MAC behind one address, an address behind one MAC.
-interface Sum extends Wanted {
+// What all leases come to, one after the other. `isPlain` when each comes to what it would come to alone: then one is replaced without a look at the others.
+interface Sum {
   readonly peers: readonly Lease[]
+  readonly made: readonly Made[]
+  readonly resources: readonly Resource[]
+  readonly problems: ReadonlyMap<SubnetKey, string>
+  readonly isPlain: boolean
   readonly holders: Holders
-  readonly ids: ReadonlyMap<number, Resource>
+  readonly ids: Ids
 }
-type Holders = Map<string, Map<string, string>>
+// What only one peer can have, by device: a MAC behind one address, an address behind one MAC. `count` leases, of one node, have the same.
+type Holders = Map<string, Map<string, { by: string; count: number }>>
+type Ids = Map<number, { readonly gateway: string; count: number }>
 
 const FAMILIES = ['v4', 'v6'] as const
 const NONE: readonly never[] = []
 
-/** A function from peers to what they come to, by a function of one peer. It remembers: a peer whose lease says what it said before, while all else is the same too, gives the same objects, and one more is put behind them, so that ten thousand peers cost a step next to nothing. This node's own lease among them comes to nothing. */
+/**
+ * A function from peers to what they come to, by a function of one peer. It remembers: a peer whose lease says what it said before, while all else is the same
+ * too, gives the same objects, and what changes among ten thousand leases costs what that one costs. This node's own lease among them comes to nothing.
+ */
 export function eachPeer<C>(prepare: (context: Context<C>) => Reach): (peers: readonly Lease[], context: Context<C>) => Wanted {
-  let known = new Map<string, Made>()
+  let known = new Map<SubnetKey, Made>()
   let last: { readonly seen: string; readonly reach: Reach } | undefined
   let sum: Sum | undefined
   return (peers, context) => {
@@ -52,17 +68,19 @@ export function eachPeer<C>(prepare: (context: Context<C>) => Reach): (peers: re
     if (last?.seen !== seen) last = { seen, reach: prepare(context) }
     const { reach } = last
     const make = (peer: Lease) => {
-      const subnet = peer.subnets.v4 ?? peer.subnets.v6 ?? ''
-      const before = known.get(subnet)
+      const key = encodeKey(peer.subnets)
+      const before = known.get(key)
       // A lease that was only renewed says the same.
-      const made = before && (before.lease === peer || said(before.lease) === said(peer)) ? before : reached(peer, context, reach)
+      const made = before && (before.lease === peer || said(before.lease) === said(peer)) ? before : reached(key, peer, context, reach)
       made.lease = peer
-      known.set(subnet, made)
+      known.set(key, made)
       return made
     }
-    sum = (sum && grown(sum, peers, make)) ?? whole(peers, peers.map(make))
-    const { resources, problems } = sum
-    return { resources, problems }
+    const isFirst = sum === undefined
+    sum = (sum && changed(sum, peers, make)) ?? whole(peers, peers.map(make))
+    if (isFirst) giveBack(peers.length)
+    const { made, resources, problems } = sum
+    return { resources, problems, ownersOf: (keys) => ownersOf(made, keys) }
   }
 }
 
@@ -78,23 +96,23 @@ export function onLink({ routes, name }: Uplink): (ip: Ip) => boolean {
 }
 
 /** What to call a peer in a sentence: its subnets, and its name or addresses. */
-export function called({ node, ips }: Lease, subnet: string): string {
-  return `${subnet} of node ${node === undefined ? [ips.v4, ips.v6].filter(Boolean).join(' ') || 'without a name' : shown(node)}`
+export function called({ node, ips, subnets }: Lease): string {
+  return `${both(subnets).join(' ')} of node ${node === undefined ? both(ips).join(' ') || 'without a name' : shown(node)}`
 }
 
-function reached<C>(lease: Lease, context: Context<C>, reach: Reach): Made {
+function reached<C>(key: SubnetKey, lease: Lease, context: Context<C>, reach: Reach): Made {
   let resources: readonly Resource[] = NONE
-  const problems: string[] = []
+  const problems = new Set<string>()
   for (const family of FAMILIES) {
     const subnet = lease.subnets[family]
     const own = context.self.subnets[family]
     // A family that this node does not have has no device either; a lease of our own subnet is our own.
     if (subnet === undefined || own === undefined || subnet === own) continue
     const made = refused(lease, family, context) ?? reach({ lease, family, subnet, ip: lease.ips[family] as Ip })
-    if (typeof made === 'string') problems.push(`Cannot reach ${called(lease, subnet)}: ${made}`)
+    if (typeof made === 'string') problems.add(made)
     else resources = resources === NONE ? made : [...resources, ...made]
   }
-  return { lease, resources, problems: problems.length === 0 ? NONE : problems }
+  return { key, lease, resources, ...(problems.size === 0 ? {} : { problem: [...problems].join('; ') }) }
 }
 
 function refused<C>({ backend, ips }: Lease, family: 'v4' | 'v6', { type, uplink }: Context<C>): string | undefined {
@@ -108,37 +126,78 @@ function said({ subnets, ips, backend, data, node }: Lease): string {
   return JSON.stringify([subnets, ips, backend, data, node])
 }
 
-function whole(peers: readonly Lease[], made: readonly Made[]): Sum {
-  const { kept, holders } = withoutRivals(made)
+function whole(peers: readonly Lease[], all: readonly Made[]): Sum {
+  const { kept, holders } = withoutRivals(all)
   const resources: Resource[] = []
-  const problems: string[] = []
+  const problems = new Map<SubnetKey, string>()
   for (const one of kept) {
     for (const resource of one.resources) resources.push(resource)
-    for (const problem of one.problems) problems.push(problem)
+    if (one.problem !== undefined) problems.set(one.key, one.problem)
   }
   const settled = settleIds(resources)
-  const ids = new Map<number, Resource>()
-  for (const one of settled) if (one.kind === 'nexthop') ids.set(one.id, one)
-  giveBack(made.length)
-  return { peers, resources: settled, problems, holders, ids }
+  const made = settled === resources ? kept : dealt(kept, settled)
+  const ids: Ids = new Map()
+  for (const one of settled) if (one.kind === 'nexthop') take(ids, one)
+  return { peers, made, resources: settled, problems, isPlain: made === all, holders, ids }
 }
 
-// Undefined when it is not so that there are just more, or when one of those has what another one has.
-function grown(sum: Sum, peers: readonly Lease[], make: (peer: Lease) => Made): Sum | undefined {
-  const { holders } = sum
+// The same leases with resources that were moved, as they stand in the list.
+function dealt(made: readonly Made[], resources: readonly Resource[]): readonly Made[] {
+  let at = 0
+  return made.map((one) => {
+    at += one.resources.length
+    return { ...one, resources: resources.slice(at - one.resources.length, at) }
+  })
+}
+
+function ownersOf(made: readonly Made[], keys: ReadonlySet<string>): ReadonlyMap<string, SubnetKey> {
+  const owners = new Map<string, SubnetKey>()
+  if (keys.size === 0) return owners
+  for (const one of made)
+    for (const resource of one.resources) {
+      const { key } = face(resource)
+      if (keys.has(key)) owners.set(key, one.key)
+    }
+  return owners
+}
+
+// So many at once are made anew with all others.
+const MANY = 1000
+
+// Only what stands between the leases that both lists begin with and those that both end with is another. Undefined when one of it has, or had, what another one has too.
+function changed(sum: Sum, peers: readonly Lease[], make: (peer: Lease) => Made): Sum | undefined {
   const most = Math.min(peers.length, sum.peers.length)
   let [start, end] = [0, 0]
   while (start < most && peers[start] === sum.peers[start]) start++
   while (end < most - start && peers[peers.length - 1 - end] === sum.peers[sum.peers.length - 1 - end]) end++
-  if (start + end < sum.peers.length) return undefined
+  if (start === peers.length && start === sum.peers.length) return sum
+  const gone = sum.made.slice(start, sum.made.length - end)
+  if (!sum.isPlain || gone.length > MANY) return undefined
   const more = peers.slice(start, peers.length - end).map(make)
-  if (more.length === 0) return { ...sum, peers }
-  const resources = more.flatMap((one) => one.resources)
-  if (resources.some((one) => one.kind === 'nexthop' && sum.ids.has(one.id)) || settleIds(resources) !== resources) return undefined
-  if (!resources.every((one) => claim(one, holders))) return undefined
-  const ids = sum.ids as Map<number, Resource>
-  for (const one of resources) if (one.kind === 'nexthop') ids.set(one.id, one)
-  return { peers, resources: sum.resources.concat(resources), problems: [...sum.problems, ...more.flatMap((one) => one.problems)], holders, ids }
+  if (gone.length === more.length && gone.every((one, i) => one === more[i])) return { ...sum, peers }
+  for (const one of gone) for (const resource of one.resources) release(resource, sum)
+  for (const one of more) for (const resource of one.resources) if (!claim(resource, sum.holders) || (resource.kind === 'nexthop' && !take(sum.ids, resource))) return undefined
+  const [at, count] = [lengthOf(sum.made, 0, start), lengthOf(sum.made, start, sum.made.length - end)]
+  const resources = sum.resources.slice(0, at).concat(
+    more.flatMap((one) => one.resources),
+    sum.resources.slice(at + count),
+  )
+  const made = sum.made.slice(0, start).concat(more, sum.made.slice(sum.made.length - end))
+  return { ...sum, peers, made, resources, problems: withProblems(sum.problems, gone, more) }
+}
+
+function lengthOf(made: readonly Made[], from: number, to: number): number {
+  let count = 0
+  for (let i = from; i < to; i++) count += (made[i] as Made).resources.length
+  return count
+}
+
+function withProblems(problems: Sum['problems'], gone: readonly Made[], more: readonly Made[]): Sum['problems'] {
+  if (![...gone, ...more].some(({ problem }) => problem !== undefined)) return problems
+  const now = new Map(problems)
+  for (const { key } of gone) now.delete(key)
+  for (const { key, problem } of more) if (problem !== undefined) now.set(key, problem)
+  return now
 }
 
 interface Claim {
@@ -158,11 +217,29 @@ function claim(resource: Resource, holders: Holders): boolean {
   const wanted = claimOf(resource)
   if (!wanted) return true
   const { dev, what, by } = wanted
-  const held = holders.get(dev) ?? new Map<string, string>()
+  const held = holders.get(dev) ?? new Map<string, { by: string; count: number }>()
   holders.set(dev, held)
   const holder = held.get(what)
-  if (holder === undefined || by < holder) held.set(what, by)
-  return holder === undefined || holder === by
+  if (holder?.by === by) holder.count++
+  else if (holder === undefined || by < holder.by) held.set(what, { by, count: 1 })
+  return holder === undefined || holder.by === by
+}
+
+// False when another gateway has the id.
+function take(ids: Ids, { id, via, dev }: Nexthop): boolean {
+  const [gateway, holder] = [`${via} ${dev}`, ids.get(id)]
+  if (holder === undefined) ids.set(id, { gateway, count: 1 })
+  else if (holder.gateway === gateway) holder.count++
+  return holder === undefined || holder.gateway === gateway
+}
+
+function release(resource: Resource, { holders, ids }: Sum): void {
+  const wanted = claimOf(resource)
+  const held = wanted && holders.get(wanted.dev)
+  const holder = held?.get(wanted?.what ?? '')
+  if (wanted && holder && --holder.count === 0) held?.delete(wanted.what)
+  const id = resource.kind === 'nexthop' ? ids.get(resource.id) : undefined
+  if (resource.kind === 'nexthop' && id && --id.count === 0) ids.delete(resource.id)
 }
 
 // Leases of one node, an old subnet's and a new one's, do not differ.
@@ -171,17 +248,16 @@ function withoutRivals(made: readonly Made[]): { kept: readonly Made[]; holders:
   let rivals = 0
   for (const { resources } of made) for (const one of resources) if (!claim(one, holders)) rivals++
   if (rivals === 0) return { kept: made, holders }
-  const holderOf = ({ dev, what }: Claim) => holders.get(dev)?.get(what)
-  const kept = made.map((one) => {
+  const holderOf = ({ dev, what }: Claim) => holders.get(dev)?.get(what)?.by
+  const kept = made.map((one): Made => {
     const lost = one.resources.find((resource) => {
       const wanted = claimOf(resource)
       return wanted && holderOf(wanted) !== wanted.by
     })
     const wanted = lost && claimOf(lost)
     if (!wanted) return one
-    const { v4, v6 } = one.lease.subnets
     const title = lost.kind === 'tunnel' ? `the MAC ${wanted.what}` : `a subnet that begins at ${wanted.what}`
-    return { lease: one.lease, resources: [], problems: [`Cannot reach ${called(one.lease, [v4, v6].filter(Boolean).join(' and '))}: it announces ${title}, as the node with ${holderOf(wanted)} does`] }
+    return { key: one.key, lease: one.lease, resources: [], problem: `it announces ${title}, as the node with ${holderOf(wanted)} does` }
   })
   return { kept, holders }
 }

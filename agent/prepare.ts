@@ -16,11 +16,11 @@ import { run } from './run.ts'
 import type { Settings } from './settings.ts'
 import { StoreError, type SubnetStore } from './store.ts'
 import { pause } from './stores/pause.ts'
-import { notify } from './systemd.ts'
+import { makeTeller, notify } from './systemd.ts'
 import { makeWakes } from './wakes.ts'
 
 /** What is there before the network is known. */
-export interface Ground extends Pick<Parts, 'version' | 'store' | 'changed'> {
+export interface Ground extends Pick<Parts, 'version' | 'store' | 'changed' | 'failures'> {
   readonly settings: Settings
   readonly before: NodeSubnet | undefined
   readonly signal: AbortSignal
@@ -52,6 +52,7 @@ export async function prepare({ settings, before, signal, ...given }: Ground, aw
     renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
     leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
     synced: () => settle(settings),
+    condition: makeTeller(),
     log: (text) => log(text),
   }
 }
@@ -103,19 +104,21 @@ export async function differs({ store, conf, log }: Parts, signal: AbortSignal):
   }
 }
 
-function writeNode({ node, files, firewall }: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): void {
+function writeNode({ node, files, firewall }: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): string[] {
   const subnet = { network: { ...(v4 ? { v4: v4.network } : {}), ...(v6 ? { v6: v6.network } : {}) }, subnet: lease.subnets, mtu, ipMasq: firewall.masquerade }
   // In this order: what is not remembered `cleanup` cannot tell from flannel's. Pods start though the state cannot be written.
+  const written: string[] = []
   try {
-    remember(files.stateDir, node, subnet)
+    if (remember(files.stateDir, node, subnet)) written.push(`${files.stateDir}/lease.json`)
   } finally {
-    writeSubnetEnv(files.subnetEnv, subnet)
+    if (writeSubnetEnv(files.subnetEnv, subnet)) written.push(files.subnetEnv)
   }
+  return written
 }
 
 async function settle(settings: Settings): Promise<void> {
   install(settings)
-  notify('READY=1', 'STATUS=the pods of all nodes that are known can be reached')
+  notify('READY=1')
   // Only now: until then what flannel left masquerades for us.
   if (settings.firewall.replaceFlannel) for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
 }

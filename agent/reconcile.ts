@@ -4,7 +4,8 @@ import { blackholes } from './blackhole.ts'
 import { both, isSame } from './both.ts'
 import { Claiming } from './claiming.ts'
 import type { Event } from './events.ts'
-import { watchFights } from './fights.ts'
+import type { Failure } from './failures.ts'
+import { type Fought, watchFights } from './fights.ts'
 import { leaveForward, passForward } from './forward.ts'
 import type { Lease } from './lease.ts'
 import { overlaid, partsOf, ruleset } from './masquerade.ts'
@@ -12,13 +13,19 @@ import type { Parts } from './parts.ts'
 import type { Status } from './status.ts'
 import { type Snapshot, SubnetTakenError } from './store.ts'
 import { keepTable, type Table } from './table.ts'
-import { beginning, type Standing, tell, withStep } from './telling.ts'
+import { beginning, conditionOf, type Standing, tell, withStep } from './telling.ts'
 import { giveBack } from './tidy.ts'
+import { news, scoped, summary, type Unreached } from './unreached.ts'
 import { chooseUplink, overlap, see, type Uplink } from './uplink.ts'
 
 const REMEMBERED = 100
 /** So many entries of a store that cannot be read are told of at once. */
 const TOLD = 20
+/** So long until what failed is tried again: what concerns the node soon, what concerns single peers later each time. */
+const [RETRY_MS, LONGEST_RETRY_MS] = [1000, 30_000]
+
+/** What is looked at when somebody may have changed it, each with a wake of its own. */
+export type Doubt = 'uplink' | 'forward' | 'table' | 'files'
 
 /** The agent's one loop: what the store, the kernel and the configuration say, into what the kernel has. Level-triggered: every step begins with all that is known. */
 export class Reconciler {
@@ -29,9 +36,11 @@ export class Reconciler {
   readonly #now: Standing = beginning()
   readonly #repaired = new Map<string, number>()
   readonly #links = new Map<string, string>()
-  #doubted = { uplink: true, forward: true }
+  #doubted = { uplink: true, forward: true, files: true }
   #leasedAs = ''
   #strangers = new Set<string>()
+  #programmed: { readonly problems: Unreached; readonly failed: Unreached } = { problems: new Map(), failed: new Map() }
+  #retryMs = RETRY_MS
 
   constructor(parts: Parts) {
     const { store, conf, wakes, renewMarginMs, firewall } = parts
@@ -48,8 +57,8 @@ export class Reconciler {
     this.#parts.wakes.poke('leases')
   }
 
-  /** Somebody may have changed the uplink, others' FORWARD chain, or our table. */
-  doubt(what: 'uplink' | 'forward' | 'table'): void {
+  /** Somebody may have changed the uplink, others' FORWARD chain, our table, or subnet.env. */
+  doubt(what: Doubt): void {
     if (what === 'table') this.#table.doubt()
     else this.#doubted[what] = true
   }
@@ -69,27 +78,31 @@ export class Reconciler {
 
   /** Looks at everything anew with the next step. */
   doubtAll(): void {
-    for (const what of ['uplink', 'forward', 'table'] as const) this.doubt(what)
+    for (const what of ['uplink', 'forward', 'table', 'files'] as const) this.doubt(what)
     this.#parts.converger.invalidate()
   }
 
   /** How everything stands. */
   status(): Status {
-    const { node, version, backend, conf, store, wakes } = this.#parts
-    const waits = wakes.isHeld('drift') || wakes.isHeld('rules')
-    return tell({ node, version, backend, conf, store }, { ...this.#now, refusal: this.#claiming.problem, fights: this.#fights.current(performance.now(), waits) })
+    return tell(this.#parts, this.#standing())
+  }
+
+  #standing(): Standing {
+    const { wakes, converger } = this.#parts
+    const isPending = (key: string) => (key.startsWith(WAKE) ? wakes.isHeld(key.slice(WAKE.length)) : converger.isPending(key))
+    return { ...this.#now, refusal: this.#claiming.problem, fights: this.#fights.current(performance.now(), isPending) }
   }
 
   /** One step. Throws only what ends the agent: SubnetTakenError. */
   async step(why: readonly string[]): Promise<void> {
     const started = performance.now()
-    const failures: string[] = []
+    const failures: Failure[] = []
     const attempt = async (what: string, work: () => Promise<void> | void) => {
       try {
         await work()
       } catch (cause) {
         if (cause instanceof SubnetTakenError) throw cause
-        failures.push(`${what}: ${(cause as Error).message}`)
+        failures.push({ scope: 'node', text: `${what}: ${(cause as Error).message}` })
       }
     }
     if (this.#claiming.fatal) throw this.#claiming.fatal
@@ -104,7 +117,7 @@ export class Reconciler {
       const { snapshot } = this.#now
       if (snapshot) await attempt('Cannot program the peers', () => this.#program(lease, uplink, snapshot, why, failures))
     }
-    if (!this.#now.isSynced && failures.length === 0 && this.#now.lease && this.#now.snapshot) await attempt('Cannot finish what the node needs', () => this.#settle())
+    if (!this.#now.isSynced && !failures.some(isOfNode) && this.#now.lease && this.#now.snapshot) await attempt('Cannot finish what the node needs', () => this.#settle())
     this.#finish(started, failures)
   }
 
@@ -123,8 +136,8 @@ export class Reconciler {
   }
 
   // What changes while it is looked at is doubtful again.
-  async #settleDoubt(what: 'uplink' | 'forward', work: () => Promise<void>): Promise<void> {
-    if (!this.#doubted[what]) return
+  async #settleDoubt(what: Exclude<Doubt, 'table'>, work: () => Promise<void> | void): Promise<void> {
+    if (!this.#doubted[what] || this.#isHeld(what)) return
     this.#doubted[what] = false
     try {
       await work()
@@ -132,6 +145,10 @@ export class Reconciler {
       this.#doubted[what] = true
       throw cause
     }
+  }
+
+  #isHeld(what: Doubt): boolean {
+    return this.#fights.held(performance.now()).has(`${WAKE}${what}`)
   }
 
   async #look(): Promise<void> {
@@ -157,11 +174,19 @@ export class Reconciler {
     this.#claiming.want({ node, ips: uplink.advertise, backend: backend.type, data: backend.announce(node, uplink, options) }, before)
   }
 
-  #tell(lease: Lease, uplink: Uplink): void {
+  async #tell(lease: Lease, uplink: Uplink): Promise<void> {
     const { backend, options, leased, log } = this.#parts
     const mtu = backend.mtu(options, uplink.mtu, uplink.tunnel)
     const now = JSON.stringify([lease.subnets, mtu])
-    if (now === this.#leasedAs) return
+    if (now === this.#leasedAs) {
+      await this.#settleDoubt('files', () =>
+        this.#repair(
+          'file',
+          leased(lease, mtu).map((path) => fought('files', path)),
+        ),
+      )
+      return
+    }
     leased(lease, mtu)
     this.#leasedAs = now
     this.#now.mtu = mtu
@@ -173,40 +198,55 @@ export class Reconciler {
     const { table, masquerade, keep, random, forward } = firewall
     const networks = [...(conf.v4 ? [conf.v4.network] : []), ...(conf.v6 ? [conf.v6.network] : [])]
     const isFirst = this.#now.kinds['nft'] === undefined
-    const done: string[] = []
+    const done: Fought[] = []
     const rules = { networks, own: both(lease.subnets), masquerade, keep, random }
-    if (await this.#table.ensure({ over: overlaid(table, rules), anew: ruleset(table, rules), parts: partsOf(rules) }, run)) done.push(`nft table ${table}`)
+    if (!this.#isHeld('table') && (await this.#table.ensure({ over: overlaid(table, rules), anew: ruleset(table, rules), parts: partsOf(rules) }, run))) done.push(fought('table', `nft table ${table}`))
     // Without forward rules those of an earlier start go.
     if (!forward && isFirst) await leaveForward(facts.instance, run)
-    if (forward) await this.#settleDoubt('forward', async () => void done.push(...(await passForward(networks, facts.instance, run))))
-    if (!isFirst) this.#repair('nft', done, 'rules')
+    if (forward) await this.#settleDoubt('forward', async () => void done.push(...(await passForward(networks, facts.instance, run)).map((what) => fought('forward', what))))
+    if (!isFirst) this.#repair('nft', done)
     this.#now.kinds = { ...this.#now.kinds, nft: { wanted: 1, programmed: 1, repaired: this.#repaired.get('nft') ?? 0 } }
   }
 
-  async #program(lease: Lease, uplink: Uplink, { leases }: Snapshot, why: readonly string[], failures: string[]): Promise<void> {
+  async #program(lease: Lease, uplink: Uplink, { leases }: Snapshot, why: readonly string[], failures: Failure[]): Promise<void> {
     const { backend, options, converger, facts, log, blackhole } = this.#parts
     const begun = performance.now()
-    const { resources, problems } = backend.want(lease, leases, uplink, options, facts)
-    for (const problem of problems) if (!this.#now.problems.includes(problem)) this.note(problem)
-    this.#now.problems = problems
+    const { resources, problems, ownersOf } = backend.want(lease, leases, uplink, options, facts)
+    converger.hold(this.#fights.held(begun))
     const done = await converger.step(blackhole ? [...blackholes(lease.subnets), ...resources] : resources)
     giveBack(done.changed)
-    failures.push(...done.failed)
-    for (const [kind, what] of Object.entries(done.repaired)) this.#repair(kind, what, 'drift')
+    const { peers: failed, others } = scoped(done, ownersOf)
+    failures.push(...others)
+    this.#lose(problems, failed, leases)
+    for (const [kind, what] of Object.entries(done.repaired)) this.#repair(kind, what)
     const counts = Object.entries(done.counts).map(([kind, count]) => [kind, { ...count, repaired: this.#repaired.get(kind) ?? 0 }] as const)
     this.#now.kinds = { ...this.#now.kinds, ...Object.fromEntries(counts) }
     if (done.changed === 0) return
     const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets)).length
-    log(`agent: reached ${peers - problems.length} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`)
+    log(`agent: programmed ${peers - this.#now.unreached.size} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`)
   }
 
-  #repair(kind: string, what: readonly string[], wake: 'drift' | 'rules'): void {
+  // Told of by reason, and once, as long as a peer has it.
+  #lose(problems: Unreached, failed: Unreached, leases: readonly Lease[]): void {
+    const before = this.#programmed
+    if (problems === before.problems && failed.size === 0 && before.failed.size === 0) return
+    const unreached = failed.size === 0 ? problems : new Map([...problems, ...failed])
+    for (const text of summary(news(unreached, this.#now.unreached), leases)) this.note(text, true)
+    this.#programmed = { problems, failed }
+    this.#now.unreached = unreached
+    this.#now.lost = summary(unreached, leases)
+  }
+
+  #repair(kind: string, what: readonly Fought[]): void {
     if (what.length === 0) return
     // Another program that wants it otherwise is there again at once.
-    const pause = this.#fights.note(what, performance.now())
-    if (pause > 0) this.#parts.wakes.hold(wake, pause)
+    const pause = this.#fights.note([...new Map(what.map((one) => [one.key, one])).values()], performance.now())
+    const { wakes } = this.#parts
+    if (pause > 0) for (const { key } of what) if (key.startsWith(WAKE)) wakes.hold(key.slice(WAKE.length), pause)
+    if (pause > 0) wakes.poke('fight', pause)
     this.#repaired.set(kind, (this.#repaired.get(kind) ?? 0) + what.length)
-    const text = what.length > 3 ? `${what.slice(0, 3).join(', ')} and ${what.length - 3} more` : what.join(', ')
+    const titles = what.slice(0, 3).map(({ title }) => title)
+    const text = `${titles.join(', ')}${what.length > 3 ? ` and ${what.length - 3} more` : ''}`
     this.#now.repairs = [...this.#now.repairs, { at: Date.now(), what: text }].slice(-REMEMBERED)
     this.#parts.log(`agent: put right what somebody else had changed: ${text}`)
   }
@@ -217,12 +257,27 @@ export class Reconciler {
     this.#now.lastError = { at: Date.now(), what: text }
   }
 
-  #finish(started: number, failures: readonly string[]): void {
-    const { wakes, changed } = this.#parts
-    for (const text of failures) this.note(text, !this.#now.failures.includes(text))
+  #finish(started: number, failures: readonly Failure[]): void {
+    const { wakes, changed, condition } = this.#parts
+    const before = new Set(this.#now.failures.map(({ text }) => text))
+    for (const { text } of failures) this.note(text, !before.has(text))
     this.#now.failures = failures
-    if (failures.length > 0) wakes.poke('retry', 1000)
+    if (failures.length > 0 || this.#programmed.failed.size > 0) wakes.poke('retry', this.#retryMs)
+    // What fails for a single peer goes on failing, mostly, until an event tells of it.
+    this.#retryMs = failures.some(isOfNode) || (failures.length === 0 && this.#programmed.failed.size === 0) ? RETRY_MS : Math.min(LONGEST_RETRY_MS, this.#retryMs * 2)
     this.#now.steps = withStep(this.#now.steps, (performance.now() - started) / 1000)
+    condition(conditionOf(this.#parts, this.#standing()))
     changed(() => this.status())
   }
+}
+
+// What is put right by a wake of its own, which is held back when it is fought over.
+const WAKE = 'wake '
+
+function fought(wake: Doubt, title: string): Fought {
+  return { key: `${WAKE}${wake}`, title }
+}
+
+function isOfNode({ scope }: Failure): boolean {
+  return scope === 'node'
 }

@@ -1,5 +1,6 @@
 import { log } from '../lib/log.ts'
 import { bridgeEvent, type Event, ipEvent, MONITORS } from './events.ts'
+import { keepFailures } from './failures.ts'
 import { serveHealth } from './health.ts'
 import { instanceOf, storeWish } from './life.ts'
 import { follow } from './monitor.ts'
@@ -9,9 +10,10 @@ import { endOrphans, markedAs } from './orphans.ts'
 import { watchStore } from './outages.ts'
 import type { Parts } from './parts.ts'
 import { differs, prepare } from './prepare.ts'
-import { Reconciler } from './reconcile.ts'
+import { type Doubt, Reconciler } from './reconcile.ts'
 import type { Settings } from './settings.ts'
 import { openStore, type SubnetStore } from './store.ts'
+import { watchFile } from './subnetfile.ts'
 import { tellWaiting } from './telling.ts'
 
 /** Runs the agent until the signal; begins anew when SIGHUP finds another network configuration in the store. Throws what ends it otherwise: settings or a network configuration that cannot be served, a subnet that belongs to another. */
@@ -30,14 +32,15 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
   endOrphans(instanceOf(settings))
   const store = await openStore(storeWish(settings))
   const [news, heart] = [makeNews(), { since: undefined as number | undefined }]
-  let standing = () => tellWaiting({ node, version, store }, '')
   const tell = () => news.tell(() => standing())
+  const failures = keepFailures(tell)
+  let standing = () => tellWaiting({ node, version, store, failures }, '')
   try {
     const health = await serveHealth({ address: settings.status?.host ?? '127.0.0.1', port: settings.status?.port ?? 0, socket: files.socket }, { status: () => standing(), changes: news.changes, busySince: () => heart.since })
     try {
       void watchStore(store, signal, tell, log)
-      const parts = await prepare({ settings, version, store, before, signal, changed: news.tell }, (why) => {
-        standing = () => tellWaiting({ node, version, store }, why)
+      const parts = await prepare({ settings, version, store, before, signal, failures, changed: news.tell }, (why) => {
+        standing = () => tellWaiting({ node, version, store, failures }, why)
         tell()
       })
       const reconciler = new Reconciler(parts)
@@ -71,8 +74,12 @@ interface Ears {
   anew(): void
 }
 
-async function loop(reconciler: Reconciler, parts: Parts, { network }: Settings, { heart, anew }: Ears, signal: AbortSignal): Promise<void> {
+async function loop(reconciler: Reconciler, parts: Parts, { network, files }: Settings, { heart, anew }: Ears, signal: AbortSignal): Promise<void> {
   const { wakes } = parts
+  const wakeFor = (what: Doubt) => {
+    reconciler.doubt(what)
+    wakes.poke(what)
+  }
   const onHangup = () => {
     reconciler.doubtAll()
     wakes.poke('SIGHUP')
@@ -86,6 +93,7 @@ async function loop(reconciler: Reconciler, parts: Parts, { network }: Settings,
   process.on('SIGHUP', onHangup)
   const heard = listen(reconciler, parts, signal)
   const fed = feed(reconciler, parts.store, signal)
+  const watched = watchFile(files.subnetEnv, () => wakeFor('files'), signal)
   wakes.poke('start')
   try {
     for (let why = await wakes.next(0); !signal.aborted; why = await wakes.next(network.quietMs)) {
@@ -98,7 +106,7 @@ async function loop(reconciler: Reconciler, parts: Parts, { network }: Settings,
   } finally {
     process.off('SIGHUP', onHangup)
     clearInterval(looking)
-    if (signal.aborted) await Promise.all([...heard, fed])
+    if (signal.aborted) await Promise.all([...heard, fed, watched])
   }
 }
 
@@ -134,10 +142,10 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall, facts }: P
     wakes.poke('uplink', UPLINK_MS)
   }
   function nft(text: string): void {
-    if (text.includes(` ${firewall.table}`)) reconciler.doubt('table')
-    else if (/ ip6? filter( (FORWARD|PLUMB-F\S+)\b|$)/.test(text)) reconciler.doubt('forward')
-    else return
-    wakes.poke('rules')
+    const what = text.includes(` ${firewall.table}`) ? 'table' : / ip6? filter( (FORWARD|PLUMB-F\S+)\b|$)/.test(text) ? 'forward' : undefined
+    if (what === undefined) return
+    reconciler.doubt(what)
+    wakes.poke(what)
   }
   const ears = [
     { argv: MONITORS.ip, line: (text: string) => heard(ipEvent(text)), lost: lost(lostAll) },

@@ -41,10 +41,14 @@ export interface Status {
   readonly mtu: number
   readonly uplink: { readonly name: string; readonly tunnel: Both<string>; readonly advertise: Both<string>; readonly why: string } | undefined
   readonly store: StoreState
-  /** The first full sync is done, and the data path is what it should be. */
+  /** `degraded`: pods can start and are served, but something is wrong beside that. */
+  readonly state: 'ready' | 'degraded' | 'not ready'
+  /** It is not `not ready`: what `/readyz` answers 200 for. */
   readonly ready: boolean
-  /** Why it is not ready. */
+  /** Why it is not ready: what concerns the node. */
   readonly reasons: readonly string[]
+  /** What else is wrong: single peers, the store, other programs. */
+  readonly degraded: readonly string[]
   readonly peers: readonly Peer[]
   readonly unreadable: number
   /** By kind: link, addr, route, neigh, tunnel, nexthop, nft. */

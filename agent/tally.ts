@@ -5,14 +5,21 @@ import { perform, type Step, sentences } from './batch.ts'
 import { face } from './diff.ts'
 import { deviceOf, type KernelState, KINDS, type Waiting } from './known.ts'
 
+/** What somebody else had changed, and was put right. */
+export interface Repaired {
+  readonly key: string
+  readonly title: string
+}
 /** What came of a step. */
 export interface Outcome {
   /** How many resources were made, changed or removed. */
   readonly changed: number
-  /** One sentence per kind and reason. */
+  /** What could not be done, and what the tool said. */
+  readonly failures: ReadonlyMap<Step, string>
+  /** The same, one sentence per kind and reason. */
   readonly failed: readonly string[]
   /** By kind, what somebody else had changed and was put right. */
-  readonly repaired: Readonly<Record<string, readonly string[]>>
+  readonly repaired: Readonly<Record<string, readonly Repaired[]>>
   readonly counts: Readonly<Record<string, { readonly wanted: number; readonly programmed: number }>>
 }
 
@@ -24,7 +31,7 @@ export class Tally {
   readonly #state: KernelState
   readonly #failed = new Map<Step, string>()
   readonly #resources = new Set<Resource>()
-  readonly #repaired: Record<string, string[]> = {}
+  readonly #repaired: Record<string, Repaired[]> = {}
   readonly #waiting = new Map<string, Waiting>()
   readonly #drifted = new Set<string>()
   #changed = 0
@@ -56,9 +63,10 @@ export class Tally {
 
   done(resource: Resource): void {
     this.#changed++
-    if (this.#drifted.size === 0 || !this.#drifted.delete(face(resource).key)) return
+    const { key } = face(resource)
+    if (this.#drifted.size === 0 || !this.#drifted.delete(key)) return
     const repaired = this.#repaired[resource.kind] ?? []
-    repaired.push(title(resource))
+    repaired.push({ key, title: title(resource) })
     this.#repaired[resource.kind] = repaired
   }
 
@@ -78,6 +86,13 @@ export class Tally {
     this.#waiting.set(face(resource).key, { dev: deviceOf(resource), said })
   }
 
+  /** It is left as it is for now, and counts as not made. */
+  holdBack(resource: Resource): void {
+    this.#state.unsettle(resource.kind)
+    this.#resources.add(resource)
+    this.awaits(resource, 'it is held back')
+  }
+
   hasFailed(resource: Resource): boolean {
     return this.#resources.has(resource)
   }
@@ -88,7 +103,7 @@ export class Tally {
     const missing = (one: Resource) => this.#resources.has(one) || (unusable.size > 0 && unusable.has(deviceOf(one) ?? ''))
     const lacking = this.#resources.size > 0 || unusable.size > 0
     const counts = Object.fromEntries(KINDS.map((kind) => [kind, { wanted: group[kind].length, programmed: lacking ? group[kind].filter((one) => !missing(one)).length : group[kind].length }]))
-    return { changed: this.#changed, failed: sentences(this.#failed), repaired: this.#repaired, counts }
+    return { changed: this.#changed, failures: this.#failed, failed: sentences(this.#failed), repaired: this.#repaired, counts }
   }
 
   #assume(resource: Resource, put: boolean) {

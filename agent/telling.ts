@@ -1,9 +1,11 @@
 import type { Backend } from './backend.ts'
-import { both, isSame } from './both.ts'
-import type { Lease } from './lease.ts'
+import { isSame } from './both.ts'
+import type { Failure, Failures } from './failures.ts'
+import { encodeKey, type Lease } from './lease.ts'
 import type { NetworkConf } from './netconf.ts'
 import { BUCKETS, type KindCount, type Peer, type Repair, type Status } from './status.ts'
 import type { Snapshot, SubnetStore } from './store.ts'
+import type { Unreached } from './unreached.ts'
 import type { Choice } from './uplink.ts'
 
 /** Where the loop stands. */
@@ -16,9 +18,11 @@ export interface Standing {
   /** The first step that left nothing undone is done. */
   isSynced: boolean
   mtu: number
-  /** What the last step could not do, and what it was told that no step can. */
-  failures: readonly string[]
-  problems: readonly string[]
+  /** What the last step could not do. */
+  failures: readonly Failure[]
+  /** Which peers cannot be reached, and one sentence per reason. */
+  unreached: Unreached
+  lost: readonly string[]
   fights: readonly string[]
   kinds: Readonly<Record<string, KindCount>>
   repairs: readonly Repair[]
@@ -28,7 +32,7 @@ export interface Standing {
 
 /** Of a loop that has not begun. */
 export function beginning(): Standing {
-  return { isSynced: false, mtu: 0, failures: [], problems: [], fights: [], kinds: {}, repairs: [], lastError: undefined, steps: { count: 0, sum: 0, buckets: BUCKETS.map(() => 0) } }
+  return { isSynced: false, mtu: 0, failures: [], unreached: new Map(), lost: [], fights: [], kinds: {}, repairs: [], lastError: undefined, steps: { count: 0, sum: 0, buckets: BUCKETS.map(() => 0) } }
 }
 
 /** The step-time histogram with one more step of so many seconds. */
@@ -40,27 +44,57 @@ interface Self {
   readonly node: string
   readonly version: string
   readonly store: SubnetStore
+  /** What goes wrong in the agent's other parts. */
+  readonly failures: Pick<Failures, 'all'>
 }
+
+/** Whether the node is ready, and what is wrong. */
+export type Condition = Pick<Status, 'state' | 'ready' | 'reasons' | 'degraded'>
 
 /** Of an agent that does not know its network yet: what it waits for. */
 export function tellWaiting(self: Self, why: string): Status {
   const { connected, error } = self.store.state()
-  return { ...tell({ ...self, backend: { type: '' }, conf: {} }, beginning()), reasons: [why, ...(connected || error === undefined || why.includes(error) ? [] : [error])] }
+  const reasons = [why, ...(connected || error === undefined || why.includes(error) ? [] : [error]), ...textsOf(self.failures.all(), 'node')]
+  return { ...tell({ ...self, backend: { type: '' }, conf: {} }, beginning()), ...verdict(reasons, textsOf(self.failures.all(), 'part')) }
 }
 
-/** All of it, for people and programs. Pure but for the store's own state. */
-export function tell({ node, version, backend, conf, store }: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> }, standing: Standing): Status {
-  const { choice, lease, refusal, snapshot, isSynced, mtu, failures, problems, fights, kinds, repairs, lastError, steps } = standing
+/** Judges how everything stands. Costs little, however many peers there are. */
+export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'>, standing: Standing): Condition {
+  const { choice, lease, refusal, snapshot, isSynced, lost, fights } = standing
   const { connected, error } = store.state()
+  const all = [...standing.failures, ...failures.all()]
+  const isAway = !connected && error !== undefined
+  const unreadable = snapshot?.unreadable.length ?? 0
   const reasons = [
     ...(choice ? [] : ['no uplink was found yet']),
     ...(lease ? [] : [`this node has no subnet yet${refusal ? `: ${refusal}` : ''}`]),
     ...(snapshot ? [] : ['the leases of the other nodes are not known yet']),
-    ...((lease && snapshot) || connected || error === undefined ? [] : [error]),
-    ...failures,
-    ...fights,
-    ...(isSynced || failures.length > 0 ? [] : ['the first sync is not done yet']),
+    ...(isAway && !(lease && snapshot) ? [error] : []),
+    ...textsOf(all, 'node'),
   ]
+  const degraded = [
+    ...(isAway && lease && snapshot ? [`the store is away, going on with what is known: ${error}`] : []),
+    ...textsOf(all, 'part'),
+    ...lost,
+    ...(unreadable > 0 ? [`${unreadable} ${unreadable > 1 ? 'entries' : 'entry'} of the store cannot be read`] : []),
+    ...fights,
+  ]
+  return verdict(isSynced || reasons.length > 0 ? reasons : ['the first sync is not done yet'], degraded)
+}
+
+function verdict(reasons: readonly string[], degraded: readonly string[]): Condition {
+  const ready = reasons.length === 0
+  return { state: ready ? (degraded.length === 0 ? 'ready' : 'degraded') : 'not ready', ready, reasons, degraded }
+}
+
+function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[] {
+  return failures.flatMap((one) => (one.scope === scope ? [one.text] : []))
+}
+
+/** All of it, for people and programs. Pure but for the store's own state. */
+export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> }, standing: Standing): Status {
+  const { node, version, backend, conf, store } = self
+  const { choice, lease, snapshot, mtu, unreached, kinds, repairs, lastError, steps } = standing
   const own = lease?.subnets ?? {}
   return {
     node,
@@ -72,9 +106,8 @@ export function tell({ node, version, backend, conf, store }: Self & { readonly 
     mtu,
     uplink: choice && { name: choice.uplink.name, tunnel: choice.uplink.tunnel, advertise: choice.uplink.advertise, why: choice.why },
     store: store.state(),
-    ready: reasons.length === 0,
-    reasons,
-    peers: (snapshot?.leases ?? []).filter((one) => !isSame(one.subnets, own)).map((one) => peerOf(one, problems)),
+    ...conditionOf(self, standing),
+    peers: (snapshot?.leases ?? []).filter((one) => !isSame(one.subnets, own)).map((one) => peerOf(one, unreached)),
     unreadable: snapshot?.unreadable.length ?? 0,
     kinds,
     repairs,
@@ -83,8 +116,7 @@ export function tell({ node, version, backend, conf, store }: Self & { readonly 
   }
 }
 
-// A problem names the subnet that it is about.
-function peerOf({ node, subnets, ips, backend }: Lease, problems: readonly string[]): Peer {
-  const problem = problems.length === 0 ? undefined : problems.find((one) => both(subnets).some((subnet) => one.includes(subnet)))
+function peerOf({ node, subnets, ips, backend }: Lease, unreached: Unreached): Peer {
+  const problem = unreached.size === 0 ? undefined : unreached.get(encodeKey(subnets))
   return { ...(node === undefined ? {} : { node }), subnets, ips, backend, ...(problem === undefined ? {} : { problem }) }
 }

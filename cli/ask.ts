@@ -18,7 +18,10 @@ export interface Question {
   json(status: Status): unknown
 }
 
-/** Asks the agent of this node, shows the answer, and gives the exit status: 0 when the node is ready, 1 when it is not. Throws ValueError for a wrong command line, and when no agent answers. */
+/** What the exit status says of the node. */
+const STATUSES = { ready: 0, 'not ready': 1, degraded: 3 } as const
+
+/** Asks the agent of this node, shows the answer, and gives the exit status: 0 when the node is ready, 1 when it is not, 3 when it is degraded. Throws ValueError for a wrong command line, and when no agent answers. */
 export async function ask(question: Question, argv: readonly string[]): Promise<number> {
   const { name, text, json } = question
   const { values, words } = readOptions(argv, names, `plumb ${name}`)
@@ -29,7 +32,7 @@ export async function ask(question: Question, argv: readonly string[]): Promise<
   }
   const status = await statusOf(values)
   print(values.json ? JSON.stringify(json(status), null, 4) : text(status, Date.now()))
-  return status.ready ? 0 : 1
+  return STATUSES[status.state]
 }
 
 async function statusOf({ socket = SOCKET }: Given['values']): Promise<Status> {
@@ -58,5 +61,5 @@ function help({ name, about }: Question): string {
 
 ${describeOptions(names)}
 
-exit status: 0 the node is ready, 1 it is not, 2 the command line is wrong or no agent answers`
+exit status: 0 the node is ready, 1 it is not, 2 the command line is wrong or no agent answers, 3 the node is degraded`
 }

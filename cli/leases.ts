@@ -4,7 +4,7 @@ import { line } from '../agent/words.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 
-/** Runs `plumb leases ARGV` and gives the exit status: 0 when the node is ready, 1 when it is not. Throws ValueError for a wrong command line, and when no agent answers. */
+/** Runs `plumb leases ARGV` and gives the exit status: 0 when the node is ready, 1 when it is not, 3 when it is degraded. Throws ValueError for a wrong command line, and when no agent answers. */
 export async function run(argv: readonly string[]): Promise<number> {
   return ask({ name: 'leases', about: 'which node has which subnet, and which of them cannot be reached from here', text: leasesText, json: leases }, argv)
 }

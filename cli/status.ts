@@ -7,15 +7,16 @@ import { table } from './output.ts'
 /** So many of the last repairs are shown; --json has a hundred. */
 const REPAIRS = 5
 
-/** Runs `plumb status ARGV` and gives the exit status: 0 when the node is ready, 1 when it is not. Throws ValueError for a wrong command line, and when no agent answers. */
+/** Runs `plumb status ARGV` and gives the exit status: 0 when the node is ready, 1 when it is not, 3 when it is degraded. Throws ValueError for a wrong command line, and when no agent answers. */
 export async function run(argv: readonly string[]): Promise<number> {
   return ask({ name: 'status', about: 'whether this node’s pods are connected, and why not', text: statusText, json: (status) => status }, argv)
 }
 
 /** A status for people; `now` in milliseconds since 1970. */
 export function statusText(status: Status, now: number): string {
-  const { node, ready, reasons, repairs } = status
-  const head = ready ? `${node} is ready` : [`${node} is not ready:`, ...(reasons.length > 0 ? reasons : ['the first full sync is not done']).map((reason) => `  ${reason}`)].join('\n')
+  const { node, state, ready, reasons, degraded, repairs } = status
+  const why = ready || reasons.length > 0 ? reasons : ['the first full sync is not done']
+  const head = state === 'ready' ? `${node} is ready` : [`${node} is ${state}:`, ...[...why, ...degraded].map((reason) => `  ${reason}`)].join('\n')
   const last = repairs
     .slice(-REPAIRS)
     .reverse()

@@ -162,7 +162,7 @@ function start(ns: Namespace, program: readonly string[], argv: readonly string[
       }, ms)
         .then((seen) => seen as Status)
         .catch(async (cause: Error) => {
-          throw new Error(`the agent of ${ns.name} is not ready: ${JSON.stringify((await status())?.reasons)} ${cause.message}\n${said}`)
+          throw new Error(`the agent of ${ns.name} is not ready: ${JSON.stringify([(await status())?.reasons, (await status())?.degraded])} ${cause.message}\n${said}`)
         }),
     async stop(signal = 'SIGTERM') {
       child.kill(signal)

@@ -16,7 +16,7 @@ export interface Scripted extends Source {
 
 /** Makes one, ready, with peers. */
 export function scripted(first: Partial<Status> = {}): Scripted {
-  let status: Status = { ...calm(), ...first }
+  let status = judged({ ...calm(), ...first })
   let since: number | undefined
   let ends = 0
   const wake = new Set<() => void>()
@@ -50,7 +50,7 @@ export function scripted(first: Partial<Status> = {}): Scripted {
       since = at
     },
     set(change) {
-      status = { ...status, ...change }
+      status = judged({ ...status, ...change })
       for (const poke of wake) poke()
     },
     end() {
@@ -72,6 +72,11 @@ export function peers(count: number, backend = 'vxlan'): Peer[] {
   })
 }
 
+/** The state is what the rest comes to. */
+function judged(status: Status): Status {
+  return { ...status, state: !status.ready ? 'not ready' : status.degraded.length > 0 ? 'degraded' : 'ready' }
+}
+
 /** A status without anything wrong. */
 function calm(): Status {
   const now = Date.now()
@@ -85,8 +90,10 @@ function calm(): Status {
     mtu: 1450,
     uplink: { name: 'eth0', tunnel: { v4: '192.0.2.1' }, advertise: { v4: '192.0.2.1' }, why: 'eth0 has the default route, 192.0.2.1 is its first address' },
     store: { name: 'etcd', connected: true, heard: now - 400 },
+    state: 'ready',
     ready: true,
     reasons: [],
+    degraded: [],
     peers: peers(3),
     unreadable: 0,
     kinds: {

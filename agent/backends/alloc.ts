@@ -6,7 +6,7 @@ const alloc: Backend<object, never> = {
   mtu: (_conf, uplink) => uplink,
   announce: () => ({}),
   data: () => ({}),
-  want: () => ({ resources: [], problems: [] }),
+  want: () => ({ resources: [], problems: new Map(), ownersOf: () => new Map() }),
   links: () => [],
 }
 

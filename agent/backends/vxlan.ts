@@ -78,8 +78,8 @@ const vxlan: Backend<Conf, Vtep> = {
   want(self, peers, uplink, conf, facts) {
     // Routes come and go, and mean nothing to a tunnel.
     const seen = conf.DirectRouting ? uplink : { ...uplink, routes: [] }
-    const { resources, problems } = reach(peers, { type: 'vxlan', self, uplink: seen, conf, facts })
-    return { resources: [...FAMILIES.flatMap((family) => own(self, family, uplink, conf, facts)), ...resources], problems }
+    const reached = reach(peers, { type: 'vxlan', self, uplink: seen, conf, facts })
+    return { ...reached, resources: [...FAMILIES.flatMap((family) => own(self, family, uplink, conf, facts)), ...reached.resources] }
   },
   links: (conf) => FAMILIES.map((family) => device(conf, family)),
 }

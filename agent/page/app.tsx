@@ -47,7 +47,7 @@ export function App() {
 }
 
 function Head({ status, lost, now }: { status: Status; lost: number | undefined; now: number }) {
-  const { node, version, started, ready } = status
+  const { node, version, started, state } = status
   return (
     <header>
       <img src="icon.svg" alt="" width="32" height="32" />
@@ -57,21 +57,24 @@ function Head({ status, lost, now }: { status: Status; lost: number | undefined;
           plumb {version}, up {span(now - started)}
         </p>
       </div>
-      <p class={`pill ${lost === undefined ? '' : 'old'} ${ready ? 'good' : 'bad'}`}>{ready ? 'Ready' : 'Not ready'}</p>
+      <p class={`pill ${lost === undefined ? '' : 'old'} ${TONES[state]}`}>{WORDS[state]}</p>
       <p class={`link ${lost === undefined ? 'good' : 'bad'}`}>{lost === undefined ? 'live' : 'connection lost'}</p>
       <p class="heard-only" role="status">
-        {lost === undefined ? `Connected. ${node} is ${ready ? 'ready' : `not ready: ${status.reasons.join('; ')}`}` : 'The connection to the agent is lost'}
+        {lost === undefined ? `Connected. ${node} is ${[state, whyOf(status).join('; ')].filter(Boolean).join(': ')}` : 'The connection to the agent is lost'}
       </p>
     </header>
   )
 }
 
-function Reasons({ status: { ready, reasons } }: { status: Status }) {
-  if (ready) return null
+const TONES = { ready: 'good', degraded: 'warn', 'not ready': 'bad' } as const
+const WORDS = { ready: 'Ready', degraded: 'Degraded', 'not ready': 'Not ready' } as const
+
+function Reasons({ status }: { status: Status }) {
+  if (status.state === 'ready') return null
   return (
-    <section class="reasons" aria-label="Why the node is not ready">
+    <section class={`reasons ${TONES[status.state]}`} aria-label={`Why the node is ${status.state}`}>
       <ul>
-        {(reasons.length > 0 ? reasons : ['the first full sync is not done']).map((reason) => (
+        {whyOf(status).map((reason) => (
           <li key={reason}>{reason}</li>
         ))}
       </ul>
@@ -79,8 +82,12 @@ function Reasons({ status: { ready, reasons } }: { status: Status }) {
   )
 }
 
+function whyOf({ ready, reasons, degraded }: Status): readonly string[] {
+  return [...(ready || reasons.length > 0 ? reasons : ['the first full sync is not done']), ...degraded]
+}
+
 function useTitle({ status, lost }: Seen): void {
-  const state = lost !== undefined ? 'connection lost' : status?.ready === false ? 'not ready' : ''
+  const state = lost !== undefined ? 'connection lost' : status && status.state !== 'ready' ? status.state : ''
   const title = [state, status?.node, 'plumb'].filter(Boolean).join(' · ')
   useEffect(() => {
     document.title = title

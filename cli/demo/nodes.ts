@@ -145,8 +145,8 @@ async function heal(pods: readonly Pod[]): Promise<void> {
     return `${cut} of ${flows?.pairs} were cut, all answer again in ${ms} ms`
   })
   await step(`plumb status, on ${HURT}`, async () => {
-    const { ready, reasons, kinds } = (await statusOf(HURT)) ?? {}
-    expect('whether it is ready, and why not', [ready, reasons], [true, []])
+    const { state, reasons, degraded, kinds } = (await statusOf(HURT)) ?? {}
+    expect('whether it is ready, and why not', [state, reasons, degraded], ['ready', [], []])
     const repaired = Object.values(kinds ?? {}).reduce((sum, { repaired }) => sum + repaired, 0)
     if (repaired === 0) throw new Error('it has put nothing right')
     return `ready; ${repaired} things were put right`

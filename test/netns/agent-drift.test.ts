@@ -123,7 +123,7 @@ describe('plumb agent and what others do to its links and routes', () => {
       }
       await assertReach(nodes, { v4: 1500 })
       await one.ns.ip('route', 'replace', to, 'via', UNDERLAY.v4(99), 'dev', 'eth0')
-      await until(async () => (await agents[0]?.status())?.reasons.some((one) => one.includes(`Cannot make route ${to}: another program has a route there`)))
+      await until(async () => (await agents[0]?.status())?.degraded.some((one) => one.includes(`Cannot make route ${to}: another program has a route there`)))
       assert.match(await route(), /via 172\.30\.0\.99/)
       await one.ns.ip('route', 'del', to)
       await until(async () => assert.equal(await route(), before) === undefined, 1000)

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { mkdtempSync } from 'node:fs'
+import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { datagram } from '../../lib/datagram.ts'
 import { until } from '../harness.ts'
@@ -37,7 +37,7 @@ describe('datagram()', () => {
 
 describe('plumb agent', () => {
   it(
-    'under systemd says that it is ready when the first sync is done, as flanneld does, and when it ends',
+    '[FU5] under systemd says that it is ready when the first sync is done, as flanneld does, then how it stands, and when it ends',
     inCluster(
       1,
       (cluster) => fileStore(cluster, { Network: '10.244.0.0/16' }),
@@ -46,10 +46,13 @@ describe('plumb agent', () => {
         await listening(path, async (heard) => {
           const agent = (nodes[0] as Node).agentBy(['env', `NOTIFY_SOCKET=${path}`])
           await agent.ready()
-          await until(() => heard().length === 1)
-          assert.match(heard()[0] as string, /^READY=1\|STATUS=/)
+          await until(() => heard().at(-1) === 'STATUS=ready')
+          assert.equal(heard().at(-2), 'READY=1')
+          writeFileSync(join(dir, 'store/subnets/10.244.0.0-24'), '{}')
+          await until(() => heard().at(-1) === 'STATUS=degraded: 1 entry of the store cannot be read')
           await agent.stop()
-          assert.equal(heard()[1], 'STOPPING=1')
+          await until(() => heard().at(-1) === 'STOPPING=1')
+          assert.equal(heard().filter((one) => one === 'READY=1').length, 1)
         })
       },
     ),

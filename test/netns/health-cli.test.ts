@@ -21,12 +21,15 @@ describe('plumb status and plumb leases', () => {
     served = undefined
   })
 
-  it('[F 48] ask the agent of the node, and exit 0 when it is ready, 1 when it is not', async () => {
+  it('[F 48] [FU5] ask the agent of the node, and exit 0 when it is ready, 1 when it is not, 3 when it is degraded', async () => {
     await serve()
     const ready = await plumb('status')
     assert.equal(ready.exitCode, 0)
     assert.match(ready.stdout, /^node-0 is ready\n\nagent .*\npeers +2, 1 unreachable \(see: plumb leases\)\n/s)
-    source.set({ ready: false, reasons: ['2 routes are missing'] })
+    source.set({ degraded: ['node-2 does not answer'] })
+    const degraded = await plumb('status')
+    assert.deepEqual([degraded.exitCode, degraded.stdout.split('\n\n')[0]], [3, 'node-0 is degraded:\n  node-2 does not answer'])
+    source.set({ ready: false, degraded: [], reasons: ['2 routes are missing'] })
     const not = await plumb('status')
     assert.equal(not.exitCode, 1)
     assert.match(not.stdout, /^node-0 is not ready:\n {2}2 routes are missing\n/)

@@ -44,6 +44,16 @@ describe('serveHealth()', () => {
     source.set({ ready: false, reasons: ['2 routes are missing', 'ip said:\nnot permitted'] })
     assert.deepEqual(await ask(), [503, '2 routes are missing\nip said: not permitted\n'])
   })
+  it('[FU5] /readyz is 200 for a node that is degraded, with what is wrong, one a line; and says that too of one that is not ready', async () => {
+    const ask = async () => {
+      const answer = await fetch(`${URL}/readyz`)
+      return [answer.status, await answer.text()]
+    }
+    source.set({ degraded: ['a peer does\nnot answer', 'the store is away'] })
+    assert.deepEqual(await ask(), [200, 'degraded: a peer does not answer\ndegraded: the store is away\n'])
+    source.set({ ready: false, reasons: ['no uplink'] })
+    assert.deepEqual(await ask(), [503, 'no uplink\ndegraded: a peer does not answer\ndegraded: the store is away\n'])
+  })
   it('[F 48] /metrics is valid exposition of what is so now, with the process’s own figures', async () => {
     const answer = await fetch(`${URL}/metrics`)
     assert.equal(answer.headers.get('content-type'), 'text/plain; version=0.0.4; charset=utf-8')

@@ -84,7 +84,11 @@ describe('the status page in a real browser', () => {
     assert.match(await text(page, '.repairs li:first-child'), /^link flannel\.1 was gone, made again/)
     assert.match((await page.getAttribute('.chart svg', 'aria-label')) ?? '', /: 2 repaired; not as wanted now 2, at most 2$/)
     assert.equal(await text(page, '.kinds .off >> nth=0'), '8')
-    source.set({ ready: true, reasons: [], kinds: { route: { wanted: 10, programmed: 10, repaired: 7 } } })
+    // [FU5]
+    source.set({ ready: true, reasons: [], degraded: ['node-3 does not answer'] })
+    await page.waitForSelector('.pill.warn')
+    assert.deepEqual([await page.textContent('.pill'), await text(page, '.reasons.warn'), await page.title()], ['Degraded', 'node-3 does not answer', 'degraded · node-0 · plumb'])
+    source.set({ degraded: [], kinds: { route: { wanted: 10, programmed: 10, repaired: 7 } } })
     await page.waitForSelector('.pill.good')
     assert.match((await page.getAttribute('.chart svg', 'aria-label')) ?? '', /: 4 repaired; not as wanted now 0, at most 2$/)
     assert.ok((await page.locator('.chart rect').count()) >= 1)

@@ -44,7 +44,7 @@ describe('plumb agent, when its etcd is away', () => {
             const before = await routes(one)
             const began = Date.now()
             await fail()
-            await until(async () => /^200 ready\nthe store is away, going on with what is known: .*etcd at /.test(await agent.readyz()), 16_000)
+            await until(async () => /^200 degraded: the store is away, going on with what is known: .*etcd at /.test(await agent.readyz()), 16_000)
             assert.match((await agent.status())?.store.error ?? '', /^etcd at http:/)
             const [cpu, since] = [cpuMs(agent.pid), Date.now()]
             while (Date.now() - began < AWAY_S * 1000) {

@@ -46,7 +46,7 @@ describe('SIGKILL of plumb agent at any moment', () => {
             for (let i = 1; i < times; i++) {
               const agent = one.agent()
               // Every second one has been through its first step.
-              if (i % 2 === 0) await until(() => agent.log().includes('agent: reached'), 10_000)
+              if (i % 2 === 0) await until(() => agent.log().includes('agent: programmed'), 10_000)
               await Bun.sleep(Math.random() * LONGEST_MS)
               assert.equal(await agent.stop('SIGKILL'), 129, agent.log())
             }

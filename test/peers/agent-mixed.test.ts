@@ -35,7 +35,7 @@ describe('a cluster of nodes with flanneld and nodes with plumb', () => {
         await until(async () => {
           for (const agent of agents) {
             const now = await agent.status()
-            assert.deepEqual([now?.peers.length, now?.peers.map(({ problem }) => problem).filter(Boolean), now?.reasons, now?.unreadable], [3, [], [], 0])
+            assert.deepEqual([now?.peers.length, now?.peers.map(({ problem }) => problem).filter(Boolean), now?.state, now?.unreadable], [3, [], 'ready', 0])
           }
           return seen
         })

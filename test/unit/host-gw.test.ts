@@ -13,7 +13,7 @@ describe('host-gw', () => {
 
   it('[F 28] want() gives a route per subnet to the node’s address, no device, no address', () => {
     const { resources, problems } = hostGw.want(own, [lease(2, {}, 'host-gw'), lease(3, {}, 'host-gw', ['v4'])], uplink(1), conf, FACTS)
-    assert.deepEqual(problems, [])
+    assert.equal(problems.size, 0)
     assert.equal(
       `\n${resources
         .flatMap((one) => handler(one.kind).put(one))
@@ -37,7 +37,7 @@ route add 10.244.3.0/24 proto 112 via 192.0.2.3 dev eth0
     for (const routes of [[{ dst: '192.0.2.0/24' as Cidr, dev: parse.ifname('eth0'), gateway: true }], [{ dst: '192.0.2.0/24' as Cidr, dev: parse.ifname('eth1'), gateway: false }], []]) {
       const { resources, problems } = hostGw.want(own, [lease(2, {}, 'host-gw', ['v4'])], { ...uplink(1), routes }, conf, FACTS)
       assert.deepEqual(resources, [])
-      assert.deepEqual(problems, ['Cannot reach 10.244.2.0/24 of node "node-2": 192.0.2.2 is not on the link eth0, there is a router in between; want backend vxlan, or nodes that share a link'])
+      assert.deepEqual([...problems], [['10.244.2.0-24', '192.0.2.2 is not on the link eth0, there is a router in between; want backend vxlan, or nodes that share a link']])
     }
   })
   it('[F 28] announce() refuses a public address that is not the link’s', () => {

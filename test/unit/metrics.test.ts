@@ -16,6 +16,7 @@ describe('metrics()', () => {
     const found = read({ peers: peers(3), lastError: { at, what: 'x' }, store: { name: 'etcd', connected: true, heard: at } })
     assert.deepEqual([...found.keys()].sort(), [
       'plumb_build_info',
+      'plumb_degraded',
       'plumb_last_error_timestamp_seconds',
       'plumb_leases',
       'plumb_leases_unreadable',
@@ -51,6 +52,17 @@ describe('metrics()', () => {
   it('counts this node among the leases once it has a subnet, and peers by whether they are reachable', () => {
     const found = read({ subnets: {}, peers: peers(5).map((peer, i) => (i === 4 ? { ...peer, problem: 'not on a link' } : peer)), ready: false })
     assert.deepEqual([value(found, 'plumb_leases'), value(found, 'plumb_peers', { state: 'reachable' }), value(found, 'plumb_peers', { state: 'unreachable' }), value(found, 'plumb_ready')], [5, 4, 1, 0])
+  })
+  it('[FU5] says whether the node is ready, and whether it is degraded', () => {
+    const both = (change: Partial<Status>) => [value(read(change), 'plumb_ready'), value(read(change), 'plumb_degraded')]
+    assert.deepEqual(
+      [both({}), both({ degraded: ['x'] }), both({ ready: false, degraded: ['x'] })],
+      [
+        [1, 0],
+        [1, 1],
+        [0, 0],
+      ],
+    )
   })
   it('lag is 0 while the store answers, and else since it was last heard of, or since the start', () => {
     const now = 2_000_000

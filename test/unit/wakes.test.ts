@@ -57,27 +57,36 @@ describe('makeWakes()', () => {
 })
 
 describe('watchFights()', () => {
-  it('lets a few repairs of one thing pass, and any number of different things', () => {
+  const [is, isNot] = [() => true, () => false]
+  it('takes little that is put right for no fight, and many things once for none', () => {
     const fights = watchFights()
-    for (let i = 0; i < 19; i++) assert.equal(fights.note(['route a'], i * 100), 0)
-    for (let i = 0; i < 100; i++) assert.equal(fights.note([`route ${i}`], 1000), 0)
-    assert.deepEqual(fights.current(1000, true), [])
+    for (let i = 0; i < 19; i++) assert.equal(fights.note([thing('a')], i * 100), 0)
+    for (let i = 0; i < 100; i++) assert.equal(fights.note([thing(`${i}`)], 1000), 0)
+    assert.deepEqual([fights.current(1000, is), fights.held(2000).size], [[], 0])
   })
-  it('backs off, longer and longer up to 30 s, from one that comes again and again, names it, and forgets it once it is over', () => {
+  it('[FA7] holds back what comes again and again, longer and longer up to 30 s, and nothing else; names it, and forgets it once it is over', () => {
     const fights = watchFights()
     let now = 0
-    const pauses: number[] = []
-    for (let i = 0; i < 30; i++) {
-      const pause = fights.note(['route 10.0.0.0/24'], now)
-      pauses.push(pause)
-      now += pause || 10
+    const pauses = new Set<number>()
+    for (let i = 0; i < 40; i++) {
+      const pause = fights.note([thing('a')], now)
+      fights.note([thing('b')], now)
+      assert.deepEqual([...fights.held(now)], pause > 0 ? ['a', 'b'] : [])
+      assert.deepEqual([...fights.held(now + pause)], [])
+      pauses.add(pause)
+      now += Math.max(pause, 10)
     }
-    assert.deepEqual(pauses.slice(17, 21), [0, 0, 200, 400])
-    assert.equal(pauses.at(-1), 30_000)
-    assert.match(fights.current(now, true).join(), /^route 10\.0\.0\.0\/24 is changed by another program again and again; it is put right every 30 s$/)
+    assert.deepEqual([...pauses], [0, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000])
+    fights.note([thing('c')], now)
+    assert.deepEqual([...fights.held(now)], [])
+    assert.match(fights.current(now, is).join(), /^route a is changed by another program again and again; it is put right every 30 s,route b/)
     // What stays right for ten seconds is fought over no more.
-    assert.deepEqual(fights.current(now, false), [])
-    assert.deepEqual(fights.current(now + 120_000, true), [])
-    assert.equal(fights.note(['route 10.0.0.0/24'], now + 120_000), 0)
+    assert.deepEqual(fights.current(now, isNot), [])
+    assert.deepEqual(fights.current(now + 120_000, is), [])
+    assert.equal(fights.note([thing('a')], now + 120_000), 0)
   })
 })
+
+function thing(key: string) {
+  return { key, title: `route ${key}` }
+}

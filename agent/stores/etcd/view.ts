@@ -73,9 +73,10 @@ export class View {
   apply(events: readonly Event[], revision: bigint): void {
     const news = events.filter(({ kv }) => kv && kv.modRevision > this.revision)
     // Event_EventType: 0 is PUT, 1 is DELETE.
-    for (const { type, kv } of news) if (kv) type === 0 ? this.#note(kv) : this.#forget(kv.key)
+    let isOther = false
+    for (const { type, kv } of news) if (kv && (type === 0 ? this.#note(kv) : this.#forget(kv.key))) isOther = true
     if (revision > this.revision) this.revision = revision
-    if (news.length > 0) this.#changed()
+    if (isOther) this.#changed()
   }
 
   /** Takes what this store has written itself, at `revision`, before the watch tells of it: a node does not miss its own lease. */
@@ -160,31 +161,36 @@ export class View {
     for (const changed of this.#listeners) changed()
   }
 
-  #note(kv: Kept): void {
+  // True when there is something else to tell: a lease that was only renewed says what it said, and stays the same object.
+  #note(kv: Kept): boolean {
     const what = this.#keys.read(kv.key)
-    if (!what) return
-    if ('node' in what && !isNodeName(what.node)) return
-    if ('node' in what) this.#records.set(what.node, { key: decode(kv.value), written: kv.modRevision })
-    else this.#put(what.lease, kv)
+    if (!what || ('node' in what && !isNodeName(what.node))) return false
+    if (!('node' in what)) return this.#put(what.lease, kv)
+    const [before, now] = [this.#records.get(what.node), { key: decode(kv.value), written: kv.modRevision }]
+    this.#records.set(what.node, now)
+    return before?.key !== now.key || isOwn(before, this.#entries.get(now.key)) !== isOwn(now, this.#entries.get(now.key))
   }
 
-  #put(key: string, kv: Kept): void {
+  #put(key: string, kv: Kept): boolean {
     try {
-      this.#entries.set(key, entryOf(key, kv))
+      const [before, now] = [this.#entries.get(key), entryOf(key, kv)]
+      const isSame = before?.created === now.created && before.why === now.why && Bun.deepEquals(before.lease, now.lease)
+      this.#entries.set(key, isSame ? { ...now, lease: before.lease } : now)
+      return !isSame
     } catch (cause) {
       if (!(cause instanceof ValueError)) throw cause
+      const before = this.#strangers.get(key)
       this.#strangers.set(key, cause.message)
+      return before !== cause.message
     }
   }
 
-  #forget(key: Uint8Array): void {
+  #forget(key: Uint8Array): boolean {
     const what = this.#keys.read(key)
-    if (!what) return
-    if ('node' in what) this.#records.delete(what.node)
-    else {
-      this.#entries.delete(what.lease)
-      this.#strangers.delete(what.lease)
-    }
+    if (!what) return false
+    if ('node' in what) return this.#records.delete(what.node)
+    const [wasEntry, wasStranger] = [this.#entries.delete(what.lease), this.#strangers.delete(what.lease)]
+    return wasEntry || wasStranger
   }
 }
 

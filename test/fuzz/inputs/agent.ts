@@ -139,7 +139,7 @@ function wanted(backend: Backend, options: unknown, peers: readonly Lease[]): st
     options,
     FACTS,
   )
-  return [...resources.flatMap(strange), ...problems.flatMap((one) => (/\p{Cc}/u.test(one) || one.length > 4096 ? [`a problem is told as ${JSON.stringify(one.slice(0, 500))}`] : []))]
+  return [...resources.flatMap(strange), ...[...problems.values()].flatMap((one) => (/\p{Cc}/u.test(one) || one.length > 4096 ? [`a problem is told as ${JSON.stringify(one.slice(0, 500))}`] : []))]
 }
 
 function strange(resource: Resource): string[] {

@@ -1,0 +1,157 @@
+import assert from 'node:assert/strict'
+import type { Facts } from '../../agent/backend.ts'
+import { encodeKey, type Lease } from '../../agent/lease.ts'
+import { type Context, eachPeer } from '../../agent/peers.ts'
+import { keysBelow } from '../../agent/stores/etcd/keys.ts'
+import { View } from '../../agent/stores/etcd/view.ts'
+import { beginning, tell } from '../../agent/telling.ts'
+import { news, summary } from '../../agent/unreached.ts'
+import type { Uplink } from '../../agent/uplink.ts'
+import type { Cidr, Ip } from '../../lib/ip.ts'
+import type { Resource } from '../../lib/state.ts'
+import { type Mac, parse } from '../../lib/values.ts'
+
+const DEV = parse.ifname('flannel.1')
+const UPLINK: Uplink = { name: parse.ifname('eth0'), index: 2, mtu: 1500, tunnel: { v4: '192.0.2.1' as Ip }, advertise: { v4: '192.0.2.1' as Ip }, routes: [] }
+const FACTS: Facts = { nexthops: true, instance: parse.network('default') }
+const CONTEXT: Context<object> = { type: 'vxlan', self: lease(0), uplink: UPLINK, conf: {}, facts: FACTS }
+
+describe('eachPeer()', () => {
+  it('[FA16] a lease among many that says something else is looked at alone, and nothing is collected for it; a renewed one is not even looked at', () => {
+    let looks = 0
+    const want = eachPeer<object>(() => (peer) => {
+      looks++
+      return resourcesOf(peer.subnet, peer.ip, peer.lease)
+    })
+    const peers = Array.from({ length: 3000 }, (_, i) => lease(i + 1))
+    const first = want(peers, CONTEXT)
+    const collect = Bun.gc
+    let collections = 0
+    Bun.gc = ((force) => {
+      collections++
+      return collect(force)
+    }) as typeof Bun.gc
+    try {
+      looks = 0
+      const renewed = want(peers.with(1500, { ...lease(1501), expires: 7 }), CONTEXT)
+      assert.deepEqual([looks, renewed.resources === first.resources], [0, true])
+      const other = want(peers.with(1500, lease(1501, 'aa')), CONTEXT)
+      assert.equal(looks, 1)
+      assert.equal(other.resources.filter((one, i) => one !== first.resources[i]).length, 4)
+      assert.equal(want(peers.toSpliced(1500, 1), CONTEXT).resources.length, first.resources.length - 4)
+      assert.deepEqual([looks, collections], [1, 0])
+    } finally {
+      Bun.gc = collect
+    }
+  })
+  it('[FA16] after any changes gives what it gives to somebody who sees them for the first time', () => {
+    const reach = () =>
+      eachPeer<object>(
+        () =>
+          ({ subnet, ip, lease }) =>
+            lease.data.v4 === 'bad' ? 'it announces nothing' : resourcesOf(subnet, ip, lease),
+      )
+    const want = reach()
+    let peers: Lease[] = []
+    let seed = 1
+    const random = (most: number) => {
+      seed = (seed * 48_271) % 2_147_483_647
+      return seed % most
+    }
+    for (let i = 0; i < 400; i++) {
+      const at = random(peers.length + 1)
+      const n = random(30) + 1
+      const one = random(8) === 0 ? { ...lease(n), data: { v4: 'bad' } } : lease(n, ['', 'aa', 'bb'][random(3)])
+      peers =
+        random(3) === 0
+          ? peers.toSpliced(at, 1)
+          : random(2) === 0 && at < peers.length
+            ? peers.with(at, { ...one, subnets: (peers[at] as Lease).subnets })
+            : peers.some(({ subnets }) => subnets.v4 === one.subnets.v4)
+              ? peers
+              : peers.toSpliced(at, 0, one)
+      const [now, fresh] = [want(peers, CONTEXT), reach()(peers, CONTEXT)]
+      assert.deepEqual(now.resources, fresh.resources)
+      assert.deepEqual(sorted(now.problems), sorted(fresh.problems))
+    }
+  })
+  it('[FA2] knows whose a resource is, by its key', () => {
+    const { ownersOf } = eachPeer<object>(
+      () =>
+        ({ subnet, ip, lease }) =>
+          resourcesOf(subnet, ip, lease),
+    )([lease(1), lease(2)], CONTEXT)
+    assert.deepEqual([...ownersOf(new Set(['route host 10.0.2.0/24 table 254 metric any', 'link host flannel.1']))], [['route host 10.0.2.0/24 table 254 metric any', '10.0.2.0-24']])
+  })
+})
+
+describe('what the agent tells of ten thousand peers', () => {
+  it('[FA15] that all cannot be reached takes little time, and is one sentence per reason', () => {
+    const leases = Array.from({ length: 10_000 }, (_, i) => lease(i + 1))
+    const unreached = new Map(leases.map(({ subnets }) => [encodeKey(subnets), 'it uses backend "host-gw", this node "vxlan"']))
+    const store = { state: () => ({ name: 'etcd', connected: true }) } as never
+    const started = process.cpuUsage()
+    const lost = summary(news(unreached, new Map()), leases)
+    const status = tell({ node: 'n', version: '', store, failures: { all: () => [] }, backend: { type: 'vxlan' }, conf: {} }, { ...beginning(), snapshot: { leases, unreadable: [] }, unreached, lost })
+    const { user, system } = process.cpuUsage(started)
+    assert.deepEqual(status.degraded, ['Cannot reach 10.0.1.0/24 of node "node-1" and 9999 more: it uses backend "host-gw", this node "vxlan"'])
+    assert.equal(status.peers.filter(({ problem }) => problem !== undefined).length, 10_000)
+    // It was 13 s.
+    assert.ok(user + system < 1_000_000, `${(user + system) / 1000} ms`)
+  })
+  it('[FA15] reasons that are all different are not all told', () => {
+    const leases = Array.from({ length: 100 }, (_, i) => lease(i + 1))
+    const lost = summary(new Map(leases.map(({ subnets, ips }) => [encodeKey(subnets), `${ips.v4} is not on the link eth0`])), leases)
+    assert.deepEqual([lost.length, lost.at(-1)], [6, 'Cannot reach 95 more peers, for other reasons'])
+  })
+})
+
+describe('View', () => {
+  it('[FA16] tells nobody of a lease that was renewed, and everybody of one that says something else, has another owner, or is made again', () => {
+    const view = new View(keysBelow('/net'))
+    let [rings, revision] = [0, 1n]
+    view.tell(() => rings++, new AbortController().signal)
+    const put = (at: string, value: string, createRevision = 1n) => {
+      rings = 0
+      revision++
+      view.apply([{ type: 0, kv: { key: Buffer.from(`/net/${at}`), value: Buffer.from(value), createRevision, modRevision: revision, lease: 7n } }] as never, revision)
+      return rings
+    }
+    const value = '{"PublicIP":"192.0.2.3","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:03"}}'
+    const at = 'subnets/10.244.3.0-24'
+    assert.equal(put(at, value), 1)
+    assert.equal(put('plumb/nodes/n3', '10.244.3.0-24'), 1)
+    assert.deepEqual([put(at, value), put('plumb/nodes/n3', '10.244.3.0-24'), put(at, value.replace(/,"Pub/, ' , "Pub'))], [0, 0, 0])
+    assert.equal(put(at, value.replace('.3"', '.4"')), 1)
+    assert.equal(put(at, 'x'), 1)
+    assert.equal(put(at, 'x'), 0)
+    assert.equal(put(at, value), 1)
+    assert.equal(put('plumb/nodes/n4', '10.244.3.0-24'), 1)
+    assert.equal(put(at, value, 20n), 1)
+    assert.deepEqual(
+      view.snapshot().leases.map(({ node }) => node),
+      [undefined],
+    )
+  })
+})
+
+function lease(n: number, change = '02'): Lease {
+  const hex = (part: number) => part.toString(16).padStart(2, '0')
+  const [high, low] = [n >> 8, n & 255]
+  return { node: `node-${n}`, subnets: { v4: `10.${high}.${low}.0/24` as Cidr }, ips: { v4: `198.51.${high}.${low}` as Ip }, backend: 'vxlan', data: { v4: `${change || '02'}:00:00:00:${hex(high)}:${hex(low)}` } }
+}
+
+function resourcesOf(subnet: Cidr, ip: Ip, { data }: Lease): Resource[] {
+  const [mac, via] = [data.v4 as Mac, subnet.slice(0, subnet.indexOf('/')) as Ip]
+  const id = 1 + Bun.hash.xxHash32(subnet)
+  return [
+    { kind: 'neigh', ns: 'host', dev: DEV, ip: via, mac, proto: 112 },
+    { kind: 'tunnel', ns: 'host', dev: DEV, mac, dst: ip },
+    { kind: 'nexthop', ns: 'host', id, via, dev: DEV, proto: 112 },
+    { kind: 'route', ns: 'host', dev: DEV, dst: subnet, via: [via], proto: 112, nhid: id },
+  ]
+}
+
+function sorted(problems: ReadonlyMap<string, string>): string[][] {
+  return [...problems].map((one) => [...one]).sort(([a = ''], [b = '']) => (a < b ? -1 : 1))
+}
