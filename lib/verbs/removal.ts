@@ -2,6 +2,7 @@ import { alias, aliasPrefix, ownerOf } from '../alias.ts'
 import { apply } from '../apply.ts'
 import { BLIND } from '../argv.ts'
 import type { Call } from '../cni.ts'
+import { CniError } from '../errors.ts'
 import { letGo, letGoBut } from '../holders.ts'
 import { type Delegate, delegate } from '../ipam.ts'
 import { log } from '../log.ts'
@@ -26,12 +27,22 @@ export async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: C
   for (const ns of new Set(held(plugin, known).map(({ ns }) => ns))) run.prepare?.(BLIND, ns)
   beginRemoval(known.at)
   const conf = readLoose(plugin.conf, call.raw)
-  const pool = await poolOf(conf, call).catch((cause: Error) => log(`plumb: Cannot free addresses: ${cause.message}`, { network: call.at.network }))
-  await remove(plugin, known, pool ?? undefined, conf)
+  await remove(plugin, known, await poolOf(conf, call).catch((cause) => missing(cause, call)), conf)
 }
 
+// A pool that cannot be found today keeps its addresses. DEL fails once the links are gone, and the runtime repeats it (CNI_PATH is wrong, the program is being replaced).
+function missing(cause: unknown, { at }: Call): Freeing | undefined {
+  if (cause instanceof CniError) return { byLink: false, del: () => Promise.reject(cause) }
+  // No plugin can have such a name: no ADD got an address by it.
+  log(`plumb: Cannot free addresses: ${(cause as Error).message}`, { network: at.network })
+  return undefined
+}
+
+/** What DEL needs of a pool. */
+type Freeing = Pick<Delegate, 'byLink' | 'del'>
+
 /** Links first, the address last: one that still answers is never given to another. But what was got through a link is given back through it, and the link goes whatever comes of that. With `conf`, what reference plugins made in place of what is not there. */
-export async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Delegate | undefined, conf?: Partial<C>): Promise<void> {
+export async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Freeing | undefined, conf?: Partial<C>): Promise<void> {
   const failed: unknown[] = []
   if (pool?.byLink) await pool.del().catch((cause) => failed.push(cause))
   const own = held(plugin, call)

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { readdirSync } from 'node:fs'
+import { mkdtempSync, readdirSync } from 'node:fs'
 import { execa } from 'execa'
 import { type Answer, inNamespaces, type Namespace, ping, plugin, type Row, snapshot, until } from '../harness.ts'
 import { bridgeConf, containerId, network, settled, traces } from '../network.ts'
@@ -33,6 +33,39 @@ describe('bridge: faults and numbers', () => {
       }),
     )
   }
+
+  it(
+    '[FP4] DEL while the IPAM plugin cannot be found removes the links and fails with code 7; the next DEL frees the address, as does the next ADD',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const net = network(node, bridgeConf({ isGateway: true }))
+      const path = mkdtempSync('/run/none-')
+      const reserved = () => readdirSync(`${net.conf.ipam?.dataDir}/${net.conf.name}`).filter((name) => /^\d+\./.test(name))
+      await net.add(pod)
+      const error = await net.fails('DEL', pod, { path })
+      assert.deepEqual(error, { ...error, code: 7, msg: 'Cannot find the IPAM plugin "host-local"', details: `looked in ${path} (CNI_PATH)` })
+      assert.deepEqual([await node.json('link', 'show', 'type', 'veth'), await pod.json('link', 'show', 'type', 'veth'), reserved().length], [[], [], 1])
+      // It finds nothing but the address, and goes on failing until that can be freed.
+      await net.fails('DEL', pod, { path })
+      await net.del(pod)
+      assert.deepEqual([reserved(), traces(pod, net.conf)], [[], []])
+      await net.add(pod)
+      await net.fails('DEL', pod, { path })
+      await net.add(pod)
+      assert.equal(reserved().length, 1)
+      await net.del(pod)
+      assert.deepEqual(traces(pod, net.conf), [])
+    }),
+  )
+
+  it(
+    '[FP4] DEL of an attachment without a pool needs no IPAM plugin',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const net = network(node, bridgeConf({ ipam: undefined }))
+      await net.add(pod)
+      await net.del(pod, { path: mkdtempSync('/run/none-') })
+      assert.deepEqual(await node.json('link', 'show', 'type', 'veth'), [])
+    }),
+  )
 
   it(
     '[BR 57] 24 ADDs at once with ten addresses: ten work, fourteen fail with code 11, name the range, and leave nothing',

@@ -57,7 +57,7 @@ describe('protocol: delegation', () => {
         const { status, stderr } = await plugin('bridge', { command: 'ADD', conf: { ...net.conf, ipam: { type } }, path: pool.dir, netns: pod }, node)
         assert.equal(status, type === '' ? 0 : 1, stderr)
       }
-      await network(node, net.conf).del(pod, { containerId: 'c1' })
+      assert.equal((await net.fails('DEL', pod, { containerId: 'c1' })).msg, 'Cannot find the IPAM plugin "nowhere"')
       pool.fail('ADD', 123, 'come back tomorrow')
       const answer = await plugin('bridge', { command: 'ADD', conf: delegating(pool), path: pool.dir, containerId: containerId(pod), netns: pod }, node)
       assert.deepEqual([answer.status, answer.error.code, answer.error.msg], [1, 123, 'come back tomorrow'])
