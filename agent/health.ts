@@ -1,6 +1,8 @@
 import { readdirSync } from 'node:fs'
 import { CniError, CODE } from '../lib/errors.ts'
 import { remove, withLock } from '../lib/files.ts'
+import { log } from '../lib/log.ts'
+import type { Failures } from './failures.ts'
 import { Feed } from './feed.ts'
 import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
 import { metrics, type Usage } from './metrics.ts'
@@ -26,6 +28,9 @@ export interface Places {
 
 /** A step that takes longer will not end: the loop is dead. */
 const STUCK_MS = 60_000
+/** A port that cannot be had is tried again so often. */
+const AGAIN_MS = 5000
+const PORT = 'status port'
 /** So long may a killed agent's socket seem to be in use. */
 const DYING_MS = 2000
 // What the page may do: nothing but ask this agent.
@@ -49,23 +54,21 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/icon.svg': () => asset('icon', 'image/svg+xml'),
 }
 
-/** Answers on the socket, and on the port when there is one, until stopped. Throws CniError 5 when a place cannot be had, and 11 when an agent answers on the socket already. */
-export async function serveHealth({ address, port, socket }: Places, source: Source): Promise<{ stop(): void }> {
+/**
+ * Answers on the socket, and on the port when there is one, until stopped. A port that cannot be had is reported, and tried again: nobody's pods are cut off by it.
+ * Throws CniError 5 when the socket cannot be had, and 11 when an agent answers there already.
+ */
+export async function serveHealth({ address, port, socket }: Places, source: Source, failures: Pick<Failures, 'report'> = { report() {} }): Promise<{ stop(): void }> {
   const feed = new Feed(source)
   const onSocket = await atSocket(socket, (asked) => answer(asked, source, feed))
-  try {
-    const local = /^(127\.|::1$|localhost$)/.test(address)
-    const onPort = port === 0 ? undefined : at({ hostname: address, port }, (asked) => (local && !isLocal(asked.host) ? misdirected(asked) : answer(asked, source, feed)))
-    return {
-      stop() {
-        feed.stop()
-        onPort?.stop()
-        onSocket.stop()
-      },
-    }
-  } catch (cause) {
-    onSocket.stop()
-    throw cause
+  const local = /^(127\.|::1$|localhost$)/.test(address)
+  const onPort = port === 0 ? undefined : insist({ hostname: address, port }, (asked) => (local && !isLocal(asked.host) ? misdirected(asked) : answer(asked, source, feed)), failures)
+  return {
+    stop() {
+      feed.stop()
+      onPort?.stop()
+      onSocket.stop()
+    },
   }
 }
 
@@ -138,11 +141,31 @@ async function atSocket(path: string, how: (asked: Asked) => Promise<Reply>): Pr
   }
 }
 
-function at(place: Extract<Place, { port: number }>, how: (asked: Asked) => Promise<Reply> | Reply): { stop(): void } {
-  try {
-    return listen(place, how)
-  } catch (cause) {
-    throw refused(`${place.hostname} port ${place.port}`, cause)
+// Whoever has the port may end.
+function insist(place: Extract<Place, { port: number }>, how: (asked: Asked) => Promise<Reply> | Reply, failures: Pick<Failures, 'report'>): { stop(): void } {
+  let listener: { stop(): void } | undefined
+  let said = ''
+  let timer: Timer | undefined
+  const attempt = () => {
+    try {
+      listener = listen(place, how)
+      failures.report(PORT, [])
+      if (said !== '') log(`agent: listening on ${place.hostname} port ${place.port}`)
+    } catch (cause) {
+      const { message } = refused(`${place.hostname} port ${place.port}`, cause)
+      if (message !== said) log(`agent: ${message}; going on without, and trying again`)
+      said = message
+      failures.report(PORT, [{ scope: 'part', text: message }])
+      timer = setTimeout(attempt, AGAIN_MS)
+    }
+  }
+  attempt()
+  return {
+    stop() {
+      clearTimeout(timer)
+      failures.report(PORT, [])
+      listener?.stop()
+    },
   }
 }
 

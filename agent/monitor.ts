@@ -13,6 +13,8 @@ export interface Watched {
   readonly env?: Readonly<Record<string, string>>
   /** What it would have told meanwhile is not known: it was started, for the first time or again, or it lost messages. */
   lost(): void
+  /** It cannot run, and why; undefined when it runs. */
+  failing?(why: string | undefined): void
 }
 
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
@@ -20,6 +22,8 @@ const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bi
 const BURST = 2000
 const REST_MS = 5
 const [FIRST_MS, LONGEST_MS] = [100, 10_000]
+/** One that has run for so long goes on. */
+const LASTING_MS = 500
 
 /** Follows a tool until the signal, and starts it again, later each time, when it ends; why is said once, as long as it is the same. Never throws. */
 export async function follow(watched: Watched, signal: AbortSignal, log: (text: string) => void): Promise<void> {
@@ -28,6 +32,8 @@ export async function follow(watched: Watched, signal: AbortSignal, log: (text: 
     const started = performance.now()
     const why = await one(watched, signal)
     if (signal.aborted) return
+    // One that ends once is there again before anybody minds.
+    if (said !== '') watched.failing?.(`${watched.argv.join(' ')} cannot run, so that changes go unnoticed: ${why}`)
     // One that went on for a while begins anew.
     if (performance.now() - started > LONGEST_MS) [pause, said] = [FIRST_MS, '']
     if (why !== said) log(`agent: ${watched.argv.join(' ')} ended, starting it again until it goes on: ${why}`)
@@ -36,7 +42,7 @@ export async function follow(watched: Watched, signal: AbortSignal, log: (text: 
   }
 }
 
-async function one({ argv, line, lost, env }: Watched, signal: AbortSignal): Promise<string> {
+async function one({ argv, line, lost, failing, env }: Watched, signal: AbortSignal): Promise<string> {
   const [name = '', ...args] = argv
   let [said, file] = ['', '']
   try {
@@ -52,6 +58,7 @@ async function one({ argv, line, lost, env }: Watched, signal: AbortSignal): Pro
     signal.addEventListener('abort', end)
     process.on('exit', end)
     void whenListening(child.pid, signal).then(lost)
+    const lasting = setTimeout(() => failing?.(undefined), LASTING_MS)
     const errors = eachLine(child.stderr, (text) => {
       said = text
       // iproute2 goes on after it lost messages, and says so here.
@@ -60,6 +67,7 @@ async function one({ argv, line, lost, env }: Watched, signal: AbortSignal): Pro
     try {
       await Promise.all([eachLine(Bun.file(read).stream(), line), errors])
     } finally {
+      clearTimeout(lasting)
       end()
       signal.removeEventListener('abort', end)
       process.off('exit', end)

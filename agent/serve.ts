@@ -36,7 +36,7 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
   const failures = keepFailures(tell)
   let standing = () => tellWaiting({ node, version, store, failures }, '')
   try {
-    const health = await serveHealth({ address: settings.status?.host ?? '127.0.0.1', port: settings.status?.port ?? 0, socket: files.socket }, { status: () => standing(), changes: news.changes, busySince: () => heart.since })
+    const health = await serveHealth({ address: settings.status?.host ?? '127.0.0.1', port: settings.status?.port ?? 0, socket: files.socket }, { status: () => standing(), changes: news.changes, busySince: () => heart.since }, failures)
     try {
       void watchStore(store, signal, tell, log)
       const parts = await prepare({ settings, version, store, before, signal, failures, changed: news.tell }, (why) => {
@@ -122,7 +122,7 @@ async function feed(reconciler: Reconciler, store: SubnetStore, signal: AbortSig
   }
 }
 
-function listen(reconciler: Reconciler, { converger, wakes, firewall, facts }: Parts, signal: AbortSignal): Promise<void>[] {
+function listen(reconciler: Reconciler, { converger, wakes, firewall, facts, failures }: Parts, signal: AbortSignal): Promise<void>[] {
   const lost = (doubt: () => void) => () => {
     doubt()
     wakes.poke('listening')
@@ -152,5 +152,6 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall, facts }: P
     { argv: MONITORS.bridge, line: (text: string) => heard(bridgeEvent(text)), lost: lost(() => converger.invalidate('tunnel')) },
     { argv: ['nft', 'monitor'], line: nft, lost: lost(lostRules) },
   ]
-  return ears.map((one) => follow({ ...one, env: markedAs(facts.instance) }, signal, (text) => log(text)))
+  const failing = (name: string) => (why: string | undefined) => failures.report(name, why === undefined ? [] : [{ scope: 'node', text: why }])
+  return ears.map((one) => follow({ ...one, env: markedAs(facts.instance), failing: failing(one.argv.join(' ')) }, signal, (text) => log(text)))
 }

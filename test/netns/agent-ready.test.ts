@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { PASS } from '../deprived.ts'
 import { ping, until } from '../harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
+import { shimmed } from '../shim.ts'
 
 const VXLAN = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
@@ -95,6 +97,44 @@ describe('plumb agent: ready, degraded, not ready', () => {
         }
         await until(async () => (await one.ns.ip('route', 'show', fought, 'proto', '112')) !== '', 40_000)
         await until(async () => (await agent.status())?.state === 'ready', 60_000)
+      },
+    ),
+  )
+
+  it(
+    '[FA21] an agent whose status port is taken serves its pods, degraded; it takes the port when it is free',
+    inCluster(
+      1,
+      (cluster) => fileStore(cluster, VXLAN),
+      async ({ nodes }, test) => {
+        test.timeout(60_000)
+        const [one] = nodes as [Node]
+        const other = Bun.spawn(['nsenter', `--net=${one.ns.path}`, '--', process.execPath, '-e', "Bun.listen({ hostname: '127.0.0.1', port: 9469, socket: { data() {} } }); console.log('up')"], { stdout: 'pipe' })
+        await other.stdout.getReader().read()
+        const agent = one.agent()
+        await agent.ready(20_000)
+        assert.equal(await agent.readyz(), '200 degraded: Cannot listen on 127.0.0.1 port 9469: another program listens there\n')
+        other.kill('SIGKILL')
+        await other.exited
+        await until(async () => (await agent.readyz()) === '200 ready\n', 20_000)
+      },
+    ),
+  )
+
+  it(
+    '[FH10] a monitor that cannot run is in /readyz, until it can',
+    inCluster(
+      1,
+      (cluster) => fileStore(cluster, VXLAN),
+      async ({ nodes }, test) => {
+        test.timeout(90_000)
+        const [one] = nodes as [Node]
+        const shim = shimmed('plumb', { ip: `if [ -e "$dir/fault" ]; then case "$*" in *monitor*) echo "no monitor today" >&2; exit 1;; esac; fi\n${PASS}` })
+        writeFileSync(join(shim.dir, 'fault'), '')
+        const agent = one.agentAs(shim.file)
+        await until(async () => /^503 .*ip -rcvbuf .* cannot run, so that changes go unnoticed: no monitor today/s.test(await agent.readyz()), 30_000)
+        rmSync(join(shim.dir, 'fault'))
+        await until(async () => (await agent.readyz()) === '200 ready\n', 30_000)
       },
     ),
   )

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
+import { keepFailures } from '../../agent/failures.ts'
 import { serveHealth } from '../../agent/health.ts'
 import type { CniError } from '../../lib/errors.ts'
 import { exposition, value } from '../exposition.ts'
@@ -150,12 +151,30 @@ describe('serveHealth() at its places', () => {
       served.stop()
     }
   })
-  it('says what is wrong with a place, and leaves nothing open', async () => {
-    const other = createServer().listen(PORT, '127.0.0.1')
+  for (const [what, address, message] of [
+    ['another program has', '127.0.0.1', 'Cannot listen on 127.0.0.1 port 10256: another program listens there'],
+    ['is at an address that the node does not have', '203.0.113.9', 'Cannot listen on 203.0.113.9 port 10256: the node does not have this address'],
+  ] as const)
+    it(`[FA21] a status port that ${what} is reported, the socket answers, and the port does as soon as it can be had`, async () => {
+      const other = address === '127.0.0.1' ? createServer().listen(PORT, address) : undefined
+      const failures = keepFailures(() => {})
+      const served = await serveHealth({ ...places, address }, scripted(), failures)
+      try {
+        assert.equal((await fetch('http://agent/readyz', { unix: SOCKET })).status, 200)
+        assert.deepEqual(failures.all(), [{ scope: 'part', text: message }])
+        if (!other) return
+        other.close()
+        await until(() => failures.all().length === 0, 20_000)
+        assert.equal((await fetch(`${URL}/readyz`)).status, 200)
+      } finally {
+        other?.close()
+        served.stop()
+      }
+      assert.equal(existsSync(SOCKET), false)
+    })
+  it('says what is wrong with a socket, and leaves nothing open', async () => {
     writeFileSync('/run/file', '')
     const wrong: [Partial<typeof places>, RegExp][] = [
-      [{}, /^Cannot listen on 127\.0\.0\.1 port 10256: another program listens there$/],
-      [{ address: '203.0.113.9', port: 10_257 }, /^Cannot listen on 203\.0\.113\.9 port 10257: the node does not have this address$/],
       [{ socket: '/run/file/agent.sock' }, /^Cannot listen on \/run\/file\/agent\.sock: /],
       [{ socket: `/run/${'a'.repeat(200)}` }, /^Cannot listen on \/run\/a+: /],
     ]
@@ -165,7 +184,6 @@ describe('serveHealth() at its places', () => {
         assert.equal(existsSync(SOCKET), false)
       }
     } finally {
-      other.close()
       rmSync('/run/file')
     }
   })
