@@ -1,4 +1,5 @@
 import { shown, ValueError } from '../lib/errors.ts'
+import type { Ip } from '../lib/ip.ts'
 import type { Link, Resource } from '../lib/state.ts'
 import { brief, type NetworkName } from '../lib/values.ts'
 import type { Both, Lease, SubnetKey } from './lease.ts'
@@ -30,6 +31,8 @@ export interface Backend<Conf = unknown, Data = unknown> {
   data(raw: Both<unknown>): Both<Data>
   /** `self` is this node's lease with what it announced; peers are read here, and one that cannot be is a problem. */
   want(self: Lease, peers: readonly Lease[], uplink: Uplink, conf: Conf, facts: Facts): Wanted
+  /** Where a node of this lease answers when packets get there by this backend, by family: probes go from there to there. Empty when that is not this backend's business. */
+  answersAt(lease: Lease): Both<Ip>
   /** The devices that are this backend's own, of this configuration: everything on them is the agent's. */
   links(conf: Conf): readonly Link['name'][]
 }

@@ -1,5 +1,6 @@
-import { unreachable } from './seen.ts'
-import { BUCKETS, type Status } from './status.ts'
+import type { Probe } from './probes.ts'
+import { nameOf } from './seen.ts'
+import { BUCKETS, type Peer, type Status } from './status.ts'
 
 /** What the process takes of the machine. */
 export interface Usage {
@@ -16,7 +17,8 @@ export function metrics(status: Status, usage: Usage, now: number): string {
 }
 
 function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, lastError }: Status): string[] {
-  const lost = unreachable(peers).length
+  const lost = peers.filter(({ problem }) => problem !== undefined).length
+  const of = (state: Probe['state']) => peers.filter(({ problem, probe }) => problem === undefined && probe?.state === state).length
   const own = Object.keys(subnets).length > 0 ? 1 : 0
   return [
     family('plumb_build_info', 'gauge', 'What runs; always 1.', [[{ version, runtime: `bun ${Bun.version}` }, 1]]),
@@ -24,10 +26,13 @@ function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, las
     family('plumb_degraded', 'gauge', 'Whether the node serves its pods though something is wrong: a peer, the store, another program.', [[{}, Number(state === 'degraded')]]),
     family('plumb_leases', 'gauge', 'Leases of nodes, this one among them.', [[{}, peers.length + own]]),
     family('plumb_leases_unreadable', 'gauge', 'Entries of the store that could not be read.', [[{}, unreadable]]),
-    family('plumb_peers', 'gauge', 'Other nodes, by whether their pods can be reached from here.', [
-      [{ state: 'reachable' }, peers.length - lost],
+    family('plumb_peers', 'gauge', 'Other nodes: those that answer, that do not, that were not asked, and whose lease cannot be programmed.', [
+      [{ state: 'reachable' }, of('answers')],
+      [{ state: 'silent' }, of('silent')],
+      [{ state: 'unknown' }, peers.length - lost - of('answers') - of('silent')],
       [{ state: 'unreachable' }, lost],
     ]),
+    ...ofProbes(peers),
     family('plumb_step_duration_seconds', 'histogram', 'How long steps of the loop took.', [
       ...BUCKETS.map((le, i): Sample => [{ le }, steps.buckets[i] ?? 0, '_bucket']),
       [{ le: '+Inf' }, steps.count, '_bucket'],
@@ -35,6 +40,30 @@ function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, las
       [{}, steps.count, '_count'],
     ]),
     family('plumb_last_error_timestamp_seconds', 'gauge', 'When something last failed; 0 when nothing has.', [[{}, (lastError?.at ?? 0) / 1000]]),
+  ]
+}
+
+// A node with an old lease and a new one is one: the worse counts.
+function ofProbes(peers: readonly Peer[]): string[] {
+  const nodes = new Map<string, Probe>()
+  for (const peer of peers) {
+    const [name, { probe }] = [nameOf(peer), peer]
+    if (probe && probe.sent > 0 && probe.lost >= (nodes.get(name)?.lost ?? 0)) nodes.set(name, probe)
+  }
+  const all = [...nodes]
+  return [
+    family(
+      'plumb_peer_probe_loss_ratio',
+      'gauge',
+      'How many of the last probes of a node were lost, 0 to 1.',
+      all.map(([node, { lost, sent }]) => [{ node }, lost / sent]),
+    ),
+    family(
+      'plumb_peer_round_trip_seconds',
+      'gauge',
+      'How long the last answer of a node took.',
+      all.flatMap(([node, { ms }]): Sample[] => (ms === undefined ? [] : [[{ node }, ms / 1000]])),
+    ),
   ]
 }
 

@@ -5,6 +5,7 @@ import type { Converger } from './converge.ts'
 import type { Failures } from './failures.ts'
 import type { Both, Lease } from './lease.ts'
 import type { NetworkConf } from './netconf.ts'
+import type { Probes } from './probes.ts'
 import type { Status } from './status.ts'
 import type { SubnetStore } from './store.ts'
 import type { Condition } from './telling.ts'
@@ -40,6 +41,8 @@ export interface Parts {
   changed(look: () => Status): void
   /** How the node stands, after each step. */
   condition(now: Condition): void
+  /** Whether peers answer; absent when nobody asks. */
+  readonly probes?: Probes
   /** What goes wrong in the agent's parts. */
   readonly failures: Failures
   log(text: string): void

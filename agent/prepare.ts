@@ -4,6 +4,7 @@ import { ValueError } from '../lib/errors.ts'
 import { log } from '../lib/log.ts'
 import { openBackend } from './backend.ts'
 import { Converger } from './converge.ts'
+import type { Failure } from './failures.ts'
 import { installNetwork, installPlugins } from './install.ts'
 import type { Lease } from './lease.ts'
 import { removeFlannelRules } from './leftovers.ts'
@@ -12,6 +13,7 @@ import type { NetworkConf } from './netconf.ts'
 import { hasNexthops } from './nexthops.ts'
 import { type NodeSubnet, readSubnetEnv, remember, writeSubnetEnv } from './nodefiles.ts'
 import type { Parts } from './parts.ts'
+import { makeProbes } from './probes.ts'
 import { run } from './run.ts'
 import type { Settings } from './settings.ts'
 import { StoreError, type SubnetStore } from './store.ts'
@@ -53,8 +55,13 @@ export async function prepare({ settings, before, signal, ...given }: Ground, aw
     leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
     synced: () => settle(settings),
     condition: makeTeller(),
+    ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
     log: (text) => log(text),
   }
+}
+
+function unasked(why: string): Failure {
+  return { scope: 'part', text: `Cannot ask peers whether they answer: ${why}${/errno 1$/.test(why) ? ' (it needs CAP_NET_RAW; --probe-interval=0 for none)' : ''}` }
 }
 
 const NO_CONFIG = 'the network’s configuration is not known yet'

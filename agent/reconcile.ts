@@ -7,9 +7,11 @@ import type { Event } from './events.ts'
 import type { Failure } from './failures.ts'
 import { type Fought, watchFights } from './fights.ts'
 import { leaveForward, passForward } from './forward.ts'
-import type { Lease } from './lease.ts'
+import { encodeKey, type Lease, type SubnetKey } from './lease.ts'
 import { overlaid, partsOf, ruleset } from './masquerade.ts'
 import type { Parts } from './parts.ts'
+import { called } from './peers.ts'
+import type { Probes } from './probes.ts'
 import type { Status } from './status.ts'
 import { type Snapshot, SubnetTakenError } from './store.ts'
 import { keepTable, type Table } from './table.ts'
@@ -21,6 +23,10 @@ import { chooseUplink, overlap, see, type Uplink } from './uplink.ts'
 const REMEMBERED = 100
 /** So many entries of a store that cannot be read are told of at once. */
 const TOLD = 20
+/** So many peers without an answer are named. */
+const NAMED = 3
+/** Whoever follows the status is told of round trips with every so many ticks. */
+const PROBES_TOLD = 10
 /** So long until what failed is tried again: what concerns the node soon, what concerns single peers later each time. */
 const [RETRY_MS, LONGEST_RETRY_MS] = [1000, 30_000]
 
@@ -41,17 +47,22 @@ export class Reconciler {
   #strangers = new Set<string>()
   #programmed: { readonly problems: Unreached; readonly failed: Unreached } = { problems: new Map(), failed: new Map() }
   #retryMs = RETRY_MS
+  #isAimed = false
+  #ticks = 0
+  readonly #silent = new Set<SubnetKey>()
 
   constructor(parts: Parts) {
     const { store, conf, wakes, renewMarginMs, firewall } = parts
     this.#parts = parts
     this.#table = keepTable(firewall.table)
+    if (parts.probes) this.#now.probe = parts.probes.of
     this.#claiming = new Claiming(store, conf, wakes, renewMarginMs, (text) => this.note(text))
   }
 
   /** Takes the leases as they are now; the next step programs them. */
   take(snapshot: Snapshot): void {
     this.#now.snapshot = snapshot
+    this.#isAimed = false
     this.#pass(snapshot)
     this.#claiming.take(snapshot.leases)
     this.#parts.wakes.poke('leases')
@@ -110,6 +121,7 @@ export class Reconciler {
     const uplink = this.#now.choice?.uplink
     if (uplink) await attempt('Cannot announce this node', () => this.#claim(uplink))
     const { lease } = this.#claiming
+    if (lease && !isSame(lease.subnets, this.#now.lease?.subnets ?? {})) this.#isAimed = false
     if (lease) this.#now.lease = lease
     if (lease && uplink) {
       await attempt('Cannot tell the node its subnet', () => this.#tell(lease, uplink))
@@ -119,6 +131,53 @@ export class Reconciler {
     }
     if (!this.#now.isSynced && !failures.some(isOfNode) && this.#now.lease && this.#now.snapshot) await attempt('Cannot finish what the node needs', () => this.#settle())
     this.#finish(started, failures)
+  }
+
+  /** Asks peers whether they answer, those that are due; to be called once a second. */
+  probe(): void {
+    const { probes, changed, condition } = this.#parts
+    if (!probes) return
+    if (!this.#isAimed) this.#aim(probes)
+    const { silent, back } = probes.tick(performance.now())
+    for (const key of silent) this.#silent.add(key)
+    for (const key of back) this.#silent.delete(key)
+    if (silent.length > 0) this.note(`no answer over the overlay from ${this.#named(silent)}`, true)
+    if (back.length > 0) this.#parts.log(`agent: answering again: ${this.#named(back)}`)
+    const isOther = silent.length + back.length > 0
+    if (isOther) this.#hush()
+    if (isOther) condition(conditionOf(this.#parts, this.#standing()))
+    // Round trips are no news by themselves.
+    if (isOther || ++this.#ticks % PROBES_TOLD === 0) changed(() => this.status())
+  }
+
+  // Whoever is not programmed cannot answer.
+  #aim(probes: Probes): void {
+    const { lease, snapshot, unreached } = this.#now
+    if (!lease || !snapshot) return
+    this.#isAimed = true
+    const { backend } = this.#parts
+    const from = backend.answersAt(lease)
+    const aims = snapshot.leases.flatMap((peer) => {
+      const key = encodeKey(peer.subnets)
+      if (isSame(peer.subnets, lease.subnets) || unreached.has(key)) return []
+      const { v4, v6 } = backend.answersAt(peer)
+      const to = { ...(v4 && from.v4 && { v4 }), ...(v6 && from.v6 && { v6 }) }
+      return to.v4 || to.v6 ? [{ key, from, to }] : []
+    })
+    probes.aim(aims)
+    for (const key of this.#silent) if (probes.of(key)?.state !== 'silent') this.#silent.delete(key)
+    this.#hush()
+  }
+
+  #hush(): void {
+    const { size } = this.#silent
+    this.#now.silent = size === 0 ? [] : [`${size} ${size > 1 ? 'peers do' : 'peer does'} not answer over the overlay: ${this.#named([...this.#silent])}`]
+  }
+
+  #named(keys: readonly SubnetKey[]): string {
+    const few = new Set(keys.slice(0, NAMED))
+    const named = (this.#now.snapshot?.leases ?? []).filter(({ subnets }) => few.has(encodeKey(subnets))).map((lease) => called(lease))
+    return `${named.join(', ')}${keys.length > NAMED ? ` and ${keys.length - NAMED} more` : ''}`
   }
 
   async #settle(): Promise<void> {
@@ -234,6 +293,7 @@ export class Reconciler {
     for (const text of summary(news(unreached, this.#now.unreached), leases)) this.note(text, true)
     this.#programmed = { problems, failed }
     this.#now.unreached = unreached
+    this.#isAimed = false
     this.#now.lost = summary(unreached, leases)
   }
 

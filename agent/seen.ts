@@ -5,9 +5,24 @@ export function nameOf({ node, ips, subnets }: Pick<Peer, 'node' | 'ips' | 'subn
   return node ?? ips.v4 ?? ips.v6 ?? subnets.v4 ?? subnets.v6 ?? 'a node without a name'
 }
 
-/** The peers whose pods cannot be reached. */
+/** Why a peer's pods cannot be reached; undefined when nothing says so. */
+export function trouble({ problem, probe }: Pick<Peer, 'problem' | 'probe'>): string | undefined {
+  return problem ?? (probe?.state === 'silent' ? `programmed, but no answer: ${probe.lost} of ${probe.sent} probes lost` : undefined)
+}
+
+/** How a peer stands, in words: it is called reachable only when it answers. */
+export function reach(peer: Pick<Peer, 'problem' | 'probe'>): string {
+  const { problem, probe } = peer
+  if (problem !== undefined) return `unreachable: ${problem}`
+  if (!probe) return 'programmed, not probed'
+  if (probe.state === 'unknown') return 'programmed, not probed yet'
+  const ms = probe.ms === undefined ? '' : `, ${probe.ms < 10 ? probe.ms.toFixed(2) : Math.round(probe.ms)} ms`
+  return trouble(peer) ?? `reachable${ms}${probe.lost > 0 ? `, ${probe.lost} of ${probe.sent} probes lost` : ''}`
+}
+
+/** The peers whose pods cannot be reached: what they need cannot be programmed, or they do not answer. */
 export function unreachable(peers: readonly Peer[]): Peer[] {
-  return peers.filter(({ problem }) => problem !== undefined)
+  return peers.filter((peer) => trouble(peer) !== undefined)
 }
 
 const collator = new Intl.Collator('en', { numeric: true })

@@ -66,6 +66,8 @@ function attempt(work: () => void): void {
 // Links and addresses change in groups.
 const UPLINK_MS = 100
 const CONF_MS = 60_000
+/** So often the next peers are asked whether they answer. */
+const PROBE_MS = 1000
 
 /** What the loop hears. */
 interface Ears {
@@ -91,6 +93,7 @@ async function loop(reconciler: Reconciler, parts: Parts, { network, files }: Se
   }
   const looking = setInterval(() => void differs(parts, signal).then((text) => text && reconciler.note(`${text}; it counts after a restart of the agent or SIGHUP`)), CONF_MS)
   process.on('SIGHUP', onHangup)
+  const probing = parts.probes && setInterval(() => reconciler.probe(), PROBE_MS)
   const heard = listen(reconciler, parts, signal)
   const fed = feed(reconciler, parts.store, signal)
   const watched = watchFile(files.subnetEnv, () => wakeFor('files'), signal)
@@ -106,6 +109,8 @@ async function loop(reconciler: Reconciler, parts: Parts, { network, files }: Se
   } finally {
     process.off('SIGHUP', onHangup)
     clearInterval(looking)
+    clearInterval(probing)
+    parts.probes?.close()
     if (signal.aborted) await Promise.all([...heard, fed, watched])
   }
 }

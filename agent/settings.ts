@@ -68,6 +68,8 @@ export interface NetworkSettings {
   /** 0: never without a reason. */
   readonly resyncMs: number
   readonly quietMs: number
+  /** How often each peer is asked whether it answers; 0: never. */
+  readonly probeMs: number
 }
 /** What is masqueraded and forwarded. */
 export interface FirewallSettings {

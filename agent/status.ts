@@ -1,5 +1,6 @@
 import type { Cidr } from '../lib/ip.ts'
 import type { Both, Lease } from './lease.ts'
+import type { Probe } from './probes.ts'
 import type { StoreState } from './store.ts'
 
 /** How one kind of kernel object stands: how many there are to be, how many there are, how many had to be put right since the start. */
@@ -11,8 +12,10 @@ export interface KindCount {
 
 /** A peer as this node sees it. */
 export interface Peer extends Pick<Lease, 'node' | 'subnets' | 'ips' | 'backend'> {
-  /** Why its pods cannot be reached; absent when they can. */
+  /** Why its pods cannot be reached from here; absent when all is programmed. */
   readonly problem?: string
+  /** What probes say; absent when it is not asked. */
+  readonly probe?: Probe
 }
 
 /** Something that was put right: what, and when (milliseconds since 1970). */

@@ -1,8 +1,9 @@
 import type { Backend } from './backend.ts'
 import { isSame } from './both.ts'
 import type { Failure, Failures } from './failures.ts'
-import { encodeKey, type Lease } from './lease.ts'
+import { encodeKey, type Lease, type SubnetKey } from './lease.ts'
 import type { NetworkConf } from './netconf.ts'
+import type { Probe } from './probes.ts'
 import { BUCKETS, type KindCount, type Peer, type Repair, type Status } from './status.ts'
 import type { Snapshot, SubnetStore } from './store.ts'
 import type { Unreached } from './unreached.ts'
@@ -23,6 +24,9 @@ export interface Standing {
   /** Which peers cannot be reached, and one sentence per reason. */
   unreached: Unreached
   lost: readonly string[]
+  /** What probes say of a peer, and a sentence when some do not answer. */
+  probe?: (key: SubnetKey) => Probe | undefined
+  silent: readonly string[]
   fights: readonly string[]
   kinds: Readonly<Record<string, KindCount>>
   repairs: readonly Repair[]
@@ -32,7 +36,7 @@ export interface Standing {
 
 /** Of a loop that has not begun. */
 export function beginning(): Standing {
-  return { isSynced: false, mtu: 0, failures: [], unreached: new Map(), lost: [], fights: [], kinds: {}, repairs: [], lastError: undefined, steps: { count: 0, sum: 0, buckets: BUCKETS.map(() => 0) } }
+  return { isSynced: false, mtu: 0, failures: [], unreached: new Map(), lost: [], silent: [], fights: [], kinds: {}, repairs: [], lastError: undefined, steps: { count: 0, sum: 0, buckets: BUCKETS.map(() => 0) } }
 }
 
 /** The step-time histogram with one more step of so many seconds. */
@@ -60,7 +64,7 @@ export function tellWaiting(self: Self, why: string): Status {
 
 /** Judges how everything stands. Costs little, however many peers there are. */
 export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'>, standing: Standing): Condition {
-  const { choice, lease, refusal, snapshot, isSynced, lost, fights } = standing
+  const { choice, lease, refusal, snapshot, isSynced, lost, silent, fights } = standing
   const { connected, error } = store.state()
   const all = [...standing.failures, ...failures.all()]
   const isAway = !connected && error !== undefined
@@ -76,6 +80,7 @@ export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'
     ...(isAway && lease && snapshot ? [`the store is away, going on with what is known: ${error}`] : []),
     ...textsOf(all, 'part'),
     ...lost,
+    ...silent,
     ...(unreadable > 0 ? [`${unreadable} ${unreadable > 1 ? 'entries' : 'entry'} of the store cannot be read`] : []),
     ...fights,
   ]
@@ -94,7 +99,7 @@ function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[
 /** All of it, for people and programs. Pure but for the store's own state. */
 export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> }, standing: Standing): Status {
   const { node, version, backend, conf, store } = self
-  const { choice, lease, snapshot, mtu, unreached, kinds, repairs, lastError, steps } = standing
+  const { choice, lease, snapshot, mtu, unreached, probe, kinds, repairs, lastError, steps } = standing
   const own = lease?.subnets ?? {}
   return {
     node,
@@ -107,7 +112,7 @@ export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; rea
     uplink: choice && { name: choice.uplink.name, tunnel: choice.uplink.tunnel, advertise: choice.uplink.advertise, why: choice.why },
     store: store.state(),
     ...conditionOf(self, standing),
-    peers: (snapshot?.leases ?? []).filter((one) => !isSame(one.subnets, own)).map((one) => peerOf(one, unreached)),
+    peers: (snapshot?.leases ?? []).filter((one) => !isSame(one.subnets, own)).map((one) => peerOf(one, unreached, probe)),
     unreadable: snapshot?.unreadable.length ?? 0,
     kinds,
     repairs,
@@ -116,7 +121,8 @@ export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; rea
   }
 }
 
-function peerOf({ node, subnets, ips, backend }: Lease, unreached: Unreached): Peer {
-  const problem = unreached.size === 0 ? undefined : unreached.get(encodeKey(subnets))
-  return { ...(node === undefined ? {} : { node }), subnets, ips, backend, ...(problem === undefined ? {} : { problem }) }
+function peerOf({ node, subnets, ips, backend }: Lease, unreached: Unreached, probe: Standing['probe']): Peer {
+  const key = unreached.size > 0 || probe ? encodeKey(subnets) : undefined
+  const [problem, seen] = key === undefined ? [] : [unreached.get(key), probe?.(key)]
+  return { ...(node === undefined ? {} : { node }), subnets, ips, backend, ...(problem === undefined ? {} : { problem }), ...(seen === undefined ? {} : { probe: seen }) }
 }

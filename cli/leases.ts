@@ -1,4 +1,4 @@
-import { nameOf, ordered } from '../agent/seen.ts'
+import { nameOf, ordered, reach } from '../agent/seen.ts'
 import type { Peer, Status } from '../agent/status.ts'
 import { line } from '../agent/words.ts'
 import { ask } from './ask.ts'
@@ -29,7 +29,7 @@ export function leasesText(status: Status): string {
   return `${text}${unreadable}`
 }
 
-function stateOf({ self, problem }: Row): string {
-  if (self) return 'this node'
-  return problem === undefined ? 'reachable' : `unreachable: ${problem}`
+function stateOf(row: Row): string {
+  if (row.self) return 'this node'
+  return reach(row)
 }

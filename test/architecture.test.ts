@@ -31,6 +31,7 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
       'lib/placing.ts': 'which CPU',
       'lib/datagram.ts': "systemd's socket: calls that a plugin has no use for",
       'lib/packets.ts': 'packet sockets: as little',
+      'lib/echo.ts': "the agent's probes",
       'agent/footprint.ts': 'memory: as little',
     },
   },
@@ -67,7 +68,7 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
     },
   },
   { what: 'prints through console, which reports success on a closed stdout', rooms: ['lib', 'plugins', 'agent', 'cli'], word: /\bconsole\./, except: {} },
-  { what: 'loads bun:ffi', rooms: ['lib', 'plugins'], word: /^import (?!type )[^\n]*'bun:ffi'/m, except: { 'lib/datagram.ts': "systemd's socket", 'lib/packets.ts': "the DHCP daemon's" } },
+  { what: 'loads bun:ffi', rooms: ['lib', 'plugins'], word: /^import (?!type )[^\n]*'bun:ffi'/m, except: { 'lib/datagram.ts': "systemd's socket", 'lib/packets.ts': "the DHCP daemon's", 'lib/echo.ts': "the agent's" } },
   { what: 'costs milliseconds at start', rooms: ['lib', 'plugins'], word: /['"](node:)?(crypto|child_process|http|https|os|util)['"]|process\.(stdin|stdout)|['"](execa|yaml|ip-address)['"]/, except: {} },
   {
     what: 'loads node:fs or node:path, a millisecond and a third of one',

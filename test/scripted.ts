@@ -68,7 +68,7 @@ export function peers(count: number, backend = 'vxlan'): Peer[] {
   return Array.from({ length: count }, (_, i) => {
     const n = i + 1
     const [a, b] = [n >> 8, n & 255]
-    return { node: `node-${n}`, subnets: { v4: parseCidr(`10.${64 + a}.${b}.0/24`), v6: parseCidr(`fd00:64:${n.toString(16)}::/64`) }, ips: { v4: parseIp(`198.51.${a}.${b}`) }, backend }
+    return { node: `node-${n}`, subnets: { v4: parseCidr(`10.${64 + a}.${b}.0/24`), v6: parseCidr(`fd00:64:${n.toString(16)}::/64`) }, ips: { v4: parseIp(`198.51.${a}.${b}`) }, backend, probe: { state: 'answers', sent: 10, lost: 0, ms: 0.4 } }
   })
 }
 

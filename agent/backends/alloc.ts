@@ -7,6 +7,7 @@ const alloc: Backend<object, never> = {
   announce: () => ({}),
   data: () => ({}),
   want: () => ({ resources: [], problems: new Map(), ownersOf: () => new Map() }),
+  answersAt: () => ({}),
   links: () => [],
 }
 

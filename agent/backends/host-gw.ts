@@ -22,6 +22,8 @@ const hostGw: Backend<object, never> = {
   },
   data: () => ({}),
   want: (self, peers, uplink, conf, facts) => reach(peers, { type: 'host-gw', self, uplink, conf, facts }),
+  // There is no device of the overlay, and a bridge only once there was a pod: the next hop itself.
+  answersAt: ({ ips }) => ips,
   links: () => [],
 }
 

@@ -57,7 +57,7 @@ const reach = eachPeer<Conf>(({ uplink, conf, facts }) => {
     if (typeof vtep === 'string') return vtep
     if (vtep.VNI !== undefined && vtep.VNI !== conf.VNI) return `it announces VNI ${vtep.VNI}, this node has ${conf.VNI}`
     const dev = device(conf, family)
-    const gateway = subnet.slice(0, subnet.indexOf('/')) as Ip
+    const gateway = beginOf(subnet)
     return [{ kind: 'neigh', ns: 'host', dev, ip: gateway, mac: vtep.VtepMAC, proto: PROTO }, { kind: 'tunnel', ns: 'host', dev, mac: vtep.VtepMAC, dst: ip }, ...routed({ ...route, via: [gateway], dev, onlink: true }, facts)]
   }
 })
@@ -81,6 +81,8 @@ const vxlan: Backend<Conf, Vtep> = {
     const reached = reach(peers, { type: 'vxlan', self, uplink: seen, conf, facts })
     return { ...reached, resources: [...FAMILIES.flatMap((family) => own(self, family, uplink, conf, facts)), ...reached.resources] }
   },
+  // The address of the device, which a node has before its first pod, flannel's too.
+  answersAt: ({ subnets: { v4, v6 } }) => ({ ...(v4 && { v4: beginOf(v4) }), ...(v6 && { v6: beginOf(v6) }) }),
   links: (conf) => FAMILIES.map((family) => device(conf, family)),
 }
 
@@ -98,8 +100,12 @@ function own({ subnets, data }: Lease, family: Family, { name, tunnel, mtu }: Up
     { kind: 'link', ns: 'host', name: dev, type: 'vxlan', mac, mtu: inner(conf, mtu, family), alias: markOf(instance), vxlan: attributes, up: true },
     // As flannel has it: a peer's pod is no router.
     { kind: 'sysctl', ns: 'host', name: `ipv6/conf/${dev}/accept_ra`, value: '0', optional: true },
-    { kind: 'addr', ns: 'host', dev, cidr: `${subnet.slice(0, subnet.indexOf('/'))}/${family === 'v4' ? 32 : 128}` as Cidr },
+    { kind: 'addr', ns: 'host', dev, cidr: `${beginOf(subnet)}/${family === 'v4' ? 32 : 128}` as Cidr },
   ]
+}
+
+function beginOf(subnet: Cidr): Ip {
+  return subnet.slice(0, subnet.indexOf('/')) as Ip
 }
 
 // The kernel cuts off what would not fit into the uplink's packets, silently.

@@ -15,7 +15,7 @@ export function Facts({ status, now }: { status: Status; now: number }) {
         of <Both of={network} />
       </Fact>
       <Fact name="Peers" value={peers.length} tone={lost > 0 || unreadable > 0 ? 'bad' : ''}>
-        {lost > 0 ? `${lost} unreachable` : peers.length > 0 ? 'all reachable' : 'none yet'}
+        {lost > 0 ? `${lost} unreachable` : peers.length === 0 ? 'none yet' : peers.every(({ probe }) => probe?.state === 'answers') ? 'all reachable' : 'all programmed'}
         {unreadable > 0 && `, ${unreadable} more that cannot be read`}
       </Fact>
       <Fact name="Store" value={store.name} tone={store.connected ? '' : 'bad'}>

@@ -1,5 +1,5 @@
 import { useMemo, useState } from 'preact/hooks'
-import { nameOf, ordered, unreachable } from '../seen.ts'
+import { nameOf, ordered, reach, trouble, unreachable } from '../seen.ts'
 import type { Peer } from '../status.ts'
 import { line } from '../words.ts'
 import { Both } from './facts.tsx'
@@ -13,7 +13,7 @@ export function Peers({ peers, search, setSearch }: { peers: readonly Peer[]; se
   const [rows, setRows] = useState(ROWS)
   const sorted = useMemo(() => {
     const all = ordered(peers)
-    return [...unreachable(all), ...all.filter(({ problem }) => problem === undefined)]
+    return [...unreachable(all), ...all.filter((peer) => trouble(peer) === undefined)]
   }, [peers])
   const found = useMemo(() => sorted.filter((peer) => matches(peer, search)), [sorted, search])
   return (
@@ -55,9 +55,9 @@ export function Peers({ peers, search, setSearch }: { peers: readonly Peer[]; se
 }
 
 function Row({ peer }: { peer: Peer }) {
-  const { subnets, ips, backend, problem } = peer
+  const { subnets, ips, backend } = peer
   return (
-    <tr class={problem === undefined ? '' : 'bad'}>
+    <tr class={trouble(peer) === undefined ? '' : 'bad'}>
       <th scope="row">{nameOf(peer)}</th>
       <td data-name="Pods">
         <Both of={subnets} />
@@ -67,14 +67,15 @@ function Row({ peer }: { peer: Peer }) {
       </td>
       <td data-name="Backend">{backend}</td>
       <td data-name="State" class="state">
-        {problem ?? 'reachable'}
+        {peer.problem ?? reach(peer)}
       </td>
     </tr>
   )
 }
 
-function matches({ subnets, ips, backend, problem, ...peer }: Peer, search: string): boolean {
-  const text = [peer.node, subnets.v4, subnets.v6, ips.v4, ips.v6, backend, problem ?? 'reachable'].join(' ').toLowerCase()
+function matches(peer: Peer, search: string): boolean {
+  const { subnets, ips, backend } = peer
+  const text = [peer.node, subnets.v4, subnets.v6, ips.v4, ips.v6, backend, reach(peer)].join(' ').toLowerCase()
   return search
     .toLowerCase()
     .split(/\s+/)

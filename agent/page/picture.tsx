@@ -1,5 +1,5 @@
 import { useMemo, useState } from 'preact/hooks'
-import { nameOf, ordered, unreachable } from '../seen.ts'
+import { nameOf, ordered, reach, trouble, unreachable } from '../seen.ts'
 import type { Peer, Status } from '../status.ts'
 import { line } from '../words.ts'
 import { Both } from './facts.tsx'
@@ -72,7 +72,7 @@ function Nodes({ status, peers, drawn, width, select }: { status: Status; peers:
           <li key={line(one.subnets)} class="at" style={spot(places[i] as Place)} onMouseEnter={() => show(i)} onMouseLeave={() => show(undefined)}>
             <button
               type="button"
-              class={`node${one.problem === undefined ? '' : ' bad'}`}
+              class={`node${trouble(one) === undefined ? '' : ' bad'}`}
               style={look === 'spokes' ? turn(places[i] as Place) : undefined}
               tabIndex={i === Math.min(stop, peers.length - 1) ? 0 : -1}
               aria-label={told(one)}
@@ -94,11 +94,12 @@ function Nodes({ status, peers, drawn, width, select }: { status: Status; peers:
 function Edges({ peers, drawn: { centre, places, height }, width, shown }: { peers: readonly Peer[]; drawn: Layout; width: number; shown: number | undefined }) {
   return (
     <svg width={width} height={height} aria-hidden="true">
-      {peers.map(({ subnets, backend, problem }, i) => {
+      {peers.map((peer, i) => {
+        const { subnets, backend } = peer
         const { x, y } = places[i] as Place
         const ends = { x1: centre.x, y1: centre.y, x2: x, y2: y }
         return (
-          <g key={line(subnets)} class={`edge ${way(backend)}${problem === undefined ? '' : ' bad'}${shown === i ? ' shown' : ''}`}>
+          <g key={line(subnets)} class={`edge ${way(backend)}${trouble(peer) === undefined ? '' : ' bad'}${shown === i ? ' shown' : ''}`}>
             <line class="tube" {...ends} />
             <line {...ends} />
           </g>
@@ -132,7 +133,7 @@ function Tip({ peer, at, width, below }: { peer: Peer; at: Place; width: number;
       <span>
         at <Both of={peer.ips} /> by {peer.backend}
       </span>
-      {peer.problem !== undefined && <span class="why">{peer.problem}</span>}
+      {trouble(peer) === undefined ? <span>{reach(peer)}</span> : <span class="why">{trouble(peer)}</span>}
     </div>
   )
 }
@@ -168,8 +169,8 @@ function Counts({ peers }: { peers: readonly Peer[] }) {
   )
 }
 
-function told({ problem, ...peer }: Peer): string {
-  return `${nameOf(peer)}: pods ${line(peer.subnets)}, at ${line(peer.ips)}, by ${peer.backend}, ${problem === undefined ? 'reachable' : `unreachable: ${problem}`}`
+function told(peer: Peer): string {
+  return `${nameOf(peer)}: pods ${line(peer.subnets)}, at ${line(peer.ips)}, by ${peer.backend}, ${reach(peer)}`
 }
 
 function spot({ x, y }: Place): { left: string; top: string } {

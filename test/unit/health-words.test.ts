@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
-import { drift, nameOf, ordered, total, unreachable } from '../../agent/seen.ts'
+import { drift, nameOf, ordered, reach, total, unreachable } from '../../agent/seen.ts'
+import type { Peer } from '../../agent/status.ts'
 import { span, stepWords, storeWords } from '../../agent/words.ts'
 import { leasesText } from '../../cli/leases.ts'
 import { statusText } from '../../cli/status.ts'
@@ -33,6 +34,13 @@ describe('what the agent tells', () => {
     assert.equal(nameOf(nameless), '198.51.0.1')
     assert.deepEqual(ordered([...rest.reverse(), nameless]).map(nameOf), ['198.51.0.1', ...Array.from({ length: 10 }, (_, i) => `node-${i + 2}`)])
     assert.deepEqual(unreachable([first, { ...first, problem: '' }]).length, 1)
+  })
+  it('[FU4] a peer is called reachable only when it answers', () => {
+    const words = (probe?: object) => reach({ ...(probe && { probe: { state: 'answers', sent: 10, lost: 0, ...probe } }) } as Peer)
+    assert.deepEqual(
+      [words(), words({ state: 'unknown', sent: 0 }), words({ ms: 0.123 }), words({ ms: 12.3, lost: 2 }), words({ state: 'silent', lost: 9 })],
+      ['programmed, not probed', 'programmed, not probed yet', 'reachable, 0.12 ms', 'reachable, 12 ms, 2 of 10 probes lost', 'programmed, but no answer: 9 of 10 probes lost'],
+    )
   })
   it('drift() counts too few and too many of each kind, total() sums', () => {
     const kinds = { route: { wanted: 5, programmed: 3, repaired: 1 }, addr: { wanted: 1, programmed: 2, repaired: 4 } }
@@ -93,7 +101,7 @@ last repairs:
       `NODE    SUBNETS                       ADDRESSES   BACKEND  STATE
 node-0  10.64.0.0/24, fd00:64::/64    192.0.2.1   vxlan    this node
 node-1  10.64.1.0/24, fd00:64:1::/64  198.51.0.1  vxlan    unreachable: 198.51.0.1 is not on a link of this node
-node-2  10.64.2.0/24, fd00:64:2::/64  198.51.0.2  vxlan    reachable
+node-2  10.64.2.0/24, fd00:64:2::/64  198.51.0.2  vxlan    reachable, 0.40 ms
 1 more cannot be read: the agent’s log names them`,
     )
   })

@@ -22,6 +22,8 @@ describe('metrics()', () => {
       'plumb_leases_unreadable',
       'plumb_objects_programmed',
       'plumb_objects_wanted',
+      'plumb_peer_probe_loss_ratio',
+      'plumb_peer_round_trip_seconds',
       'plumb_peers',
       'plumb_ready',
       'plumb_repairs_total',
@@ -52,6 +54,15 @@ describe('metrics()', () => {
   it('counts this node among the leases once it has a subnet, and peers by whether they are reachable', () => {
     const found = read({ subnets: {}, peers: peers(5).map((peer, i) => (i === 4 ? { ...peer, problem: 'not on a link' } : peer)), ready: false })
     assert.deepEqual([value(found, 'plumb_leases'), value(found, 'plumb_peers', { state: 'reachable' }), value(found, 'plumb_peers', { state: 'unreachable' }), value(found, 'plumb_ready')], [5, 4, 1, 0])
+  })
+  it('[FU4] gives loss and round trip by node, one sample each, the worse of two leases of a node', () => {
+    const [one, two] = peers(2)
+    assert.ok(one && two)
+    const probe = { state: 'silent', sent: 10, lost: 4, ms: 2 } as const
+    const found = read({ peers: [one, { ...two, node: 'node-1', probe }] })
+    assert.deepEqual(found.get('plumb_peer_probe_loss_ratio')?.samples.length, 1)
+    assert.deepEqual([value(found, 'plumb_peer_probe_loss_ratio', { node: 'node-1' }), value(found, 'plumb_peer_round_trip_seconds', { node: 'node-1' })], [0.4, 0.002])
+    assert.deepEqual([value(found, 'plumb_peers', { state: 'reachable' }), value(found, 'plumb_peers', { state: 'silent' })], [1, 1])
   })
   it('[FU5] says whether the node is ready, and whether it is degraded', () => {
     const both = (change: Partial<Status>) => [value(read(change), 'plumb_ready'), value(read(change), 'plumb_degraded')]

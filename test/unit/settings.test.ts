@@ -44,7 +44,7 @@ const DEFAULTS: Settings = {
   node: 'host-a',
   store: { kind: 'file', dir: '/var/lib/plumb/store', netConf: '/etc/kube-flannel/net-conf.json' },
   uplink: { interfaces: [], patterns: [], public: {}, tunnel: {}, advertise: {} },
-  network: { txChecksumOffload: 'auto', blackhole: false, allowOverlap: false, resyncMs: 900_000, quietMs: 10 },
+  network: { txChecksumOffload: 'auto', blackhole: false, allowOverlap: false, resyncMs: 900_000, quietMs: 10, probeMs: 30_000 },
   firewall: { masquerade: false, randomFully: true, forward: true, nonMasquerade: [], replaceFlannel: false },
   files: { subnetEnv: '/run/flannel/subnet.env', stateDir: '/var/lib/plumb', install: false, confDir: '/etc/cni/net.d', binDir: '/opt/cni/bin', socket: '/run/plumb/agent.sock' },
   status: { host: '127.0.0.1', port: 9469 },
@@ -86,6 +86,7 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'status-address': ['status', ['10.0.0.1:80', { host: '10.0.0.1', port: 80 }], ['[fd00::1]:81', { host: 'fd00::1', port: 81 }], ['off', undefined]],
   'tx-checksum-offload': ['network.txChecksumOffload', ['on', 'on'], ['off', 'off'], ['auto', 'auto']],
   resync: ['network.resyncMs', ['1', 1000], ['0', 0], ['86400', 86_400_000]],
+  'probe-interval': ['network.probeMs', ['0', 0], ['1', 1000], ['3600', 3_600_000]],
   'quiet-ms': ['network.quietMs', ['0', 0], ['1', 1], ['60000', 60_000]],
   'allow-overlap': ['network.allowOverlap', ['true', true], ['false', false], ['t', true]],
 }
