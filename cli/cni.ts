@@ -1,17 +1,19 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { type Cached, listCached } from '../lib/cache.ts'
 import type { Io } from '../lib/cni.ts'
-import { shown, ValueError } from '../lib/errors.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { run as tools } from '../lib/exec.ts'
 import { type Host, warn } from '../lib/invoke.ts'
 import { type NetworkList, parseJson } from '../lib/netconf.ts'
 import { addNetwork, checkNetwork, delNetwork, gcNetwork, type RuntimeConf, statusNetwork } from '../lib/runtime.ts'
 import { suggestion } from '../lib/shape.ts'
+import { orphaned, removeOrphaned } from '../lib/verbs/orphans.ts'
 import { compare } from '../lib/versions.ts'
 import { fuse } from './fuse.ts'
 import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
 import { addressesOf } from './result.ts'
-import { answerOf, attachmentOf, hostOf, networkOf, validOf } from './target.ts'
+import { answerOf, askedForGc, attachmentOf, hostOf, networkOf, validOf } from './target.ts'
 
 /** What a verb has to say: to a person, and to a program. */
 interface Said {
@@ -30,7 +32,7 @@ const verbs: Readonly<Record<string, Verb>> = {
   add: { words: 'NETWORK NETNS', about: 'attach a network namespace to a network', options: [...who, ...where], run: add },
   check: { words: 'NETWORK NETNS', about: 'see whether an attachment is still as it was made', options: [...who, ...where], run: check },
   del: { words: 'NETWORK [NETNS]', about: 'detach; without NETNS by --container-id', options: [...who, ...where], run: del },
-  gc: { words: 'NETWORK', about: 'remove what is left of attachments that are not in use any more', options: ['valid', 'valid-file', 'all', 'dry-run', ...where], run: gc },
+  gc: { words: '[NETWORK]', about: 'remove what is left of attachments: of those whose namespace is gone, or with options of all that are not in use', options: ['valid', 'valid-file', 'all', 'dry-run', ...where], run: gc },
   status: { words: 'NETWORK', about: 'see whether the network can take attachments', options: where, run: status },
   explain: { words: 'NETWORK [NETNS]', about: 'print what add, or with --del del, would run; runs nothing, needs no root', options: [...who, 'del', 'prev-result', 'rules', ...where.filter((one) => one !== 'timeout')], run: explain },
   fuse: { words: 'CONFLIST', about: 'print a configuration list (a file, - for standard input) with portmap, firewall, bandwidth and tuning put into bridge or ptp: one process in place of five', options: ['json', 'help'], run: fused },
@@ -53,7 +55,7 @@ export async function run(argv: readonly string[], load: Io['plugin']): Promise<
   }
   const [network, netns] = given.words
   // cnitool wants a NETNS for gc and status too, and does not use it; so one is no mistake.
-  if (given.words.length > 2 || (network === undefined && name !== 'list')) throw new ValueError(`plumb cni ${name} wants ${verb.words}, not ${shown(given.words.join(' '))}; see plumb cni ${name} --help`)
+  if (given.words.length > 2 || (network === undefined && name !== 'list' && name !== 'gc')) throw new ValueError(`plumb cni ${name} wants ${verb.words}, not ${shown(given.words.join(' '))}; see plumb cni ${name} --help`)
   const { text, json } = await verb.run(given, network ?? '', netns, load)
   print(given.values.json ? JSON.stringify(json, null, 4) : text)
   return 0
@@ -100,14 +102,44 @@ async function del(given: Given, network: string, netns: string | undefined): Pr
 }
 
 async function gc(given: Given, network: string): Promise<Said> {
-  const list = networkOf(given, network)
   const valid = validOf(given)
+  if (valid === undefined) return freeGone(given, network)
+  if (network === '') throw new ValueError('plumb cni gc wants NETWORK beside --valid, --valid-file and --all; see plumb cni gc --help')
+  const list = networkOf(given, network)
   const dryRun = given.values['dry-run'] ?? false
-  const removed = (await gcNetwork(list, valid, hostOf(given), { dryRun })).map(rowOf)
+  const host = hostOf(given)
+  const asked = askedForGc(list, host)
+  const removed = (await gcNetwork(list, valid, host, { dryRun, asked })).map(rowOf)
   const verb = dryRun ? 'would remove' : 'removed'
-  const forwarded = compare(list.cniVersion, '1.1.0') < 0 ? `; ${list.name} is CNI ${list.cniVersion}, which has no GC for plugins` : `; ${dryRun ? 'its plugins would be' : 'its plugins were'} told that ${valid.length} are in use`
+  const [who, were] = asked.length === list.plugins.length ? ['its plugins', 'were'] : [asked.map(({ type }) => type).join(', '), asked.length === 1 ? 'was' : 'were']
+  const told = `${who} ${dryRun ? 'would be' : were} told that ${valid.length} are in use`
+  const forwarded = asked.length > 0 ? `; ${told}` : `; ${list.name} is CNI ${list.cniVersion}, which has no GC for plugins`
   const fact = list.disableGC ? `nothing done: ${list.name} says disableGC` : `${verb} ${removed.length} of ${list.name} that ${removed.length === 1 ? 'is' : 'are'} not in use${forwarded}`
   return { text: [fact, ...removed.map(({ containerId, ifname, addresses }) => `  ${containerId}:${ifname}  ${addresses.join(', ')}`.trimEnd())].join('\n'), json: { dryRun, removed } }
+}
+
+// No plugin is told what is in use: only what cannot be is removed.
+async function freeGone(given: Given, network: string): Promise<Said> {
+  const host = hostOf(given)
+  const dryRun = given.values['dry-run'] ?? false
+  const name = network === '-' ? networkOf(given, '-').name : network
+  const isMeant = (one: { readonly network: string }) => name === '' || one.network === name
+  const gone = listCached(host.cacheDir).entries.filter((one) => isMeant(one) && one.netns !== '' && !existsSync(one.netns))
+  const failures: string[] = []
+  const removed: Cached[] = []
+  for (const one of gone) {
+    try {
+      if (!dryRun) await delNetwork(networkOf(given, one.network, one), { containerId: one.containerId, ifname: one.ifname, netns: '' }, host)
+      removed.push(one)
+    } catch (cause) {
+      failures.push(`${one.containerId}:${one.ifname} of ${one.network}: ${(cause as Error).message}`)
+    }
+  }
+  const orphans = dryRun ? orphaned().filter((owner) => isMeant(owner) && !gone.some((one) => one.network === owner.network && one.containerId === owner.containerId && one.ifname === owner.ifname)) : await removeOrphaned(tools, isMeant)
+  if (failures.length > 0) throw new CniError(CODE.tryLater, `Cannot free ${failures.length} of the attachments whose namespace is gone: ${failures[0]}`, failures.join('; '))
+  const rows = [...removed.map(rowOf), ...orphans.map((owner) => ({ ...owner, netns: '', addresses: [] }))]
+  const fact = `${dryRun ? 'would remove' : 'removed'} ${rows.length} ${name === '' ? '' : `of ${name} `}that ${rows.length === 1 ? 'is' : 'are'} gone`
+  return { text: [fact, ...rows.map((row) => `  ${row.network}  ${row.containerId}:${row.ifname}  ${row.addresses.join(', ')}`.trimEnd())].join('\n'), json: { dryRun, removed: rows } }
 }
 
 async function status(given: Given, network: string): Promise<Said> {

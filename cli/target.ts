@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { type Cached, type Key, readCached } from '../lib/cache.ts'
 import { shown, ValueError } from '../lib/errors.ts'
@@ -7,7 +7,7 @@ import { parseIp } from '../lib/ip.ts'
 import { type Json, loadNetwork, type NetworkList, parseJson, parseNetwork } from '../lib/netconf.ts'
 import type { RuntimeConf } from '../lib/runtime.ts'
 import { type NetnsPath, parse } from '../lib/values.ts'
-import { decode, encode } from '../lib/versions.ts'
+import { compare, decode, encode } from '../lib/versions.ts'
 import type { Given } from './options.ts'
 
 const env = process.env
@@ -53,11 +53,12 @@ export function answerOf({ values }: Given, version: string): Json | undefined {
   return named('--prev-result', () => JSON.parse(encode(decode(parseJson(readFileSync(file === '-' ? 0 : file, 'utf8'), file), version, file), version)))
 }
 
-/** The attachments that `gc` is told are in use. Throws ValueError when it is told nothing, or a list that is empty. */
-export function validOf({ values }: Given): readonly Omit<Key, 'network'>[] {
+/** The attachments that `gc` is told are in use; undefined when it is told nothing. Throws ValueError for a list that is empty. */
+export function validOf({ values }: Given): readonly Omit<Key, 'network'>[] | undefined {
   const { valid = [], 'valid-file': file, all = false } = values
   if (all && (valid.length > 0 || file !== undefined)) throw new ValueError('--all says that no attachment is in use: it excludes --valid and --valid-file')
   if (all) return []
+  if (valid.length === 0 && file === undefined) return undefined
   const text = file === undefined ? '' : named('--valid-file', () => readFileSync(file === '-' ? 0 : file, 'utf8'))
   const listed = text.trimStart().startsWith('[')
     ? (parseJson(text, `--valid-file ${file}`) as { containerID?: string; ifname?: string }[]).map((one) => `${one?.containerID}:${one?.ifname}`)
@@ -71,6 +72,19 @@ export function validOf({ values }: Given): readonly Omit<Key, 'network'>[] {
   })
   if (found.length === 0) throw new ValueError('gc removes what is not in use, and nothing says what is: give --valid ID:IFNAME or --valid-file; --all when none is')
   return found
+}
+
+/** The plugins of a list that understand GC: all of them from CNI 1.1.0 on; below, those that are this executable, which knows it whatever the list says. */
+export function askedForGc({ cniVersion, plugins }: NetworkList, { path }: Host): NetworkList['plugins'] {
+  return compare(cniVersion, '1.1.0') >= 0 ? plugins : plugins.filter(({ type }) => isThisProgram(path.map((dir) => `${dir}/${type}`).find((one) => statSync(one, { throwIfNoEntry: false })?.isFile())))
+}
+
+// A link to it, or a copy.
+function isThisProgram(file: string | undefined): boolean {
+  if (file === undefined) return false
+  const [own, other] = [process.execPath, file].map((one) => statSync(one))
+  if (own?.ino === other?.ino && own?.dev === other?.dev) return true
+  return own?.size === other?.size && readFileSync(process.execPath).equals(readFileSync(file))
 }
 
 function spellings(text: string | undefined, optional: boolean): (NetnsPath | '')[] {

@@ -25,12 +25,13 @@ export function isHeld(element: Element, but = ''): boolean {
   return listFiles(folderOf(element)).some((name) => name !== nameOf(but))
 }
 
-function note(folder: string, record: string): void {
+/** Puts a symbolic link to a record into a folder, which is made where it is not there. */
+export function note(folder: string, record: string, name = nameOf(record)): void {
   // The last one that had it may take the folder with it between the two.
   for (let tries = 0; ; tries++) {
     try {
       fs.mkdirSync(folder, 0o755)
-      fs.symlinkSync(record, `${folder}/${nameOf(record)}`)
+      fs.symlinkSync(record, `${folder}/${name}`)
       return
     } catch (cause) {
       const { code } = cause as NodeJS.ErrnoException
@@ -40,8 +41,8 @@ function note(folder: string, record: string): void {
   }
 }
 
-// A folder with something in it cannot be removed: the kernel decides who was the last.
-function isEmptied(folder: string): boolean {
+/** Removes a folder with nothing in it, and says whether it is gone. One with something in it cannot be removed: the kernel decides who was the last. */
+export function isEmptied(folder: string): boolean {
   try {
     fs.rmdirSync(folder)
     return true

@@ -13,6 +13,11 @@ export function place(at: Attachment, own: readonly Resource[]): void {
   record([{ path: recordPath(TYPE, at), own }], at)
 }
 
+/** Whether a record is one of those. */
+export function isPlace(path: string): boolean {
+  return path.split('/').at(-2) === TYPE
+}
+
 /** What an attachment was noted to have in a pod whose namespace still lives; undefined when nothing was. */
 export function placed(owner: Owner): readonly Resource[] | undefined {
   return readRecord(recordPath(TYPE, owner))?.own.filter(lives)

@@ -1,8 +1,10 @@
+import { address, unaddress } from './addressees.ts'
 import { fileName } from './alias.ts'
 import { occupy } from './busy.ts'
 import { digest } from './digest.ts'
 import { remove, withLock, writeAtomic } from './files.ts'
 import { fs } from './fs.ts'
+import { type Cidr, split } from './ip.ts'
 import { log } from './log.ts'
 import { type Identity, identityOf } from './netns.ts'
 import type { Attachment } from './plugin.ts'
@@ -15,18 +17,24 @@ export interface Note extends Partial<Identity> {
   readonly owner: Owner
   /** It may be another's by now: `inode` and `cookie` tell. */
   readonly netns?: NetnsPath
+  /** The addresses of the attachment, where elements name them. */
+  readonly ips?: readonly string[]
   readonly own: readonly Resource[]
 }
 
 // As volatile as the kernel state that they tell of.
 const DIR = '/run/cni/plumb'
 
-/** Notes what chained plugins make for an attachment, each at its path, before it is made: DEL then needs neither configuration nor result. */
-export function record(parts: readonly { readonly path: string; readonly own: readonly Resource[] }[], { network, containerId, ifname, netns }: Attachment): void {
+/** Notes what chained plugins make for an attachment, each at its path, before it is made: DEL then needs neither configuration nor result. `ips` are the attachment's addresses: whoever gets one of them next finds the record. */
+export function record(parts: readonly { readonly path: string; readonly own: readonly Resource[] }[], { network, containerId, ifname, netns }: Attachment, ips: readonly { readonly address: Cidr }[] = []): void {
   const whose = { owner: { network, containerId, ifname }, ...(netns === undefined ? {} : { netns, ...identityOf(netns) }) }
   // One draft for all: a call that is killed there leaves that one, which the next takes the place of.
   withLock(`${DIR}/records.lock`, () => {
-    for (const { path, own } of parts) writeAtomic(path, signed({ ...whose, own }), { durable: false, by: `${DIR}/records.draft` })
+    for (const { path, own } of parts) {
+      const named = own.some(({ kind }) => kind === 'element') ? ips.map(({ address: cidr }) => split(cidr).ip) : []
+      writeAtomic(path, signed({ ...whose, ...(named.length > 0 && { ips: named }), own }), { durable: false, by: `${DIR}/records.draft` })
+      address(path, named)
+    }
   })
 }
 
@@ -55,8 +63,10 @@ export async function unrecord(path: string, undo: (note: Note | undefined) => P
   if (!fs.existsSync(path)) return false
   if (!occupy(path)) log(`plumb: Cannot wait any longer for an earlier call that is at work on ${path}: what it made is removed meanwhile`)
   if (!fs.existsSync(path)) return false
-  await undo(readRecord(path))
+  const note = readRecord(path)
+  await undo(note)
   remove(path)
+  unaddress(path, note?.ips ?? [])
   return true
 }
 
@@ -64,6 +74,23 @@ export async function unrecord(path: string, undo: (note: Note | undefined) => P
 export function recordsOf(type: string, network: NetworkName, but: readonly Owner[] = []): string[] {
   const [dir, keep] = [`${DIR}/${type}`, new Set(but.map(fileName))]
   return listFiles(dir).flatMap((name) => (name.startsWith(`${brief(network)}:`) && !keep.has(name) ? [`${dir}/${name}`] : []))
+}
+
+/** The records of an attachment, of all types. */
+export function recordsFor(owner: Owner): string[] {
+  return types().flatMap((type) => (fs.existsSync(recordPath(type, owner)) ? [recordPath(type, owner)] : []))
+}
+
+/** All records. */
+export function allRecords(): string[] {
+  return types().flatMap((type) => listFiles(`${DIR}/${type}`).map((name) => `${DIR}/${type}/${name}`))
+}
+
+// What else has a folder there.
+const OTHER = new Set(['addresses', 'held', 'holders', 'pending', 'ports'])
+
+function types(): string[] {
+  return listFiles(DIR).filter((name) => !OTHER.has(name) && fs.statSync(`${DIR}/${name}`)?.kind === 'folder')
 }
 
 /** Where the record of an attachment lies. */

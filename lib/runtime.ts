@@ -55,8 +55,8 @@ export function delNetwork(list: NetworkList, at: RuntimeConf, host: Host): Prom
   return withCache(host.cacheDir ?? CACHE, 'del', host.timeoutMs ?? TIMEOUT_MS, () => removeAttachment(list, at, host))
 }
 
-/** Runs DEL for every remembered attachment of the network that is not in `valid`, then, from 1.1.0, GC of every plugin with the list of the valid; goes on after a failure, and gives the stale ones. Nothing when the list says disableGC; no change with `dryRun`. Excludes ADD and DEL meanwhile. Throws CniError with every failure. */
-export async function gcNetwork(list: NetworkList, valid: readonly Omit<Key, 'network'>[], host: Host, { dryRun = false } = {}): Promise<readonly Cached[]> {
+/** Runs DEL for every remembered attachment of the network that is not in `valid`, then GC of every plugin with the list of the valid, below 1.1.0 of those `asked`; goes on after a failure, and gives the stale ones. Nothing when the list says disableGC; no change with `dryRun`. Excludes ADD and DEL meanwhile. Throws CniError with every failure. */
+export async function gcNetwork(list: NetworkList, valid: readonly Omit<Key, 'network'>[], host: Host, { dryRun = false, asked = compare(list.cniVersion, '1.1.0') >= 0 ? list.plugins : [] } = {}): Promise<readonly Cached[]> {
   const { cacheDir = CACHE, timeoutMs = TIMEOUT_MS } = host
   const isValid = (one: Cached) => valid.some(({ containerId, ifname }) => one.containerId === containerId && one.ifname === ifname)
   const stale = () => listCached(cacheDir).entries.filter((one) => one.network === list.name && !isValid(one))
@@ -68,8 +68,9 @@ export async function gcNetwork(list: NetworkList, valid: readonly Omit<Key, 'ne
     const attachments = valid.map(({ containerId, ifname }) => ({ containerID: containerId, ifname }))
     // Both names of the key, as libcni: the spec's text had another one at first (containernetworking/cni#1101).
     const extra = { 'cni.dev/valid-attachments': attachments, 'cni.dev/attachments': attachments }
-    const asked = compare(list.cniVersion, '1.1.0') >= 0 ? list.plugins : []
-    fail('gc', [...failures, ...(await every(asked, ({ type, conf }) => invoke(type, envOf('GC'), configOf(list, conf, extra), host)))])
+    // The first version that has GC.
+    const asking = compare(list.cniVersion, '1.1.0') >= 0 ? list : { ...list, cniVersion: '1.1.0' }
+    fail('gc', [...failures, ...(await every(asked, ({ type, conf }) => invoke(type, envOf('GC'), configOf(asking, conf, extra), host)))])
     return found
   })
 }

@@ -19,6 +19,7 @@ import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
 import { dropNoted, following, reserve } from './noted.ts'
+import { evict } from './orphans.ts'
 import { isThere, podOf } from './reachable.ts'
 
 /** The verbs of a plugin that adds to what others made. A record of what it makes is written before it is made, so that DEL and GC need nothing else. */
@@ -63,7 +64,8 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   if (own.length === 0 && shared.length === 0) return { text }
   // It starts up while the record is written.
   if (own.some(({ kind, ns }) => (kind === 'setting' || kind === 'route') && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)
-  record([{ path, own }], at)
+  await evict(given.ips ?? [], at, io.run)
+  record([{ path, own }], at, given.ips)
   const undo = async () => void (isAgain || (await dropNoted([path], io.run, true)))
   try {
     await reserve(own, io.run)

@@ -22,6 +22,7 @@ import { beside, firstLinks, requireAddress } from './early.ts'
 import { note, taken } from './inpod.ts'
 import { unmoved } from './moved.ts'
 import { following, reserve } from './noted.ts'
+import { evict } from './orphans.ts'
 import { dropParts, noteFirst, noteParts } from './parts.ts'
 import { forget, noteOwn, refuseNoted } from './recorded.ts'
 import { del, gc, poolOf, remove, unlessGone } from './removal.ts'
@@ -116,6 +117,7 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   const given = pool ? await pool.add() : {}
   made.addresses = true
   if (pool) requireAddress(given, conf.ipam?.type ?? '')
+  await evict(given.ips ?? [], at, io.run)
   const wiring = plugin.wire(conf, at, moved ? { ...given, ...moved } : given, nodeFacts)
   attempt.wiring = wiring
   encode(wiring.result, call.version)

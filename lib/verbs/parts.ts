@@ -21,9 +21,9 @@ export async function noteFirst<C extends NetConf>({ unwire }: InterfacePlugin<C
 }
 
 /** Notes what the parts of a wiring make, before it is made. */
-export function noteParts({ noted = [] }: Wiring, at: Attachment): void {
+export function noteParts({ noted = [], result }: Wiring, at: Attachment): void {
   const parts = noted.filter(({ own }) => own.length > 0).map(({ type, own }) => ({ path: recordPath(type, at), own }))
-  if (parts.length > 0) record(parts, at)
+  if (parts.length > 0) record(parts, at, result.ips)
 }
 
 /** Removes what the parts noted for an attachment, and with it these links: the paths of what was noted. Empty when nothing was; the links are left then. */

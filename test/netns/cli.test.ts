@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { type Desk, makeDesk, PLUGINS } from '../desk.ts'
-import { inNamespaces } from '../harness.ts'
+import { join } from 'node:path'
+import { type Desk, makeDesk, netConf, PLUGINS } from '../desk.ts'
+import { inNamespaces, type Row } from '../harness.ts'
+import { mentions } from '../network.ts'
 import { skip } from '../skip.ts'
+
+const DIST = join(import.meta.dir, '../../dist')
 
 describe('plumb cni', () => {
   let desk: Desk
@@ -44,7 +48,7 @@ describe('plumb cni', () => {
     }),
   )
   it(
-    '[L 35] gc refuses without a list or --all, shows with --dry-run, and removes what is not listed',
+    '[L 35] gc refuses an empty list, shows with --dry-run, and removes what is not listed',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       for (const [{ path }, id] of [
         [pod, 'keep'],
@@ -52,7 +56,12 @@ describe('plumb cni', () => {
       ] as const)
         assert.equal((await desk.plumb(node, ['add', 'net', path, '--container-id', id])).status, 0)
       writeFileSync(`${desk.dir}/empty`, '# nothing\n\n')
-      for (const flags of [[], ['--valid-file', `${desk.dir}/empty`], ['--all', '--valid', 'keep:eth0'], ['--valid', 'keep'], ['--valid-file', `${desk.dir}/none`]]) {
+      for (const flags of [
+        ['--valid-file', `${desk.dir}/empty`],
+        ['--all', '--valid', 'keep:eth0'],
+        ['--valid', 'keep'],
+        ['--valid-file', `${desk.dir}/none`],
+      ]) {
         const refused = await desk.plumb(node, ['gc', 'net', ...flags])
         assert.equal(refused.status, 2, flags.join(' '))
       }
@@ -66,6 +75,49 @@ describe('plumb cni', () => {
       assert.deepEqual(JSON.parse((await desk.plumb(node, ['gc', 'net', '--valid-file', `${desk.dir}/valid`, '--json'])).stdout), { dryRun: false, removed: [] })
       assert.equal((await desk.plumb(node, ['gc', 'net', '--all'])).status, 0)
       assert.deepEqual([desk.cached(), desk.reserved()], [{}, []])
+    }),
+  )
+  it(
+    '[FH9] gc frees what is gone without being told, of one network or of all, and tells our own plugins of a list below 1.1.0',
+    inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
+      const CNI_PATH = `${DIST}:${PLUGINS}`
+      const gc = async (...argv: string[]) => {
+        const done = await desk.plumb(node, ['gc', ...argv], { CNI_PATH })
+        assert.equal(done.status, 0, done.stderr)
+        return done.stdout
+      }
+      for (const [{ path }, id] of [
+        [pod, 'keep'],
+        [other, 'stale'],
+      ] as const)
+        assert.equal((await desk.plumb(node, ['add', 'net', path, '--container-id', id], { CNI_PATH })).status, 0)
+      assert.match(await gc('net'), /^removed 0 of net that are gone\n$/)
+      await node.ip('netns', 'delete', other.path.replace('/run/netns/', ''))
+      assert.match(await gc('another'), /^removed 0 of another/)
+      assert.match(await gc('--dry-run'), /^would remove 1 that is gone\n {2}net {2}stale:eth0 {2}10\.9\.0\.3\/24\n$/)
+      assert.match(await gc(), /^removed 1 that is gone\n {2}net {2}stale:eth0/)
+      assert.deepEqual([Object.keys(desk.cached()), desk.reserved()], [['net-keep-eth0'], ['10.9.0.2']])
+      // As of a runtime that does not remember it.
+      rmSync('/var/lib/cni/results', { recursive: true })
+      assert.match(await gc('net', '--all'), /^removed 0 of net that are not in use; its plugins were told that 0 are in use\n$/)
+      assert.deepEqual(desk.reserved(), [])
+      assert.deepEqual(
+        (await pod.json('link')).map(({ ifname }) => ifname),
+        ['lo'],
+      )
+    }),
+  )
+  it(
+    '[FH1] gc removes the host ports of a pod that another program has removed',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      desk.conf('10-net.conflist', { cniVersion: '1.0.0', name: 'net', plugins: [...(netConf(desk.dir) as Row)['plugins'], { type: 'portmap', capabilities: { portMappings: true } }, { type: 'firewall' }] })
+      const CNI_PATH = `${DIST}:${PLUGINS}`
+      assert.equal((await desk.plumb(node, ['add', 'net', pod.path, '--port-mapping', '8080:80/tcp'], { CNI_PATH })).status, 0)
+      assert.match((await desk.plumb(node, ['gc'], { CNI_PATH })).stdout, /^removed 0 /)
+      await pod.ip('link', 'delete', 'eth0')
+      assert.match((await desk.plumb(node, ['gc', 'net'], { CNI_PATH })).stdout, /^removed 1 of net that is gone\n {2}net {2}cnitool-/)
+      assert.doesNotMatch((await node.exec(['nft', 'list', 'table', 'inet', 'plumb'])).stdout, /8080|10\.9\.0\.2/)
+      assert.deepEqual(mentions(/cnitool-/, '/run/cni'), [])
     }),
   )
   it(
