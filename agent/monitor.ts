@@ -22,13 +22,15 @@ const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bi
 const BURST = 2000
 const REST_MS = 5
 const [FIRST_MS, LONGEST_MS] = [100, 10_000]
+/** So long at most until the next try: as long the node is not ready though the tool is back. */
+const LONGEST_PAUSE_MS = 5000
 /** One that has run for so long goes on. */
 const LASTING_MS = 500
 
 /** Follows a tool until the signal, and starts it again, later each time, when it ends; why is said once, as long as it is the same. Never throws. */
 export async function follow(watched: Watched, signal: AbortSignal, log: (text: string) => void): Promise<void> {
   let said = ''
-  for (let pause = FIRST_MS; !signal.aborted; pause = Math.min(pause * 2, LONGEST_MS)) {
+  for (let pause = FIRST_MS; !signal.aborted; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
     const started = performance.now()
     const why = await one(watched, signal)
     if (signal.aborted) return

@@ -62,6 +62,7 @@ describe('plumb agent without its tools', () => {
       await until(async () => new RegExp(`^503 .*Cannot run ${tool}: it is not installed`, 's').test(await agent.readyz()), 15_000)
       if (tool === 'nft') await until(() => ping(node.ns, peer), 10_000)
       // A monitor that cannot be started is told of once, too.
+      await until(() => told(agent, /^(?!.*starting it again).*is not installed/m) > 0, 10_000)
       assert.equal(told(agent, /^(?!.*starting it again).*is not installed/m), 1, agent.log())
       assert.ok(told(agent, /starting it again/) <= 3, agent.log())
       await back(agent, shim, tool)
