@@ -38,6 +38,18 @@ export async function removeForeignIfb({ network, containerId }: Owner, run: Run
   if (run.link?.(name, 'host') !== false) await run(['ip', 'link', 'delete', 'dev', name], '')
 }
 
+/** Removes the chains in which a reference bridge compares addresses of senders (pkg/link spoofcheck: table bridge nat; PREROUTING jumps to `cni-br-iface-` with container and interface, that to the same with `-mac`): those of this attachment, or without one those whose port is gone. */
+export async function removeForeignSpoofCheck(owner: Owner | undefined, run: Run): Promise<void> {
+  const own = owner && `cni-br-iface-${owner.containerId}-${owner.ifname}`
+  if (!isThere('bridge', 'nat', own ?? 'PREROUTING')) return
+  const { stdout } = await run(['nft', '-a', 'list', 'table', 'bridge', 'nat'], '')
+  const jumps = [...stdout.matchAll(/iifname "([^"]+)" jump (cni-br-iface-[^ ]+) .*# handle (\d+)$/gm)]
+  const gone = jumps.filter(([, port = '', chain]) => (own === undefined ? run.link?.(port, 'host') === false : chain === own))
+  const chains = new Set([...(own === undefined ? [] : [own]), ...gone.map(([, , chain]) => chain)].flatMap((chain) => [chain, `${chain}-mac`]).filter((chain) => stdout.includes(`chain ${chain} {`)))
+  const lines = [...gone.map(([, , , handle]) => `delete rule bridge nat PREROUTING handle ${handle}`), ...[...chains].map((chain) => `flush chain bridge nat ${chain}`), ...[...chains].map((chain) => `delete chain bridge nat ${chain}`)]
+  if (lines.length > 0) await run(['nft', '-f', '-'], `${lines.join('\n')}\n`)
+}
+
 async function removeNft({ network, containerId, ifname }: Owner, run: Run): Promise<void> {
   const prefix = `${sha512(network).slice(0, 16)}-${sha512(`${ifname}:${containerId}`).slice(0, 16)}`
   const { stdout } = await run(['nft', '-a', 'list', 'chain', 'inet', 'cni_plugins_masquerade', 'masq_checks'], '')

@@ -1,4 +1,3 @@
-import { alias } from './alias.ts'
 import { CniError, CODE } from './errors.ts'
 import { type LinkFacts, linkIn, linksNow } from './linkfacts.ts'
 import { inside, netnsState } from './netns.ts'
@@ -7,10 +6,10 @@ import { readRecord } from './records.ts'
 import type { Lent, Link, Netns, Owner } from './state.ts'
 import { type IfName, type Mac, type NetnsPath, parse } from './values.ts'
 
-/** A device of the node as a resource of the pod's: put, it goes there and gets the pod's name and a mark, all in one message to the kernel. What it was like is with it, for the way back. */
+/** A device of the node as a resource of the pod's: put, it goes there and gets the pod's name, and its own as its alias, all in one message to the kernel. The reference plugin's DEL finds the name there. What the device was like is with it, for the way back. */
 export function lend({ name, index, mac, mtu, isUp, permanent, alias: text }: LinkFacts, at: Attachment): Link {
-  const lent: Lent = { name, index, mac, mtu, isUp, ...(permanent && { permanent }), isMarked: text === '' }
-  return { kind: 'link', ns: 'host', name, type: 'lent', up: false, lent, move: { to: at.netns as NetnsPath, name: at.ifname, ...(lent.isMarked && { alias: markOf(at) }) } }
+  const lent: Lent = { name, index, mac, mtu, isUp, ...(permanent && { permanent }), ...(PLAIN.test(text) && { alias: text }) }
+  return { kind: 'link', ns: 'host', name, type: 'lent', up: false, lent, move: { to: at.netns as NetnsPath, name: at.ifname, ...(lent.alias !== undefined && { alias: name }) } }
 }
 
 /** What gives a device back, wherever it is and whatever it is called by now; nothing when it is gone, or back as it was. Dropped, it does that in one message: name, address, size and whether it is up as they were. `path` is the attachment's record. Throws CniError 11 when its name on the node is another's meanwhile. */
@@ -22,9 +21,9 @@ export function givingBack(path: string, owner: Owner): Link[] {
 /** The same for one that a reference plugin lent: its name in the alias is all that it noted. */
 export function givingBackForeign({ netns, ifname }: Attachment): Link[] {
   const link = netns === undefined ? undefined : linkIn(ifname, netns)
-  if (!link?.alias || !isName(link.alias) || link.alias.startsWith(MARK)) return []
+  if (!link?.alias || !isName(link.alias)) return []
   const { name, index, mac, mtu, alias: original } = link
-  return returning({ name: parse.ifname(original), index, mac, mtu, isUp: false, isMarked: true }, { ns: netns as NetnsPath, link: { ...link, name } })
+  return returning({ name: parse.ifname(original), index, mac, mtu, isUp: false, alias: '' }, { ns: netns as NetnsPath, link: { ...link, name } })
 }
 
 interface Place {
@@ -40,19 +39,19 @@ function back(lent: Lent, owner: Owner, netns: NetnsPath | undefined): Link[] {
   return found ? returning(lent, found) : []
 }
 
-// By its mark, which stays with it. One that is on the node as it was has never left. Any other, which could not be marked or lost it, by what it has in common with what was lent: the address of its hardware, or without one two of number, address and name.
+// By its alias, which stays with it. One that is on the node as it was has never left, or is back. Any other, which could not be given one or lost it, by what it has in common with what was lent: the address of its hardware, or without one two of number, address and name.
 function sought(places: readonly Place[], lent: Lent, owner: Owner): Place | undefined {
-  const mark = markOf(owner)
   const alike = ({ ns, link: { name, index, mac } }: Place) => [index === lent.index, mac === lent.mac, name === lent.name || (ns !== 'host' && name === owner.ifname)].filter(Boolean).length
-  const others = places.filter(({ link: { alias, permanent } }) => !alias.startsWith(MARK) && permanent === lent.permanent)
-  const likely = others.filter((place) => alike(place) >= (lent.permanent === undefined ? 2 : 0)).sort((a, b) => alike(b) - alike(a))
-  return places.find(({ link }) => link.alias === mark) ?? others.find((place) => place.ns === 'host' && alike(place) === 3) ?? likely[0]
+  const others = places.filter(({ link }) => link.permanent === lent.permanent).sort((a, b) => alike(b) - alike(a))
+  const likely = others.find((place) => alike(place) >= (lent.permanent === undefined ? 2 : 0))
+  // Two devices of one pod may have had the same name one after the other.
+  return others.find(({ link }) => lent.alias !== undefined && link.alias === lent.name) ?? others.find((place) => place.ns === 'host' && alike(place) === 3) ?? likely
 }
 
 function returning(lent: Lent, { ns, link }: Place): Link[] {
   const { name, isUp, mac, mtu } = lent
-  const isMarked = lent.isMarked && link.alias !== ''
-  if (ns === 'host' && link.name === name && link.isUp === isUp && !isMarked) return []
+  const isNamed = lent.alias !== undefined && link.alias !== lent.alias
+  if (ns === 'host' && link.name === name && link.isUp === isUp && !isNamed) return []
   if ((ns !== 'host' || link.name !== name) && linkIn(name, 'host') !== undefined)
     throw new CniError(CODE.tryLater, `Cannot give ${name} back: the node has another link of that name by now`, `it stays where it is, as ${link.name}${ns === 'host' ? '' : ` in ${ns}`}; delete or rename the other one, then DEL again`)
   return [
@@ -62,17 +61,13 @@ function returning(lent: Lent, { ns, link }: Place): Link[] {
       name: link.name,
       type: 'lent',
       up: isUp,
-      move: { ...(ns === 'host' ? {} : { to: 'host' as const }), name, ...(isMarked && { alias: '' }), ...(mac !== link.mac && isMac(mac) && { mac }), ...(mtu !== link.mtu && { mtu }) },
+      move: { ...(ns === 'host' ? {} : { to: 'host' as const }), name, ...(isNamed && { alias: lent.alias as string }), ...(mac !== link.mac && isMac(mac) && { mac }), ...(mtu !== link.mtu && { mtu }) },
     },
   ]
 }
 
-const MARK = 'plumb-lent/'
-
-// Not of the form that GC takes for links that plumb made, which it deletes.
-function markOf(owner: Owner): string {
-  return `${MARK}${alias(owner).slice('plumb/'.length)}`
-}
+// What can stand in a line of ip's.
+const PLAIN = /^[\w.:/@+-]*$/
 
 function isMac(text: string): text is Mac {
   return /^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$/.test(text) && text !== '00:00:00:00:00:00'

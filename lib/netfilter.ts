@@ -8,7 +8,7 @@ const NETLINK_NETFILTER = 12
 const NFNL_SUBSYS_NFTABLES = 10
 const [GETTABLE, NEWCHAIN, GETCHAIN, NEWRULE, GETRULE, NEWGEN, GETGEN] = [1, 3, 4, 6, 7, 15, 16]
 const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, CHAIN_USE, RULE_TABLE, RULE_CHAIN] = [1, 1, 3, 6, 1, 2]
-const FAMILIES = { inet: 1, ip: 2, ip6: 10 } as const
+const FAMILIES = { inet: 1, ip: 2, bridge: 7, ip6: 10 } as const
 const NLMSG_HEADER = 16
 const NLMSG_ERROR = 2
 // struct nlmsghdr and struct nfgenmsg, before the attributes.

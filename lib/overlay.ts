@@ -53,5 +53,6 @@ export interface Lent {
   readonly permanent?: string
   readonly mtu: number
   readonly isUp: boolean
-  readonly isMarked: boolean
+  /** Absent for one that is kept: it has letters that no tool's line can hold. */
+  readonly alias?: string
 }

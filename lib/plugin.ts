@@ -155,6 +155,8 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly unwire: (owner: Owner & Pick<Attachment, 'netns'>) => readonly Resource[]
   /** Removes what a reference plugin made for the same attachment. Called when nothing of ours was there; must succeed when there is nothing. */
   readonly unwireForeign?: (conf: Partial<C>, at: Attachment, run: Run) => Promise<void>
+  /** Removes what reference plugins made for attachments whose link is gone (GC). */
+  readonly unwireLost?: (run: Run) => Promise<void>
   /** Throws CniError 50 or 51 when an ADD could not work, or would work less than fully (CNI spec 1.1.0 STATUS). */
   readonly status?: (conf: C, run: Run) => Promise<void>
   /** Removes what the network's attachments share, once none is left (GC with an empty list). */

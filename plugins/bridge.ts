@@ -7,7 +7,7 @@ import { isSix } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { chooseDns } from '../lib/dns.ts'
 import { shown, ValueError } from '../lib/errors.ts'
-import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
+import { removeForeignMasquerade, removeForeignSpoofCheck, removeForeignVeth } from '../lib/foreign.ts'
 import { type Cidr, split } from '../lib/ip.ts'
 import { linkKeys } from '../lib/linkkeys.ts'
 import { masquerade, unmasquerade } from '../lib/masquerade.ts'
@@ -75,10 +75,12 @@ export default definePlugin<Conf>({
   },
   holders: (conf) => (conf.vlan && (conf.isGateway || conf.isDefaultGateway) ? [gatewayName(conf.bridge, conf.vlan)] : []),
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
-  async unwireForeign({ bridge, ipMasq }, at, run) {
+  async unwireForeign({ bridge, ipMasq, macspoofchk }, at, run) {
     await removeForeignVeth(at, ({ master }) => master !== undefined && master === (bridge ?? master), run)
     if (ipMasq !== false) await removeForeignMasquerade(at, run)
+    if (macspoofchk !== false) await removeForeignSpoofCheck(at, run)
   },
+  unwireLost: (run) => removeForeignSpoofCheck(undefined, run),
   status: async ({ bridge, vlan, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, !(isGateway || isDefaultGateway) ? undefined : vlan ? gatewayName(bridge, vlan) : bridge, run),
   unshare: ({ name }, run) => unmasquerade(name, run),
 })

@@ -85,6 +85,7 @@ export async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Ca
     await attempt(removeBut(valid, call))
     for (const owner of notedBut(plugin, at.network, valid)) await attempt(removeNoted(plugin, owner, io.run))
     for (const owner of plugin.inPod ? placedBeside(at.network, valid) : []) await attempt(removePlaced(owner, io.run))
+    await attempt(plugin.unwireLost?.(io.run))
     if (valid.length === 0) await attempt(together(plugin, conf, call).then((whole) => whole.unshare?.(conf, io.run)))
   }
   if (pool && !pool.byLink) await attempt(pool.gc())

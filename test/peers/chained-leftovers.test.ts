@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { bridgeBefore } from '../behind.ts'
 import { hasPlugin, lanes } from '../beside/lanes.ts'
-import { inNamespaces, plugin } from '../harness.ts'
+import { inNamespaces, type Namespace, plugin } from '../harness.ts'
 import { works } from '../hostports.ts'
 import { skip } from '../skip.ts'
 
@@ -24,6 +24,27 @@ describe('what a reference plugin made', () => {
         assert.match(await shown(), type === 'firewall' ? /10\.1\.0\.2[\s\S]*fd00:1::2/ : /bwp/)
         works(await plugin(type, { ...call, command: 'DEL', conf: { ...conf, prevResult } }, node))
         assert.doesNotMatch(await shown(), /10\.1\.0\.2|fd00:1::2|bwp/)
+      }),
+    )
+
+  for (const verb of ['DEL', 'DEL without the namespace', 'GC'])
+    it(
+      `[FH6] bridge with macspoofchk: ${verb} of plumb removes the chains that ADD of the reference left, and no other pod's`,
+      inNamespaces(['node', 'pod', 'other'], async function removed({ node, pod, other }, test) {
+        const lane = lanes().find((one) => hasPlugin(one, 'bridge'))
+        if (!lane) return skip(test, 'no reference plugin bridge is installed')
+        const ipam = (last: number) => ({ type: 'static', addresses: [{ address: `10.1.0.${last}/24` }] })
+        const conf = { cniVersion: '1.1.0', name: 'checked', type: 'bridge', bridge: 'br0', macspoofchk: true }
+        const made = (id: string, netns: Namespace, last: number) => plugin('bridge', { containerId: id, netns, path: lane.path, command: 'ADD', conf: { ...conf, cniVersion: '1.0.0', ipam: ipam(last) }, file: join(lane.path, 'bridge') }, node)
+        const shown = async () => (await node.exec(['nft', 'list', 'table', 'bridge', 'nat'])).stdout
+        works(await made('c1', pod, 2))
+        works(await made('c11', other, 3))
+        assert.match(await shown(), /cni-br-iface-c1-eth0-mac[\s\S]*cni-br-iface-c11-eth0-mac/)
+        if (verb === 'GC') await pod.ip('link', 'delete', 'eth0')
+        const whom = verb === 'DEL' ? { containerId: 'c1', netns: pod } : verb === 'GC' ? { conf: { ...conf, ipam: ipam(2), 'cni.dev/valid-attachments': [{ containerID: 'c11', ifname: 'eth0' }] } } : { containerId: 'c1', netns: '' }
+        works(await plugin('bridge', { command: verb.slice(0, 3).trim(), conf: { ...conf, ipam: ipam(2) }, ...whom }, node))
+        assert.doesNotMatch(await shown(), /-c1-eth0/)
+        assert.match(await shown(), /jump cni-br-iface-c11-eth0 [\s\S]*jump cni-br-iface-c11-eth0-mac [\s\S]*ether saddr .* return/)
       }),
     )
 })

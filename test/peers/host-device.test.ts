@@ -35,6 +35,25 @@ describe(`host-device beside the reference's ${reference?.version ?? ''}`, () =>
         }),
       )
 
+  for (const alias of ['', 'uplink'])
+    it(
+      `[FH3] a DEL by the reference gives back what plumb lent; its alias was "${alias}"`,
+      inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+        const conf = { cniVersion: '1.0.0', name: 'beside', type: 'host-device', device: 'dev0' }
+        await makeDevices(node, 'dev0')
+        await node.ip('link', 'set', 'dev', 'dev0', 'alias', alias)
+        const call = { conf, netns: pod, containerId: containerId(pod) }
+        assert.equal((await plugin('host-device', { command: 'ADD', ...call }, node)).status, 0)
+        const { status, stdout } = await plugin('host-device', { command: 'DEL', ...call, file: `${reference?.file}` }, node)
+        assert.equal(status, 0, stdout)
+        assert.deepEqual(await names(node), ['br0', 'dev0', 'far-dev0'])
+        // The runtime of a node that came back to plumb may say so once more.
+        assert.equal((await plugin('host-device', { command: 'DEL', ...call }, node)).stdout, '')
+        assert.equal((await linkOf(node, 'dev0'))['isUp'], false)
+        assert.deepEqual(traces(pod, { name: 'beside' }), [])
+      }),
+    )
+
   it(
     'HD 112: a DEL by plumb gives back what the reference lent',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
