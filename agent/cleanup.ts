@@ -27,7 +27,7 @@ export async function cleanup(settings: Settings): Promise<string[]> {
   done.push(status === 0 ? `removed nft table inet ${table}` : `nft: ${stderr.trim()}`)
   await leaveForward(instanceOf(settings), run)
   const { undone, left } = uninstall(files)
-  done.push(...undone.map((path) => `removed ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`))
+  done.push(...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`))
   done.push(...forget(files.stateDir, node, files.subnetEnv).map((path) => `removed ${path}`))
   return done
 }

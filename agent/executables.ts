@@ -15,7 +15,7 @@ export function place(from: string, to: string, { linked }: { readonly linked: b
   renameSync(draft, to)
 }
 
-/** Keeps what stands at a path under another name too, on the same file system, until `putBack`. */
+/** Keeps what stands at a path under another name too, on the same file system, until `putBack`. What is kept already stays. */
 export function setAside(path: string, aside: string): void {
   mkdirSync(dirname(aside), { recursive: true, mode: 0o755 })
   remove(aside)
@@ -35,19 +35,21 @@ export function putBack(aside: string, path: string): boolean {
   return true
 }
 
+/** Whether two paths lead to one file. */
+export function isLinked(one: string, other: string): boolean {
+  const [a, b] = [found(one), found(other)]
+  return a !== undefined && b !== undefined && a.ino === b.ino && a.dev === b.dev
+}
+
 /** Whether two paths lead to the same program: to one file, or to two of the same bytes. */
 export function isSame(one: string, other: string): boolean {
-  const [a, b] = [found(one), found(other)]
-  if (!a?.isFile() || !b?.isFile()) return false
-  if (a.ino === b.ino && a.dev === b.dev) return true
-  if (a.size !== b.size) return false
-  const right = chunks(other)
-  try {
-    for (const chunk of chunks(one)) if (!right.next().value?.equals(chunk)) return false
-    return true
-  } finally {
-    right.return(undefined)
-  }
+  return isLinked(one, other) || (found(one)?.size === found(other)?.size && fingerprint(one) !== undefined && fingerprint(one) === fingerprint(other))
+}
+
+/** Whether there is a file that root can run. */
+export function isProgram(path: string): boolean {
+  const file = found(path)
+  return file?.isFile() === true && (file.mode & 0o111) !== 0
 }
 
 const known = new Map<string, string>()

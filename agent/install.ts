@@ -1,14 +1,15 @@
 import { statSync } from 'node:fs'
 import { isAbsolute, normalize } from 'node:path'
 import * as v from 'valibot'
-import { shown, ValueError } from '../lib/errors.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { remove, writeAtomic } from '../lib/files.ts'
 import { log } from '../lib/log.ts'
 import { listFiles, readText } from '../lib/reading.ts'
 import { field, read } from '../lib/shape.ts'
 import { draftOf } from './drafts.ts'
-import { fingerprint, isSame, place, putBack, setAside } from './executables.ts'
-import { fetchHuge } from './footprint.ts'
+import { fingerprint, isLinked, isProgram, place, putBack, setAside } from './executables.ts'
+import { fetchHuge, pagesOf } from './footprint.ts'
+import type { Settings } from './settings.ts'
 
 /** Where things are installed, and where it is noted what was. */
 export interface Places {
@@ -32,24 +33,60 @@ export interface Network {
   readonly hiddenBy?: string
 }
 
+/** What was undone at a path: what was there before is back, or nothing is there. */
+export interface Undone {
+  readonly path: string
+  readonly isBack: boolean
+}
+
 // flannel's own names, so that a node that had flannel has one network and not two.
 const FILE = '10-flannel.conflist'
 
-/** Installs a copy of a program as `plumb` and under the name of each plugin, hard links to one file. What is right already stays as it is; another program of such a name is kept aside. The program is read through once, so that the first pod does not wait for the disk. */
+/**
+ * Installs a program as `plumb`, and once more under the name of each plugin, hard links to one file: a process that stays and plugins want different pages
+ * (docs/decisions/0021). What is right already stays as it is; another program of such a name is kept aside, the first that was there. Each name leads to the
+ * old program or to the new one at any moment. Plugins that lie in small pages after that are written once more.
+ */
 export function installPlugins({ binDir, stateDir }: Places, program: string, names: readonly string[]): Plugins {
   const base = `${binDir}/plumb`
+  const [first = base, ...others] = names.map((name) => `${binDir}/${name}`)
   const noted = readNote(stateDir)
-  fetchHuge(base)
+  fetchHuge(first)
   const print = fingerprint(program) as string
-  const isNew = fingerprint(base) !== print
-  const made = [base, ...names.map((name) => `${binDir}/${name}`)].filter((path) => isNew || !isSame(base, path))
+  const isOurs = (path: string) => fingerprint(path) === print
+  // A link to `plumb` is the same program in the wrong pages.
+  const isRight = (path: string) => isOurs(path) && (path === base || !isLinked(base, path))
+  const made = [base, first, ...others].filter((path) => !isRight(path))
   const replaced = made.filter((path) => isForeign(path, [print, ...noted.prints]))
   // First: what a kill leaves half done can then be told from what was there.
   if (made.length > 0) writeNote(stateDir, { ...noted, files: [...new Set([...noted.files, ...made])], prints: latest(print, noted.prints) })
   for (const path of replaced) setAside(path, asideOf(path))
-  // A copy: a process that stays and plugins want different pages of it (docs/decisions/0021).
-  for (const path of made) place(path === base ? program : base, path, { linked: path !== base })
+  const put = (paths: readonly string[]) => {
+    for (const path of paths) place(path === base || path === first ? program : first, path, { linked: path !== base && path !== first })
+  }
+  put(made)
+  if (made.includes(first) && pagesOf(first)?.isHuge === false) put([first, ...others.filter((path) => made.includes(path))])
   return { made, replaced }
+}
+
+/** Installs the plugins, and then the network for the container runtime, and says in the log what is to be known of it. Throws CniError while a plugin that the network names is not where the runtime looks. */
+export async function installNode({ files }: Pick<Settings, 'files'>): Promise<void> {
+  if (!files.install) return
+  const { PLUGINS } = await import('./bundled.ts')
+  const { replaced } = installPlugins(files, process.execPath, PLUGINS)
+  for (const path of replaced) log(`agent: put plumb in the place of ${path}, which is kept as ${asideOf(path)}`)
+  mustResolve(networkText(files.subnetEnv), files.binDir)
+  const { path, made, foreign, hiddenBy } = installNetwork(files, files.subnetEnv)
+  if (hiddenBy !== undefined) log(`agent: ${hiddenBy} comes before ${path}: the container runtime takes that one`)
+  if (foreign) log(`agent: ${path} is somebody else's and was left as it is`)
+  else if (made) log(`agent: wrote ${path}: pods can start`)
+}
+
+// The plugins of the list, and those that flannel runs by itself.
+function mustResolve(network: string, binDir: string): void {
+  const types = [...(JSON.parse(network).plugins as { type: string }[]).map(({ type }) => type), 'bridge', 'host-local']
+  const missing = types.filter((type) => !isProgram(`${binDir}/${type}`))
+  if (missing.length > 0) throw new CniError(CODE.notReady, `Pods cannot start: ${binDir} has no ${missing.join(', ')}`, 'plumb install puts the plugins there')
 }
 
 /** Installs the network for the container runtime, to be called when pods can be served. What somebody else put there under the same name stays. */
@@ -69,22 +106,24 @@ export function installNetwork({ confDir, stateDir }: Places, subnetFile: string
 }
 
 /** Removes what these two installed, as far as it is still that, the network first, and puts back what was kept aside. Gives the paths that are gone or as they were before, and those that somebody else changed since and that stay. */
-export function uninstall({ confDir, stateDir }: Places): { readonly undone: readonly string[]; readonly left: readonly string[] } {
+export function uninstall({ confDir, stateDir }: Places): { readonly undone: readonly Undone[]; readonly left: readonly string[] } {
   const { files, prints, networks } = readNote(stateDir)
-  const [undone, left]: [string[], string[]] = [[], []]
+  const [undone, left]: [Undone[], string[]] = [[], []]
   const path = `${confDir}/${FILE}`
   const there = readText(path)
   if (there !== undefined && networks.length > 0) {
     const isOurs = networks.includes(there)
     if (isOurs) remove(path)
-    ;(isOurs ? undone : left).push(path)
+    if (isOurs) undone.push({ path, isBack: false })
+    else left.push(path)
   }
   remove(draftOf(path))
   for (const file of files) {
     if (isForeign(file, prints) || isOther(file)) left.push(file)
     else {
-      if (!putBack(asideOf(file), file)) remove(file)
-      undone.push(file)
+      const isBack = putBack(asideOf(file), file)
+      if (!isBack) remove(file)
+      undone.push({ path: file, isBack })
     }
   }
   for (const path of [notePath(stateDir), draftOf(notePath(stateDir))]) remove(path)
@@ -158,7 +197,7 @@ function isOther(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() === false
 }
 
-// In a folder of its own, which no runtime looks into.
-function asideOf(path: string): string {
+/** Where a program that was there before is kept: in a folder of its own, which no runtime looks into. */
+export function asideOf(path: string): string {
   return path.replace(/[^/]*$/, '.before-plumb/$&')
 }

@@ -1,11 +1,9 @@
-import { existsSync, readdirSync } from 'node:fs'
-import { dirname } from 'node:path'
 import { ValueError } from '../lib/errors.ts'
 import { log } from '../lib/log.ts'
 import { openBackend } from './backend.ts'
 import { Converger } from './converge.ts'
 import type { Failure } from './failures.ts'
-import { installNetwork, installPlugins } from './install.ts'
+import { installNode } from './install.ts'
 import type { Lease } from './lease.ts'
 import { removeFlannelRules } from './leftovers.ts'
 import { instanceOf, scopeOf, tableOf, wishOf } from './life.ts'
@@ -124,19 +122,8 @@ function writeNode({ node, files, firewall }: Settings, { v4, v6 }: NetworkConf,
 }
 
 async function settle(settings: Settings): Promise<void> {
-  install(settings)
+  await installNode(settings)
   notify('READY=1')
   // Only now: until then what flannel left masquerades for us.
   if (settings.firewall.replaceFlannel) for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
-}
-
-function install({ files }: Settings): void {
-  if (!files.install) return
-  const bin = dirname(process.execPath)
-  const names = readdirSync(bin).filter((name) => name !== 'plumb' && !name.startsWith('.') && existsSync(`${bin}/${name}`))
-  installPlugins(files, process.execPath, names)
-  const { path, made, foreign, hiddenBy } = installNetwork(files, files.subnetEnv)
-  if (hiddenBy !== undefined) log(`agent: ${hiddenBy} comes before ${path}: the container runtime takes that one`)
-  if (foreign) log(`agent: ${path} is somebody else's and was left as it is`)
-  else if (made) log(`agent: wrote ${path}: pods can start`)
 }

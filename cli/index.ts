@@ -16,6 +16,8 @@ const commands: Readonly<Record<string, Command>> = {
   status: { about: 'tell whether this node’s agent has connected its pods, and why not', load: () => import('./status.ts') },
   leases: { about: 'show which node has which subnet, and which cannot be reached', load: () => import('./leases.ts') },
   dhcp: { about: 'get leases of DHCP servers for the plugin dhcp, and keep them', load: () => import('./dhcp.ts') },
+  install: { about: 'put the plugins where container runtimes look for them', load: () => import('./install.ts') },
+  uninstall: { about: 'remove what was installed, and put back what was there before', load: () => import('./uninstall.ts') },
   demo: { about: 'make pods and nodes of its own, try them out and remove them', load: () => import('./demo.ts') },
 }
 

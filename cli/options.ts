@@ -27,6 +27,7 @@ const options = {
   'dry-run': { type: 'boolean', about: 'only say what would be removed' },
   'conf-dir': { type: 'string', value: 'DIR', about: 'where networks are configured (NETCONFPATH, else /etc/cni/net.d)' },
   'bin-dir': { type: 'string', multiple: true, value: 'DIR[:DIR…]', about: 'where plugins are; may be repeated (CNI_PATH, else /opt/cni/bin)' },
+  'state-dir': { type: 'string', value: 'DIR', about: 'where it is noted what was installed (/var/lib/plumb)' },
   'cache-dir': { type: 'string', value: 'DIR', about: 'where attachments are remembered, in DIR/results (/var/lib/cni)' },
   socket: { type: 'string', value: 'PATH', about: 'where the agent of this node answers (/run/plumb/agent.sock)' },
   store: { type: 'string', value: 'file|etcd', about: 'where the nodes have their leases, only there' },

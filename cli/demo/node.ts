@@ -1,13 +1,11 @@
 import { writeAtomic } from '../../lib/files.ts'
+import { fs } from '../../lib/fs.ts'
 import { exec, type Finished, lines, must } from './exec.ts'
 import { OUTSIDE, PLACES } from './places.ts'
 
-// The plugins are where plumb is: dist/, or wherever it was installed to.
-const BIN = process.execPath.slice(0, process.execPath.lastIndexOf('/'))
-
 /** `plumb cni ARGV`, in a process of its own, as somebody types it; with the demo's folders, on a node of the cluster when it names one. */
-export function plumb(argv: readonly string[], node?: string): Promise<Finished> {
-  return exec([process.execPath, 'cni', ...argv, '--cache-dir', PLACES.cache], { node, env: { NETCONFPATH: PLACES.conf, CNI_PATH: BIN } })
+export async function plumb(argv: readonly string[], node?: string): Promise<Finished> {
+  return exec([process.execPath, 'cni', ...argv, '--cache-dir', PLACES.cache], { node, env: { NETCONFPATH: PLACES.conf, CNI_PATH: await plugins() } })
 }
 
 /** Makes the network known, as a file of the configuration folder; `run` is where the node's /run is. */
@@ -24,4 +22,21 @@ export async function makeNode(subnets: readonly string[]): Promise<void> {
 
 function up(four: string, six: string): string[] {
   return ['link set eth0 up', `addr add ${four}/24 dev eth0`, `addr add ${six}/64 dev eth0 nodad`]
+}
+
+let linked: Promise<string> | undefined
+
+// The plugins are this executable under their names. Where it stands without them, as in /usr/local/bin, they are links to it.
+function plugins(): Promise<string> {
+  linked ??= link()
+  return linked
+}
+
+async function link(): Promise<string> {
+  const { PLUGINS } = await import('../../agent/bundled.ts')
+  const beside = process.execPath.slice(0, process.execPath.lastIndexOf('/'))
+  if (PLUGINS.every((name) => fs.existsSync(`${beside}/${name}`))) return beside
+  await must(['mkdir', '-p', PLACES.bin])
+  for (const name of PLUGINS) await must(['ln', '-sfn', process.execPath, `${PLACES.bin}/${name}`])
+  return PLACES.bin
 }

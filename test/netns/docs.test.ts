@@ -26,7 +26,7 @@ describe('what the documents say', () => {
 
   it('README.md shows how to install, and is among them', () => {
     assert.ok(DOCUMENTS.includes('README.md'))
-    assert.match(readFileSync(join(ROOT, 'README.md'), 'utf8'), /^```sh\n[^`]*cp -a dist/m)
+    assert.match(readFileSync(join(ROOT, 'README.md'), 'utf8'), /^```sh\n[^`]*dist\/plumb install$/m)
   })
   it('npm scripts are named in package.json', () => {
     assert.throws(() => withoutNpm('npm run nope'), /package.json/)

@@ -3,14 +3,20 @@ import { chmodSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, r
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { isSame, place } from '../../agent/executables.ts'
-import { installNetwork, installPlugins, networkText, uninstall } from '../../agent/install.ts'
+import { fingerprint, place } from '../../agent/executables.ts'
+import { installNetwork, installPlugins, networkText, uninstall as undo } from '../../agent/install.ts'
 import { loadNetwork } from '../../lib/netconf.ts'
 import { skip } from '../skip.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 const NAMES = ['bridge', 'flannel']
 const ENV = '/run/flannel/subnet.env'
+
+// The paths alone.
+function uninstall(places: Parameters<typeof undo>[0]) {
+  const { undone, left } = undo(places)
+  return { undone: undone.map(({ path }) => path), left }
+}
 
 describe('what the agent installs', () => {
   const dirs: string[] = []
@@ -37,12 +43,12 @@ describe('what the agent installs', () => {
     return { dir, places, bin, program, write, says, listed }
   }
 
-  it('installPlugins() gives every plugin the program, one copy of it under all names; uninstall() leaves nothing', async () => {
+  it('installPlugins() gives every plugin the program, one copy of it under all names and one as plumb; uninstall() leaves nothing', async () => {
     const { places, program, bin, says, listed } = node()
     assert.deepEqual(installPlugins(places, program, NAMES), { made: ['plumb', ...NAMES].map(bin), replaced: [] })
     assert.deepEqual(listed(), ['bridge', 'flannel', 'plumb'])
     const inodes = new Set(listed().map((name) => statSync(bin(name)).ino))
-    assert.deepEqual([inodes.size, inodes.has(statSync(program).ino)], [1, false])
+    assert.deepEqual([inodes.size, inodes.has(statSync(program).ino), statSync(bin('plumb')).nlink], [2, false, 1])
     for (const name of listed()) assert.deepEqual([await says(name), statSync(bin(name)).mode & 0o777], ['one', 0o755])
     assert.deepEqual(uninstall(places), { undone: ['plumb', ...NAMES].map(bin), left: [] })
     assert.deepEqual([listed(), readdirSync(places.stateDir), existsSync(program)], [[], [], true])
@@ -58,22 +64,27 @@ describe('what the agent installs', () => {
     writeFileSync(there, `#!/bin/sh\necho far\nexit\n${'x'.repeat(5_000_000)}`, { mode: 0o755 })
     for (const from of [there, program]) {
       place(from, bin('bridge'), { linked: true })
-      assert.deepEqual([await says('bridge'), isSame(from, bin('bridge')), statSync(bin('bridge')).mode & 0o777], [from === there ? 'far' : 'one', true, 0o755])
+      assert.deepEqual([await says('bridge'), fingerprint(from) === fingerprint(bin('bridge')), statSync(bin('bridge')).mode & 0o777], [from === there ? 'far' : 'one', true, 0o755])
       assert.equal(statSync(bin('bridge')).ino === statSync(from).ino, from === program)
       assert.deepEqual(readdirSync(join(dir, 'bin')), ['bridge'])
     }
   })
 
-  it('installPlugins() leaves alone what is right already, whoever put it there, and then it is not uninstalled either', () => {
+  it('installPlugins() leaves alone what is right already, whoever put it there, and then it is not uninstalled either; a link to plumb it makes one to the plugins', () => {
     const { places, program, bin, listed } = node()
     mkdirSync(places.binDir)
-    for (const name of ['plumb', 'bridge']) linkSync(program, bin(name))
+    linkSync(program, bin('plumb'))
+    writeFileSync(bin('bridge'), readFileSync(program), { mode: 0o755 })
     assert.deepEqual(installPlugins(places, program, NAMES).made, [bin('flannel')])
     const before = statSync(bin('flannel'))
     assert.deepEqual(installPlugins(places, program, NAMES), { made: [], replaced: [] })
     assert.deepEqual([statSync(bin('flannel')).ino, statSync(bin('flannel')).mtimeMs], [before.ino, before.mtimeMs])
     uninstall(places)
     assert.deepEqual(listed(), ['bridge', 'plumb'])
+    rmSync(bin('bridge'))
+    linkSync(bin('plumb'), bin('bridge'))
+    assert.deepEqual(installPlugins(places, program, NAMES).made, NAMES.map(bin))
+    assert.deepEqual([statSync(bin('plumb')).ino === statSync(bin('bridge')).ino, statSync(bin('bridge')).ino === statSync(bin('flannel')).ino], [false, true])
   })
 
   it('installPlugins() of a new version replaces the old one in one step, and keeps none of it aside', async () => {
