@@ -8,7 +8,7 @@ import { listFiles, readText } from '../lib/reading.ts'
 import { field, read } from '../lib/shape.ts'
 import { draftOf } from './drafts.ts'
 import { fingerprint, isLinked, isProgram, place, putBack, setAside } from './executables.ts'
-import { fetchHuge, pagesOf } from './footprint.ts'
+import { fetchHuge, pageFaults, SMALL_PAGES } from './footprint.ts'
 import type { Settings } from './settings.ts'
 
 /** Where things are installed, and where it is noted what was. */
@@ -65,7 +65,7 @@ export function installPlugins({ binDir, stateDir }: Places, program: string, na
     for (const path of paths) place(path === base || path === first ? program : first, path, { linked: path !== base && path !== first })
   }
   put(made)
-  if (made.includes(first) && pagesOf(first)?.isHuge === false) put([first, ...others.filter((path) => made.includes(path))])
+  if (made.includes(first) && (pageFaults(first) ?? 0) > SMALL_PAGES) put([first, ...others.filter((path) => made.includes(path))])
   return { made, replaced }
 }
 

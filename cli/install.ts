@@ -1,4 +1,4 @@
-import { pagesOf } from '../agent/footprint.ts'
+import { pageFaults } from '../agent/footprint.ts'
 import { asideOf, installPlugins, uninstall } from '../agent/install.ts'
 import { CniError, CODE, ValueError } from '../lib/errors.ts'
 import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
@@ -15,13 +15,13 @@ export async function run(argv: readonly string[]): Promise<number> {
   }
   const [places, { PLUGINS }] = [placesOf(given), await import('../agent/bundled.ts')]
   const { made, replaced } = writing(() => installPlugins(places, process.execPath, PLUGINS))
-  const pages = pagesOf(`${places.binDir}/${PLUGINS[0]}`)
+  const faults = pageFaults(`${places.binDir}/${PLUGINS[0]}`)
   const lines = [
     made.length === 0 ? `${places.binDir} has plumb and its ${PLUGINS.length} plugins already` : `installed ${made.length} programs in ${places.binDir}: ${made.map((path) => path.slice(places.binDir.length + 1)).join(' ')}`,
     ...replaced.map((path) => `kept what was there before: ${path} as ${asideOf(path)}`),
-    ...(pages ? [`a plugin starts with ${pages.faults} page faults, in ${pages.isHuge ? 'huge' : 'small'} pages`] : []),
+    ...(faults === undefined ? [] : [`a plugin starts with ${faults} page faults`]),
   ]
-  print(given.json ? JSON.stringify({ ...places, made, replaced: replaced.map((path) => ({ path, kept: asideOf(path) })), pages }, null, 4) : lines.join('\n'))
+  print(given.json ? JSON.stringify({ ...places, made, replaced: replaced.map((path) => ({ path, kept: asideOf(path) })), faults }, null, 4) : lines.join('\n'))
   return 0
 }
 

@@ -30,7 +30,7 @@ describe('plumb install', () => {
     writeFileSync(bin('bridge'), 'the one before', { mode: 0o755 })
     const { stdout } = await execa(alone(), ['install', ...places().filter((_, i) => i !== 2 && i !== 3)])
     assert.match(stdout, new RegExp(`^kept what was there before: ${bin('bridge')} as ${bin('.before-plumb/bridge')}$`, 'm'))
-    assert.match(stdout, /^a plugin starts with \d+ page faults, in (huge|small) pages$/m)
+    assert.match(stdout, /^a plugin starts with \d+ page faults$/m)
     assert.deepEqual(
       readdirSync(bin())
         .filter((name) => !name.startsWith('.'))
