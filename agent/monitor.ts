@@ -5,7 +5,7 @@ import { pipe } from '../lib/libc.ts'
 import { readText } from '../lib/reading.ts'
 import { tidy } from './tidy.ts'
 
-/** A tool that tells of changes for as long as it runs: `ip monitor`, `bridge monitor`, `nft monitor`. */
+/** A tool that tells of changes for as long as it runs: `ip monitor`, `bridge monitor`. */
 export interface Watched {
   readonly argv: readonly string[]
   line(text: string): void

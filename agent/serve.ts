@@ -11,6 +11,7 @@ import { watchStore } from './outages.ts'
 import type { Parts } from './parts.ts'
 import { differs, prepare } from './prepare.ts'
 import { type Doubt, Reconciler } from './reconcile.ts'
+import { followRules, type RuleChange } from './rule-events.ts'
 import type { Settings } from './settings.ts'
 import { openStore, type SubnetStore } from './store.ts'
 import { watchFile } from './subnetfile.ts'
@@ -146,8 +147,8 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall, facts, fai
     reconciler.doubt('uplink')
     wakes.poke('uplink', UPLINK_MS)
   }
-  function nft(text: string): void {
-    const what = text.includes(` ${firewall.table}`) ? 'table' : / ip6? filter( (FORWARD|PLUMB-F\S+)\b|$)/.test(text) ? 'forward' : undefined
+  function ruleChanged(change: RuleChange): void {
+    const what = doubtOf(change, firewall.table)
     if (what === undefined) return
     reconciler.doubt(what)
     wakes.poke(what)
@@ -155,8 +156,16 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall, facts, fai
   const ears = [
     { argv: MONITORS.ip, line: (text: string) => heard(ipEvent(text)), lost: lost(lostAll) },
     { argv: MONITORS.bridge, line: (text: string) => heard(bridgeEvent(text)), lost: lost(() => converger.invalidate('tunnel')) },
-    { argv: ['nft', 'monitor'], line: nft, lost: lost(lostRules) },
   ]
   const failing = (name: string) => (why: string | undefined) => failures.report(name, why === undefined ? [] : [{ scope: 'node', text: why }])
-  return ears.map((one) => follow({ ...one, env: markedAs(facts.instance), failing: failing(one.argv.join(' ')) }, signal, (text) => log(text)))
+  const rules = { heard: ruleChanged, lost: lost(lostRules), failing: failing('nft') }
+  const tell = (text: string) => log(text)
+  return [followRules(rules, signal, tell), ...ears.map((one) => follow({ ...one, env: markedAs(facts.instance), failing: failing(one.argv.join(' ')) }, signal, tell))]
+}
+
+// Our own table, and the chain of iptables that pods' packets have to pass.
+function doubtOf({ family, table, what, chain }: RuleChange, own: string): 'table' | 'forward' | undefined {
+  if (family === 'inet') return table === own ? 'table' : undefined
+  if (family === undefined || table !== 'filter' || what === 'other') return undefined
+  return chain === undefined || /^(FORWARD$|PLUMB-F)/.test(chain) ? 'forward' : undefined
 }

@@ -17,7 +17,7 @@ const [SOCKADDR_NL_BYTES, SOCKADDR_NL_GROUPS] = [12, 8]
 // linux/rtnetlink.h: RTNLGRP_LINK is 1; linux/netfilter/nfnetlink.h: NFNLGRP_NFTABLES is 7.
 const GROUPS = { links: [0, 1], nft: [12, 1 << 6] } as const
 // asm-generic/socket.h; since Linux 5.14.
-const [SOL_SOCKET, SO_NETNS_COOKIE] = [1, 71]
+const [SOL_SOCKET, SO_RCVBUFFORCE, SO_NETNS_COOKIE] = [1, 33, 71]
 // linux/netlink.h; since Linux 4.20.
 const [SOL_NETLINK, NETLINK_GET_STRICT_CHK] = [270, 12]
 
@@ -81,11 +81,13 @@ export interface Ear {
   close(): void
 }
 
-/** Listens to what it tells of links, or of transactions of nft. Throws as `netlink`. */
-export function listen(group: keyof typeof GROUPS): Ear {
+/** Listens to what it tells of links, or of transactions of nft; `room` is how many bytes may wait, where more than usual are to come. Throws as `netlink`. */
+export function listen(group: keyof typeof GROUPS, room?: number): Ear {
   const c = libc()
   const [protocol, bit] = GROUPS[group]
   const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
+  // Where this is refused the usual room has to do.
+  if (room !== undefined) c.setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, ptr(Uint32Array.of(room)), 4n)
   const close = () => void c.close(fd)
   const address = new DataView(new ArrayBuffer(SOCKADDR_NL_BYTES))
   address.setUint16(0, AF_NETLINK, true)

@@ -107,7 +107,7 @@ describe('plumb agent and the firewall', () => {
       const before = seen()
       assert.deepEqual(
         before.map(({ living }) => living.length),
-        [3, 3],
+        [2, 2],
       )
       await Bun.sleep(8000)
       assert.deepEqual(seen(), before)
