@@ -1,6 +1,10 @@
+import { readdirSync, readlinkSync } from 'node:fs'
+import { CniError, CODE } from '../lib/errors.ts'
+import { readText } from '../lib/reading.ts'
 import { openBackend } from './backend.ts'
 import { Converger } from './converge.ts'
 import { leaveForward } from './forward.ts'
+import { isTaken } from './health.ts'
 import { uninstall } from './install.ts'
 import { instanceOf, scopeOf, storeWish, tableOf } from './life.ts'
 import { removal } from './masquerade.ts'
@@ -13,9 +17,10 @@ import { openStore } from './store.ts'
 /** How long the store may take: a node is cleaned up without it, too. */
 const STORE_MS = 5000
 
-/** Removes everything that the agent made on this node, and gives its subnet back; gives what was done, one line each. What is not there any more is no error. */
+/** Removes everything that the agent made on this node, and gives its subnet back; gives what was done, one line each. What is not there any more is no error. Throws CniError 11 while the agent runs: it would make most of it again at once. */
 export async function cleanup(settings: Settings): Promise<string[]> {
   const { files, node } = settings
+  await refuseBeside(files.socket)
   const done: string[] = []
   const earlier = remembered(files.stateDir, node)
   const conf = await released(settings, done)
@@ -30,6 +35,30 @@ export async function cleanup(settings: Settings): Promise<string[]> {
   done.push(...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`))
   done.push(...forget(files.stateDir, node, files.subnetEnv).map((path) => `removed ${path}`))
   return done
+}
+
+async function refuseBeside(socket: string): Promise<void> {
+  if (!(await isTaken(socket))) return
+  const pid = listenerOf(socket)
+  throw new CniError(CODE.tryLater, `Cannot clean up: the agent runs${pid === undefined ? '' : `, process ${pid},`} and answers at ${socket}`, 'stop it first: systemctl stop plumb-agent, or delete its DaemonSet')
+}
+
+// Whose open file a socket is that is bound to a path; undefined when that process is out of sight, as from within a container.
+function listenerOf(path: string): number | undefined {
+  const rows = (readText('/proc/net/unix') ?? '').split('\n').map((row) => row.trim().split(/\s+/))
+  const names = rows.filter((words) => words[7] === path).map((words) => `socket:[${words[6]}]`)
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
+  return pids.map(Number).find((pid) => openFiles(pid).some((file) => names.includes(file)))
+}
+
+function openFiles(pid: number): string[] {
+  try {
+    const folder = `/proc/${pid}/fd`
+    return readdirSync(folder).map((fd) => readlinkSync(`${folder}/${fd}`))
+  } catch {
+    // It has ended, or closed a file meanwhile.
+    return []
+  }
 }
 
 const EMPTY: NetworkConf = { backend: { type: 'alloc', options: {} }, enableNFTables: false }

@@ -175,8 +175,8 @@ function refused(place: string, cause: unknown): CniError {
   return new CniError(CODE.io, `Cannot listen on ${place}: ${why[code ?? ''] ?? code ?? message}`, '', { cause })
 }
 
-// A child that an agent was starting when it was killed has all that the agent had, until it is another program: that is soon over.
-async function isTaken(path: string): Promise<boolean> {
+/** Whether an agent answers on a socket. A child that an agent was starting when it was killed has all that the agent had, until it is another program: that is soon over. */
+export async function isTaken(path: string): Promise<boolean> {
   for (const end = performance.now() + DYING_MS; await answers(path); await Bun.sleep(20)) if (performance.now() > end) return true
   return false
 }

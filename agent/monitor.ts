@@ -38,9 +38,11 @@ export async function follow(watched: Watched, signal: AbortSignal, log: (text: 
     if (said !== '') watched.failing?.(`${watched.argv.join(' ')} cannot run, so that changes go unnoticed: ${why}`)
     // One that went on for a while begins anew.
     if (performance.now() - started > LONGEST_MS) [pause, said] = [FIRST_MS, '']
+    // Whoever ends the agent may end its whole process group: then its own signal is about to come.
+    await sleep(pause, undefined, { signal }).catch(() => undefined)
+    if (signal.aborted) return
     if (why !== said) log(`agent: ${watched.argv.join(' ')} ended, starting it again until it goes on: ${why}`)
     said = why
-    await sleep(pause, undefined, { signal }).catch(() => undefined)
   }
 }
 
