@@ -213,8 +213,8 @@ export class Reconciler {
   async #look(): Promise<void> {
     const { wish, run, conf, allowOverlap, log, backend, options } = this.#parts
     const sight = await see(wish, run)
-    const choice = chooseUplink(sight, wish, conf)
     const before = this.#now.choice?.uplink
+    const choice = chooseUplink(sight, wish, conf, before)
     for (const pool of before || allowOverlap ? [] : [conf.v4, conf.v6]) {
       const meets = pool && overlap(sight, pool.network, backend.links(options))
       if (!meets) continue

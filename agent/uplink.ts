@@ -92,10 +92,10 @@ export async function see({ canReach }: Pick<Wish, 'canReach'>, run: Run): Promi
   return { links, routes: [...of(4, four), ...of(6, six)], ...(reach?.[0] ? { reach: reach[0] } : {}) }
 }
 
-/** Chooses as flannel does (pkg/ipmatch), but for `--public-ip`, which may be an address that only a NAT has. `on` are the families that the network has. Pure. Throws ValueError naming what was asked for and what there is. */
-export function chooseUplink(sight: Sight, wish: Wish, on: Both<unknown>): Choice {
+/** Chooses as flannel does (pkg/ipmatch), but for `--public-ip`, which may be an address that only a NAT has. `on` are the families that the network has. Where nothing is asked, the link of `before` stays chosen while it is up and has its addresses: a VPN that takes the default route does not move the pods' network. Pure. Throws ValueError naming what was asked for and what there is. */
+export function chooseUplink(sight: Sight, wish: Wish, on: Both<unknown>, before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Choice {
   const families = [...(on.v4 ? [4 as const] : []), ...(on.v6 ? [6 as const] : [])]
-  const { row, why, asked } = chooseLink(sight, wish, families)
+  const { row, why, asked } = chooseLink(sight, wish, families, before)
   const name = parse.ifname(row.ifname)
   if (row.mtu === 0) throw new ValueError(`Cannot use ${name} as uplink: its MTU is 0`)
   const tunnel: { v4?: Ip; v6?: Ip } = {}
@@ -130,7 +130,7 @@ interface Found {
   readonly asked?: (local: string) => boolean
 }
 
-function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: readonly Family[]): Found {
+function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: readonly Family[], before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Found {
   const holder = (ip: string) => links.find(({ addr_info }) => addr_info.some(({ local }) => local === ip))
   const there = () =>
     links
@@ -161,12 +161,29 @@ function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: reado
     const row = wish.advertise[key(family)] && holder(wish.advertise[key(family)] as Ip)
     if (row) return { row, why: `${row.ifname} has the public address ${wish.advertise[key(family)]}` }
   }
-  return byDefaultRoute(links, routes, families, there)
+  return (before && kept(links, routes, families, before)) ?? byDefaultRoute(links, routes, families, there)
 }
 
+function kept(links: readonly LinkRow[], routes: readonly RouteRow[], families: readonly Family[], { name, index, tunnel }: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Found | undefined {
+  const row = links.find(({ ifname, ifindex }) => ifname === name && ifindex === index)
+  if (!row?.flags.includes('UP') || row.flags.includes('NO-CARRIER')) return undefined
+  const asked = (local: string) => local === tunnel.v4 || local === tunnel.v6
+  if (!families.every((family) => usable(row, family).some(({ local }) => asked(local)))) return undefined
+  const isDefault = families.every((family) => devicesOf(defaultRoute(routes, family))[0] === name)
+  return { row, why: isDefault ? `${name} has the default route` : `${name} was chosen before, is up and has its address`, asked }
+}
+
+// A tunnel to a VPN is not the way to the other nodes, or only when somebody says so.
 function byDefaultRoute(links: readonly LinkRow[], routes: readonly RouteRow[], families: readonly Family[], there: () => string): Found {
-  const found = families.map((family) => ({ family, dev: devicesOf(defaultRoute(routes, family))[0] }))
-  for (const { family, dev } of found) if (dev === undefined) throw new ValueError(`Cannot find the uplink: there is no IPv${family} default route; name the link with --iface (there are ${there()})`)
+  const tunnels = links.filter(({ flags }) => flags.includes('POINTOPOINT')).map(({ ifname }) => ifname)
+  const eligible = routes.filter((row) => !devicesOf(row).some((dev) => tunnels.includes(dev)))
+  const found = families.map((family) => ({ family, dev: devicesOf(defaultRoute(eligible, family))[0] }))
+  for (const { family, dev } of found) {
+    if (dev !== undefined) continue
+    const [over] = devicesOf(defaultRoute(routes, family))
+    const none = over === undefined ? `there is no IPv${family} default route` : `the IPv${family} default route leads over ${over}, a point-to-point link, which is never chosen unasked`
+    throw new ValueError(`Cannot find the uplink: ${none}; name the link with --iface (there are ${there()})`)
+  }
   const [first, second] = found
   if (second && second.dev !== first?.dev) throw new ValueError(`Cannot find the uplink: the IPv4 default route leads over ${first?.dev}, the IPv6 one over ${second.dev}; name the link with --iface`)
   const row = links.find(({ ifname }) => ifname === first?.dev)

@@ -154,6 +154,40 @@ describe('plumb agent and its uplink', () => {
   )
 
   it(
+    '[FA11] a VPN that takes the default route, away from the uplink too, moves nothing; a start beside it takes the other default route',
+    inCluster(
+      2,
+      (cluster) => fileStore(cluster, FOUR),
+      async ({ nodes }, test) => {
+        test.timeout(60_000)
+        const [one] = nodes as [Node]
+        const agents = nodes.map((node) => node.agent())
+        await Promise.all(agents.map((agent) => agent.ready(20_000)))
+        await assertReach(nodes, { v4: 1450 })
+        const uplink = async () => (await agents[0]?.status())?.uplink?.name
+        assert.equal(await uplink(), 'eth0')
+        const before = await standing(one)
+        await one.ns.ip('tuntap', 'add', 'tun0', 'mode', 'tun')
+        await one.ns.ip('addr', 'add', '10.8.0.2/24', 'dev', 'tun0')
+        await one.ns.ip('link', 'set', 'tun0', 'up')
+        for (const metric of [['metric', '1'], []]) {
+          if (metric.length === 0) await one.ns.ip('route', 'flush', 'default')
+          await one.ns.ip('route', 'add', 'default', 'via', '10.8.0.1', 'dev', 'tun0', ...metric)
+          // It has noticed.
+          await until(async () => /chosen before/.test((await agents[0]?.status())?.uplink?.why ?? ''))
+          assert.equal(await uplink(), 'eth0')
+          await assertReach(nodes, { v4: 1450 })
+          assert.equal(await standing(one), before)
+        }
+        await agents[0]?.stop()
+        await one.ns.ip('route', 'add', 'default', 'via', UNDERLAY.v4(254), 'metric', '100')
+        const again = one.agent()
+        assert.equal((await again.ready(20_000)).uplink?.name, 'eth0')
+      },
+    ),
+  )
+
+  it(
     '[F 49] the MTU of the uplink changes: device, routes and subnet.env follow without a restart',
     inCluster(
       2,

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { chooseUplink, directDevice, overlap, type Sight, type Wish } from '../../agent/uplink.ts'
 import type { Cidr, Ip } from '../../lib/ip.ts'
+import type { IfName } from '../../lib/values.ts'
 
 const NOTHING: Wish = { ifaces: [], patterns: [], tunnel: {}, advertise: {} }
 const [FOUR, SIX, DUAL] = [{ v4: true }, { v6: true }, { v4: true, v6: true }] as const
@@ -10,7 +11,14 @@ function sight(links: readonly string[], routes: readonly string[] = [], reach?:
   return {
     links: links.map((text, i) => {
       const [ifname = '', ...addresses] = text.split(' ')
-      return { ifindex: i + 1, ifname, mtu: ifname === 'flat0' ? 0 : 1500, flags: ['UP'], addr_info: addresses.map(row), ...(ifname.startsWith('br') ? { linkinfo: { info_kind: 'bridge' } } : {}) }
+      return {
+        ifindex: i + 1,
+        ifname,
+        mtu: ifname === 'flat0' ? 0 : 1500,
+        flags: /^(tun|ppp|wg)/.test(ifname) ? ['POINTOPOINT', 'UP'] : ifname.startsWith('down') ? [] : ['UP'],
+        addr_info: addresses.map(row),
+        ...(ifname.startsWith('br') ? { linkinfo: { info_kind: 'bridge' } } : {}),
+      }
     }),
     routes: routes.map((text) => {
       const [dst = '', , dev = '', ...more] = text.split(' ')
@@ -57,8 +65,30 @@ describe('chooseUplink()', () => {
   chosen('a lasting IPv6 address before a temporary one, a deprecated one never', sight(['eth0 192.0.2.1/24 fe80::1/64 ~2001:db8::d/64 ?2001:db8::7/64 *2001:db8::5/64'], ['default6 dev eth0 via fe80::9']), {}, SIX, 'eth0 2001:db8::5')
   chosen('a link-local address, when there is no other', sight(['eth0 169.254.1.1/16'], ['default dev eth0 via 169.254.0.1']), {}, FOUR, 'eth0 169.254.1.1')
 
+  const VPN = sight(['eth0 192.0.2.1/24', 'eth1 198.51.100.1/24', 'tun0 10.8.0.2/24'], ['default dev tun0 via 10.8.0.1', 'default dev eth1 via 198.51.100.254 metric 10', 'default dev eth0 via 192.0.2.254 metric 100'])
+  const BEFORE = { name: 'eth0' as IfName, index: 1, tunnel: { v4: '192.0.2.1' as Ip } }
+  for (const [what, before, seen, want] of [
+    ['a default route over a point-to-point link is passed over', undefined, VPN, 'eth1 198.51.100.1'],
+    ['the link chosen before stays while it is up and has its address', BEFORE, VPN, 'eth0 192.0.2.1'],
+    ['one that has another address by now does not', { ...BEFORE, tunnel: { v4: '192.0.2.9' as Ip } }, VPN, 'eth1 198.51.100.1'],
+    ['one that was made anew does not', { ...BEFORE, index: 7 }, VPN, 'eth1 198.51.100.1'],
+    ['one that is down does not', { ...BEFORE, name: 'down0' as IfName }, sight(['down0 192.0.2.1/24', 'eth1 198.51.100.1/24'], ['default dev eth1 via 198.51.100.254']), 'eth1 198.51.100.1'],
+  ] as const)
+    it(`[FA11] ${what}`, () => {
+      const { uplink } = chooseUplink(seen, NOTHING, FOUR, before)
+      assert.equal(`${uplink.name} ${uplink.tunnel.v4}`, want)
+    })
+  it('[FA11] a point-to-point link that is asked for is chosen', () => assert.equal(chooseUplink(VPN, { ...NOTHING, ifaces: ['tun0'] }, FOUR, BEFORE).uplink.name, 'tun0'))
+
   const refused = (name: string, seen: Sight, wish: Partial<Wish>, on: object, said: RegExp) => it(`[F 51] refuses ${name}`, () => assert.throws(() => chooseUplink(seen, { ...NOTHING, ...wish }, on), said))
   refused('a node without a default route, naming the fix', sight(['eth0 192.0.2.1/24']), {}, FOUR, /there is no IPv4 default route; name the link with --iface \(there are eth0 \(192\.0\.2\.1\)\)/)
+  refused(
+    'a default route over a VPN alone, naming the fix',
+    sight(['eth0 192.0.2.1/24', 'tun0 10.8.0.2/24'], ['default dev tun0 via 10.8.0.1']),
+    {},
+    FOUR,
+    /leads over tun0, a point-to-point link, which is never chosen unasked; name the link with --iface/,
+  )
   refused('default routes of two families over two links', sight(['a 10.0.0.1/8', 'b fd00::1/64'], ['default dev a via 10.0.0.9', 'default6 dev b via fd00::9']), {}, DUAL, /IPv4 default route leads over a, the IPv6 one over b/)
   refused('what is not there, naming what is', TWO, { ifaces: ['eth7'], patterns: ['^wl'] }, FOUR, /by --iface eth7, --iface-regex \^wl: there are eth0/)
   refused('a link without an address of a family', sight(['eth0 192.0.2.1/24'], ['default dev eth0 via 192.0.2.9']), { ifaces: ['eth0'] }, DUAL, /eth0 as uplink: it has no usable IPv6 address/)
