@@ -92,7 +92,7 @@ export async function see({ canReach }: Pick<Wish, 'canReach'>, run: Run): Promi
   return { links, routes: [...of(4, four), ...of(6, six)], ...(reach?.[0] ? { reach: reach[0] } : {}) }
 }
 
-/** Chooses as flannel does (pkg/ipmatch), but for `--public-ip`, which may be an address that only a NAT has. `on` are the families that the network has. Where nothing is asked, the link of `before` stays chosen while it is up and has its addresses: a VPN that takes the default route does not move the pods' network. Pure. Throws ValueError naming what was asked for and what there is. */
+/** Chooses as flannel does (pkg/ipmatch), but for `--public-ip`, which may be an address that only a NAT has. `on` are the families that the network has. Where nothing is asked, the link of `before` stays chosen while it is up, has its addresses, and no other took over as the only one with a default route: a VPN does not move the pods' network. A point-to-point link is never chosen unasked. Pure. Throws ValueError naming what was asked for and what there is. */
 export function chooseUplink(sight: Sight, wish: Wish, on: Both<unknown>, before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Choice {
   const families = [...(on.v4 ? [4 as const] : []), ...(on.v6 ? [6 as const] : [])]
   const { row, why, asked } = chooseLink(sight, wish, families, before)
@@ -161,22 +161,24 @@ function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: reado
     const row = wish.advertise[key(family)] && holder(wish.advertise[key(family)] as Ip)
     if (row) return { row, why: `${row.ifname} has the public address ${wish.advertise[key(family)]}` }
   }
-  return (before && kept(links, routes, families, before)) ?? byDefaultRoute(links, routes, families, there)
+  const eligible = routes.filter((row) => !devicesOf(row).some((dev) => links.some(({ ifname, flags }) => ifname === dev && flags.includes('POINTOPOINT'))))
+  return (before && kept(links, eligible, families, before)) ?? byDefaultRoute(links, routes, eligible, families, there)
 }
 
-function kept(links: readonly LinkRow[], routes: readonly RouteRow[], families: readonly Family[], { name, index, tunnel }: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Found | undefined {
+// Another link takes over when it has a default route and this one has none any more.
+function kept(links: readonly LinkRow[], eligible: readonly RouteRow[], families: readonly Family[], { name, index, tunnel }: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Found | undefined {
   const row = links.find(({ ifname, ifindex }) => ifname === name && ifindex === index)
   if (!row?.flags.includes('UP') || row.flags.includes('NO-CARRIER')) return undefined
   const asked = (local: string) => local === tunnel.v4 || local === tunnel.v6
   if (!families.every((family) => usable(row, family).some(({ local }) => asked(local)))) return undefined
-  const isDefault = families.every((family) => devicesOf(defaultRoute(routes, family))[0] === name)
-  return { row, why: isDefault ? `${name} has the default route` : `${name} was chosen before, is up and has its address`, asked }
+  const routed = families.map((family) => eligible.filter((one) => one.dst === 'default' && one.family === family).flatMap(devicesOf))
+  if (!routed.every((devices) => devices.length === 0 || devices.includes(name))) return undefined
+  const isFirst = families.every((family) => devicesOf(defaultRoute(eligible, family))[0] === name)
+  return { row, why: isFirst ? `${name} has the default route` : `${name} was chosen before, is up and has its address`, asked }
 }
 
 // A tunnel to a VPN is not the way to the other nodes, or only when somebody says so.
-function byDefaultRoute(links: readonly LinkRow[], routes: readonly RouteRow[], families: readonly Family[], there: () => string): Found {
-  const tunnels = links.filter(({ flags }) => flags.includes('POINTOPOINT')).map(({ ifname }) => ifname)
-  const eligible = routes.filter((row) => !devicesOf(row).some((dev) => tunnels.includes(dev)))
+function byDefaultRoute(links: readonly LinkRow[], routes: readonly RouteRow[], eligible: readonly RouteRow[], families: readonly Family[], there: () => string): Found {
   const found = families.map((family) => ({ family, dev: devicesOf(defaultRoute(eligible, family))[0] }))
   for (const { family, dev } of found) {
     if (dev !== undefined) continue

@@ -37,7 +37,7 @@ describe('plumb agent chooses its uplink', () => {
     )
 
   it(
-    '[F 51] of two default routes the lower metric counts, and the other takes over when that is gone, without a restart',
+    '[F 51] of two default routes the lower metric counts, and the other takes over when that is gone, without a restart, and keeps it until its own is gone, too [FA11]',
     inCluster(
       1,
       (cluster) => fileStore(cluster, FOUR),
@@ -51,6 +51,8 @@ describe('plumb agent chooses its uplink', () => {
         await one.ns.ip('route', 'del', 'default', 'via', UNDERLAY.v4(254))
         await until(async () => (await agent.status())?.uplink?.name === 'eth1')
         await one.ns.ip('route', 'add', 'default', 'via', UNDERLAY.v4(254), 'metric', '10')
+        await until(async () => (await agent.status())?.uplink?.why === 'eth1 was chosen before, is up and has its address')
+        await one.ns.ip('route', 'del', 'default', 'via', '172.31.0.254')
         await until(async () => (await agent.status())?.uplink?.name === 'eth0')
       },
     ),

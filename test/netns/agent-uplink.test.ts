@@ -161,6 +161,8 @@ describe('plumb agent and its uplink', () => {
       async ({ nodes }, test) => {
         test.timeout(60_000)
         const [one] = nodes as [Node]
+        await one.ns.ip('route', 'flush', 'default')
+        await one.ns.ip('route', 'add', 'default', 'via', UNDERLAY.v4(254), 'metric', '100')
         const agents = nodes.map((node) => node.agent())
         await Promise.all(agents.map((agent) => agent.ready(20_000)))
         await assertReach(nodes, { v4: 1450 })
@@ -170,15 +172,23 @@ describe('plumb agent and its uplink', () => {
         await one.ns.ip('tuntap', 'add', 'tun0', 'mode', 'tun')
         await one.ns.ip('addr', 'add', '10.8.0.2/24', 'dev', 'tun0')
         await one.ns.ip('link', 'set', 'tun0', 'up')
-        for (const metric of [['metric', '1'], []]) {
-          if (metric.length === 0) await one.ns.ip('route', 'flush', 'default')
-          await one.ns.ip('route', 'add', 'default', 'via', '10.8.0.1', 'dev', 'tun0', ...metric)
-          // It has noticed.
-          await until(async () => /chosen before/.test((await agents[0]?.status())?.uplink?.why ?? ''))
+        const staysFor = async (why: RegExp) => {
+          await until(async () => why.test((await agents[0]?.status())?.uplink?.why ?? ''))
           assert.equal(await uplink(), 'eth0')
           await assertReach(nodes, { v4: 1450 })
           assert.equal(await standing(one), before)
         }
+        // Not passed over by its kind: another card, as a VPN of whole frames has it.
+        await one.ns.ip('link', 'add', 'tap0', 'type', 'bridge')
+        await one.ns.ip('addr', 'add', '10.9.0.2/24', 'dev', 'tap0')
+        await one.ns.ip('link', 'set', 'tap0', 'up')
+        await one.ns.ip('route', 'add', 'default', 'via', '10.9.0.1', 'dev', 'tap0', 'metric', '1')
+        await staysFor(/^eth0 was chosen before/)
+        await one.ns.ip('route', 'del', 'default', 'dev', 'tap0')
+        await staysFor(/^eth0 has the default route/)
+        await one.ns.ip('route', 'flush', 'default')
+        await one.ns.ip('route', 'add', 'default', 'via', '10.8.0.1', 'dev', 'tun0')
+        await staysFor(/^eth0 was chosen before/)
         await agents[0]?.stop()
         await one.ns.ip('route', 'add', 'default', 'via', UNDERLAY.v4(254), 'metric', '100')
         const again = one.agent()

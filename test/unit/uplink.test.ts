@@ -72,6 +72,8 @@ describe('chooseUplink()', () => {
     ['the link chosen before stays while it is up and has its address', BEFORE, VPN, 'eth0 192.0.2.1'],
     ['one that has another address by now does not', { ...BEFORE, tunnel: { v4: '192.0.2.9' as Ip } }, VPN, 'eth1 198.51.100.1'],
     ['one that was made anew does not', { ...BEFORE, index: 7 }, VPN, 'eth1 198.51.100.1'],
+    ['one that lost its default route to a point-to-point link stays', BEFORE, sight(['eth0 192.0.2.1/24', 'tun0 10.8.0.2/24'], ['default dev tun0 via 10.8.0.1']), 'eth0 192.0.2.1'],
+    ['one without a default route leaves it to one that has one', BEFORE, sight(['eth0 192.0.2.1/24', 'eth1 198.51.100.1/24'], ['default dev eth1 via 198.51.100.254']), 'eth1 198.51.100.1'],
     ['one that is down does not', { ...BEFORE, name: 'down0' as IfName }, sight(['down0 192.0.2.1/24', 'eth1 198.51.100.1/24'], ['default dev eth1 via 198.51.100.254']), 'eth1 198.51.100.1'],
   ] as const)
     it(`[FA11] ${what}`, () => {
