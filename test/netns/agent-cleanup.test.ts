@@ -30,16 +30,4 @@ describe('plumb agent cleanup', () => {
       }
     }),
   )
-
-  it(
-    '[FU9] a signal to its whole process group ends the agent without a word about its monitors',
-    inCluster(1, store, async ({ nodes: [node] }) => {
-      const agent = (node as Node).agentBy(['setsid'])
-      await agent.ready(30_000)
-      process.kill(-agent.pid, 'SIGTERM')
-      assert.equal(await agent.ended, 0)
-      assert.match(agent.log(), /ended by SIGTERM/)
-      assert.doesNotMatch(agent.log(), /monitor/)
-    }),
-  )
 })
