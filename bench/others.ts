@@ -109,7 +109,7 @@ export function mapOthers(node: Place, count: number): void {
 function mapping(n: number) {
   const { id, ip } = other(n)
   const at = { ...attachment(id, 'eth0'), netns: parse.netns('/proc/self/ns/net') }
-  return { at, own: hostPorts(at, [{ protocol: 'tcp', hostPort: FIRST_PORT + n, containerPort: 80, range: 1 }], [parseCidr(`${ip}/16`)], { snat: 'needed', conditions: {} }).own }
+  return { at, own: hostPorts(at, [{ protocol: 'tcp', hostPort: FIRST_PORT + n, containerPort: 80, range: 1 }], [parseCidr(`${ip}/16`)], { snat: 'needed', conditions: {} }) }
 }
 
 function attachment(id: string, ifname: string) {

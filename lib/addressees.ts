@@ -1,6 +1,6 @@
 import { remove } from './files.ts'
 import { fs } from './fs.ts'
-import { isEmptied, note } from './held.ts'
+import { isEmptied, nameOf, note } from './held.ts'
 import { listFiles } from './reading.ts'
 
 // A folder per address of a pod, in it a symbolic link to each record of an attachment that has it: who gets the address next finds them without reading all records.
@@ -8,7 +8,7 @@ const DIR = '/run/cni/plumb/addresses'
 
 /** Notes that a record is of an attachment with these addresses. */
 export function address(record: string, ips: readonly string[]): void {
-  for (const ip of ips) note(`${DIR}/${ip}`, record, nameOf(record))
+  for (const ip of ips) note(`${DIR}/${ip}`, record)
 }
 
 /** Takes that note away. */
@@ -29,9 +29,4 @@ export function addressed(ip: string): string[] {
       return []
     }
   })
-}
-
-// The record's folder is its type; the names in one folder are those of attachments.
-function nameOf(record: string): string {
-  return record.split('/').slice(-2).join(':')
 }

@@ -21,3 +21,8 @@ export function fileName({ network, containerId, ifname }: Owner): string {
 export function aliasPrefix(network: NetworkName): string {
   return `plumb/${brief(network)}/`
 }
+
+/** The comment of an attachment's nft elements: whose they are. */
+export function commentOf({ network, containerId }: Owner): string {
+  return `${brief(network).slice(0, 50)}/${brief(containerId).slice(0, 70)}`
+}

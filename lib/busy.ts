@@ -8,6 +8,7 @@ const FILE = '/run/cni/plumb/busy'
 const LIMIT_MS = 30_000
 const LONGEST_STEP_MS = 20
 let opened: number | undefined
+const own = new Set<bigint>()
 
 /** The file that says what this process is at work on, for the tools that it starts to keep open: a lock ends with the last of them, though the process itself be killed. -1 where there can be none. */
 export function busyFile(): number {
@@ -23,6 +24,7 @@ export function occupy(what: string, limitMs = LIMIT_MS): boolean {
     if (performance.now() >= until) return false
     Bun.sleepSync(step)
   }
+  own.add(byte)
   return true
 }
 
@@ -43,8 +45,14 @@ function locked(fd: number, byte: bigint): boolean {
 
 /** Lets others work on it before this process ends. */
 export function leave(what: string): void {
-  const fd = busyFile()
-  if (fd >= 0) lockByte(fd, byteOf(what), false)
+  const [fd, byte] = [busyFile(), byteOf(what)]
+  own.delete(byte)
+  if (fd >= 0) lockByte(fd, byte, false)
+}
+
+/** Whether this process has occupied it. */
+export function isOccupying(what: string): boolean {
+  return own.has(byteOf(what))
 }
 
 // Offsets have 63 bits.

@@ -22,3 +22,8 @@ export function contains(cidr: Cidr, ip: Ip): boolean {
 export function isSix(value: Ip | Cidr): boolean {
   return value.includes(':')
 }
+
+/** Whether an address is a subnet of its own (/32, /128). */
+export function isAlone(address: Cidr): boolean {
+  return address === hostCidr(split(address).ip)
+}

@@ -2,7 +2,7 @@ import { CniError, CODE } from './errors.ts'
 import { fs } from './fs.ts'
 import { listFiles } from './reading.ts'
 import { readRecord } from './records.ts'
-import type { Claim } from './state.ts'
+import type { Claim, Resource } from './state.ts'
 
 /** Where host ports are claimed: a folder per protocol and port, in it a symbolic link per address whose text is the owner's record. */
 export const PORTS = '/run/cni/plumb/ports'
@@ -32,6 +32,16 @@ export function isFree(claim: Claim): boolean {
   const other = others.find((owner) => !isSibling(owner, claim))
   if (other !== undefined) throw taken(claim, other)
   return others.length === 0
+}
+
+/** Of what was noted, what is the attachment's, each once. What follows a claim belongs to it: where that is another's, refused, or not made yet when the call was killed, the rest is none of ours. Two ports may lead to one place. Pure. */
+export function following(own: readonly Resource[], stands: (claim: Claim) => boolean): Resource[] {
+  let mine = true
+  const held = own.filter((one) => {
+    if (one.kind === 'claim') mine = stands(one)
+    return mine
+  })
+  return [...new Map(held.map((one) => [JSON.stringify(one), one])).values()]
 }
 
 // The records of other attachments that have the port on this address, or on all where this is one, or on one where this is all.

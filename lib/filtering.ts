@@ -1,7 +1,7 @@
 import type { Ip } from './ip.ts'
 import type { Netns } from './state.ts'
 
-/** An element of a set or map of lib/ruleset.nft. `owner` becomes its comment. */
+/** An element of a set or map of lib/nft/sets.nft. `owner` becomes its comment. */
 export interface Element {
   readonly kind: 'element'
   readonly ns: Netns

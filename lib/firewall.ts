@@ -1,6 +1,6 @@
+import { commentOf } from './alias.ts'
 import { isSix } from './cidr.ts'
 import { shown, ValueError } from './errors.ts'
-import { commentOf } from './hostports.ts'
 import { type Cidr, split } from './ip.ts'
 import { recordPath } from './records.ts'
 import { isOwnChain } from './rules.ts'
@@ -28,11 +28,15 @@ export function guarded(owner: Owner, addresses: readonly Cidr[], admin: string,
   return [...own, shared('isolating', `"${bridge}"`), shared(policy === 'isolated' ? 'apart' : 'together', `"${bridge}" . "${bridge}"`)]
 }
 
-/** What all pods share: an admin's chain, and the way through iptables' FORWARD chain for each family of the addresses. */
-export function admitted(addresses: readonly Cidr[], admin: string, always: boolean): (Chain | Passage)[] {
+/** The way through iptables' FORWARD chain for each family of the addresses, which all pods share. */
+export function passages(addresses: readonly Cidr[], admin: string, always: boolean): Passage[] {
   const families = ([4, 6] as const).filter((family) => addresses.some((address) => isSix(address) === (family === 6)))
-  const chain: Chain = { kind: 'chain', ns: 'host', name: admin, rules: [], kept: true }
-  return [...(admin === ADMIN || families.length === 0 ? [] : [chain]), ...families.map((family): Passage => ({ kind: 'passage', ns: 'host', family, admin, ...(always && { always }) }))]
+  return families.map((family) => ({ kind: 'passage', ns: 'host', family, admin, ...(always && { always }) }))
+}
+
+/** An admin's chain of another name than usual: pods' elements lead to it. */
+export function adminChain(addresses: readonly Cidr[], admin: string): Chain[] {
+  return admin === ADMIN || addresses.length === 0 ? [] : [{ kind: 'chain', ns: 'host', name: admin, rules: [], kept: true }]
 }
 
 /** `iptablesAdminChainName`: a name that a chain may have in nft and in iptables alike; empty is the usual one. Throws ValueError. */

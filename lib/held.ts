@@ -25,6 +25,11 @@ export function isHeld(element: Element, but = ''): boolean {
   return listFiles(folderOf(element)).some((name) => name !== nameOf(but))
 }
 
+/** The elements of a set of subnets that attachments have, with whose they are: `<type of record>:<network>:<container id>:<interface>`, briefly. */
+export function heldKeys(set: string): { readonly key: string; readonly owners: readonly string[] }[] {
+  return listFiles(DIR).flatMap((name) => (name.startsWith(`${set} `) ? [{ key: name.slice(set.length + 1).replaceAll('_', '/'), owners: listFiles(`${DIR}/${name}`) }] : []))
+}
+
 /** Puts a symbolic link to a record into a folder, which is made where it is not there. */
 export function note(folder: string, record: string, name = nameOf(record)): void {
   // The last one that had it may take the folder with it between the two.
@@ -51,10 +56,13 @@ export function isEmptied(folder: string): boolean {
   }
 }
 
+// A subnet has a slash.
 function folderOf({ set, key }: Pick<Element, 'set' | 'key'>): string {
-  return `${DIR}/${set} ${key}`
+  return `${DIR}/${set} ${key.replaceAll('/', '_')}`
 }
 
-function nameOf(record: string): string {
-  return record.slice(record.lastIndexOf('/') + 1)
+/** The name of a link to a record, `<type>:<attachment>`: an attachment has a record of each plugin that made something for it. */
+export function nameOf(record: string): string {
+  const file = record.lastIndexOf('/')
+  return `${record.slice(record.lastIndexOf('/', file - 1) + 1, file)}:${record.slice(file + 1)}`
 }

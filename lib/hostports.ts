@@ -1,4 +1,5 @@
-import { hostCidr, isSix } from './cidr.ts'
+import { commentOf } from './alias.ts'
+import { isAlone, isSix } from './cidr.ts'
 import { chainName, conditionChain } from './conditions.ts'
 import { shown, ValueError } from './errors.ts'
 import { type Cidr, type Ip, split } from './ip.ts'
@@ -6,7 +7,6 @@ import { localPair } from './masquerade.ts'
 import { recordPath } from './records.ts'
 import type { Result } from './result.ts'
 import type { Element, Owner, Resource } from './state.ts'
-import { brief } from './values.ts'
 
 /** One host port and where it leads. */
 export interface Mapping {
@@ -27,8 +27,8 @@ export interface Treatment {
   readonly conditions: { readonly 4?: string; readonly 6?: string }
 }
 
-/** The elements, claims and memories that an attachment's mappings come down to, for its first address of each family. What follows a claim belongs to it. */
-export function hostPorts(owner: Owner, mappings: readonly Mapping[], addresses: readonly Cidr[], { snat, conditions }: Treatment): { shared: Resource[]; own: Resource[] } {
+/** The elements, claims and memories that an attachment's mappings come down to, for its first address of each family. What follows a claim belongs to it; what comes before the first, other attachments may have, too. */
+export function hostPorts(owner: Owner, mappings: readonly Mapping[], addresses: readonly Cidr[], { snat, conditions }: Treatment): Resource[] {
   const record = recordPath('portmap', owner)
   const used = new Map<4 | 6, Cidr>()
   const own = places(mappings).flatMap(({ family, protocol, hostPort, containerPort, ip }): Resource[] => {
@@ -45,7 +45,7 @@ export function hostPorts(owner: Owner, mappings: readonly Mapping[], addresses:
   })
   const chains = [...used.keys()].flatMap((family) => (conditions[family] === undefined ? [] : [conditionChain(owner.network, family, conditions[family])]))
   const subnets = snat === 'never' ? [] : [...used.values()].filter((address) => !isAlone(address))
-  return { shared: [...chains, ...subnets.map((address) => localPair(address, brief(owner.network)))], own }
+  return [...chains, ...subnets.map((address) => localPair(address, owner, record)), ...own]
 }
 
 /** The first IPv4 and the first IPv6 address of the attachment's link in the pod (upstream's rule: those of links that are known to be others do not count). */
@@ -90,16 +90,6 @@ function places(mappings: readonly Mapping[]): Place[] {
     for (let i = 0; i < (range || 1); i++) for (const family of families) all.push({ family, protocol, hostPort: hostPort + i, containerPort: containerPort + i, ip })
   }
   return [...new Map(all.map((one) => [JSON.stringify(one), one])).values()]
-}
-
-// An address that is a subnet of its own: what says so goes with the pod.
-function isAlone(address: Cidr): boolean {
-  return address === hostCidr(split(address).ip)
-}
-
-/** The comment of an attachment's elements: whose they are. */
-export function commentOf({ network, containerId }: Owner): string {
-  return `${brief(network).slice(0, 50)}/${brief(containerId).slice(0, 70)}`
 }
 
 function selfPair(owner: Owner, pod: Ip): Element {

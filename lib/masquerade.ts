@@ -1,58 +1,81 @@
-import { isSix, networkOf } from './cidr.ts'
-import { ExecError } from './errors.ts'
+import { commentOf } from './alias.ts'
+import { isAlone, isSix, networkOf } from './cidr.ts'
+import { heldKeys } from './held.ts'
 import { type Cidr, parseCidr, split } from './ip.ts'
 import { addition, removal } from './kinds/element.ts'
 import type { Run } from './plugin.ts'
-import type { Element } from './state.ts'
-import { brief, type NetworkName } from './values.ts'
+import { recordPath } from './records.ts'
+import type { Element, Owner } from './state.ts'
+import { brief } from './values.ts'
 
-const NFT = ['nft', '-f', '-']
-const SETS = ['masq4', 'masq6', 'local4', 'local6']
+/** The folder of the records of what `masquerade` gives. */
+export const MASQUERADE = 'masquerade'
 
-/** "ipMasq" of a network: what leaves the subnets of its addresses for elsewhere takes the node's address, but for multicast. Elements of the network, not of a pod: DEL has nothing to remove, and an ADD costs the same among any number of pods. */
-export function masquerade(network: NetworkName, addresses: readonly Cidr[]): Element[] {
-  return [...new Set(addresses.map(networkOf))].flatMap((subnet) => elements(subnet, brief(network)))
+/** "ipMasq" of an attachment: what its addresses send out of their subnets takes the node's address, but for multicast (lib/nft/masquerade.nft). They go with the attachment; another one may need the same element and then keeps it. */
+export function masquerade(owner: Owner, addresses: readonly Cidr[]): Element[] {
+  const record = recordPath(MASQUERADE, owner)
+  return addresses.flatMap((address) => {
+    const one: Element = { kind: 'element', ns: 'host', set: `masq${isSix(address) ? 6 : 4}`, key: split(address).ip, owner: commentOf(owner), record }
+    return isAlone(address) ? [one] : [one, localPair(address, owner, record)]
+  })
 }
 
-/** Removes what a network's attachments share in interval sets: GC of a network with no attachment left. */
-export async function unmasquerade(network: NetworkName, run: Run): Promise<void> {
-  const lines: string[] = []
-  for (const set of SETS) for (const other of await held(set, run)) if (other.owner === brief(network)) lines.push(removal(element(set, other.subnet, other.owner)))
-  if (lines.length === 0) return
-  const { status, stderr } = await run(NFT, `${lines.join('\n')}\n`)
-  if (status !== 0) throw new ExecError(NFT, lines.join('; '), stderr.split('\n', 1)[0] || `ended with status ${status}`)
+/** The pair that says what is local to an address's subnet. All pods of the subnet have it, by their records. */
+export function localPair(address: Cidr, { network }: Owner, record: string): Element {
+  return pairOf(networkOf(address), brief(network), record)
 }
 
-/** The nft lines that add these elements among those of other networks, which an interval set does not let overlap: what a larger subnet covers is left to it, and a larger one takes the place of what it covers. */
+/** Whether an element is such a pair. Their sets hold intervals, which must not overlap. */
+export function isPair({ set }: Element): boolean {
+  return set.startsWith('local')
+}
+
+/** The nft lines that add pairs to those that are there: what a larger subnet covers is left to it, and a larger one takes the place of what it covers. */
 export async function amongOthers(wanted: readonly Element[], run: Run): Promise<string[]> {
   const lines: string[] = []
-  for (const { set, key, owner } of wanted.filter((one) => SETS.includes(one.set))) {
-    const subnet = key.split(' ', 1)[0] as Cidr
-    const others = (await held(set, run)).filter((other) => other.subnet !== subnet)
-    if (others.some((other) => covers(other.subnet, subnet))) continue
-    lines.push(...others.filter((other) => covers(subnet, other.subnet)).map((other) => removal(element(set, other.subnet, other.owner))), addition(element(set, subnet, owner)))
+  for (const pair of wanted.filter(isPair)) {
+    const subnet = subnetOf(pair)
+    const others = (await listed(pair.set, run)).filter((other) => other !== subnet)
+    if (others.some((other) => covers(other, subnet))) continue
+    lines.push(...others.filter((other) => covers(subnet, other)).map((other) => removal(pairOf(other, ''))), addition(pair))
   }
   return lines
 }
 
-/** The pair that says what is local to an address's subnet. */
-export function localPair(address: Cidr, owner: string): Element {
-  return element(`local${isSix(address) ? 6 : 4}`, networkOf(address), owner)
+/** The nft lines that add pairs to sets without any: the largest of those that overlap stands for the others. */
+export function largest(pairs: readonly Element[]): string[] {
+  const subnets = new Map(pairs.map((pair) => [subnetOf(pair), pair]))
+  const isCovered = (subnet: Cidr) => [...subnets.keys()].some((other) => other !== subnet && covers(other, subnet))
+  return [...subnets].filter(([subnet]) => !isCovered(subnet)).map(([, pair]) => addition(pair))
 }
 
-function elements(subnet: Cidr, owner: string): Element[] {
-  return [element(`masq${isSix(subnet) ? 6 : 4}`, subnet, owner), localPair(subnet, owner)]
+/** The nft lines that bring back what stood under pairs that go: those that attachments still have. */
+export function uncovered(gone: readonly Element[]): string[] {
+  const pairs = gone.filter(isPair)
+  return [...new Set(pairs.map(({ set }) => set))].flatMap((set) => {
+    const going = pairs.filter((pair) => pair.set === set).map(subnetOf)
+    const held = heldKeys(set).flatMap(({ key, owners: [owner = ''] }) => (going.includes(subnetIn(key)) ? [] : [pairOf(subnetIn(key), owner.split(':')[1] ?? '')]))
+    return largest(held.filter((pair) => going.some((subnet) => covers(subnet, subnetOf(pair)))))
+  })
 }
 
-function element(set: string, subnet: Cidr, owner: string): Element {
-  return { kind: 'element', ns: 'host', set, key: set.startsWith('local') ? `${subnet} . ${subnet}` : subnet, owner }
+function pairOf(subnet: Cidr, owner: string, record?: string): Element {
+  return { kind: 'element', ns: 'host', set: `local${isSix(subnet) ? 6 : 4}`, key: `${subnet} . ${subnet}`, owner, ...(record === undefined ? {} : { record }) }
 }
 
-async function held(set: string, run: Run): Promise<{ subnet: Cidr; owner: string }[]> {
+function subnetOf({ key }: Element): Cidr {
+  return subnetIn(key)
+}
+
+function subnetIn(key: string): Cidr {
+  return key.split(' ', 1)[0] as Cidr
+}
+
+async function listed(set: string, run: Run): Promise<Cidr[]> {
   const { stdout } = await run(['nft', 'list', 'set', 'inet', 'plumb', set], '')
   // A subnet of one address is printed without its length.
   const whole = (key: string) => parseCidr(key.includes('/') ? key : `${key}/${set.endsWith('6') ? 128 : 32}`)
-  return [...stdout.matchAll(/([0-9a-f:./]+)(?: \. [0-9a-f:./]+)? comment "([^"]*)"/g)].map(([, key = '', owner = '']) => ({ subnet: whole(key), owner }))
+  return [...stdout.matchAll(/([0-9a-f:./]+)(?: \. [0-9a-f:./]+)? comment "/g)].map(([, key = '']) => whole(key))
 }
 
 function covers(outer: Cidr, inner: Cidr): boolean {

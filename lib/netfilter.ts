@@ -6,8 +6,8 @@ import { netlink } from './sockets.ts'
 const NETLINK_NETFILTER = 12
 // linux/netfilter/nfnetlink.h and nf_tables.h
 const NFNL_SUBSYS_NFTABLES = 10
-const [GETTABLE, NEWCHAIN, GETCHAIN, NEWRULE, GETRULE, NEWGEN, GETGEN] = [1, 3, 4, 6, 7, 15, 16]
-const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, CHAIN_USE, RULE_TABLE, RULE_CHAIN] = [1, 1, 3, 6, 1, 2]
+const [GETTABLE, NEWCHAIN, GETCHAIN, NEWRULE, GETRULE, NEWSET, GETSET, NEWGEN, GETGEN] = [1, 3, 4, 6, 7, 9, 10, 15, 16]
+const [TABLE_NAME, CHAIN_TABLE, CHAIN_NAME, CHAIN_USE, RULE_TABLE, RULE_CHAIN, SET_TABLE, SET_NAME] = [1, 1, 3, 6, 1, 2, 1, 2]
 const FAMILIES = { inet: 1, ip: 2, bridge: 7, ip6: 10 } as const
 const NLMSG_HEADER = 16
 const NLMSG_ERROR = 2
@@ -53,6 +53,12 @@ export function chainUses(family: Family, table: string): Map<string, number> {
     uses.set(text(answer, CHAIN_NAME), attribute(answer, CHAIN_USE)?.getUint32(0) ?? 0)
   }
   return uses
+}
+
+/** The names of the sets and maps of an nft table, asked as `isThere` asks: without their elements. */
+export function setNames(family: Family, table: string): string[] {
+  const asked = question(GETSET, NLM_F_DUMP, family, [[SET_TABLE, table]])
+  return netlink(NETLINK_NETFILTER, asked).flatMap((answer) => (answer.getUint16(4, true) === ((NFNL_SUBSYS_NFTABLES << 8) | NEWSET) && text(answer, SET_TABLE) === table ? [text(answer, SET_NAME)] : []))
 }
 
 /** How many rules a chain has, and whether one of them holds a word, such as the name of a chain that it jumps to: asked as `isThere` asks. No rules where there is no such chain. */

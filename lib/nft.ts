@@ -1,21 +1,20 @@
 import type { Batch } from './apply.ts'
 import { NFT } from './argv.ts'
+import { isOccupying, leave, occupy } from './busy.ts'
+import { following, holds } from './claimed.ts'
 import { ExecError } from './errors.ts'
 import { hold, isHeld, letGo } from './held.ts'
-import { addition, removal } from './kinds/element.ts'
-import { amongOthers } from './masquerade.ts'
+import { chain } from './kinds/chain.ts'
+import { addition, element, removal } from './kinds/element.ts'
+import { amongOthers, isPair, largest, uncovered } from './masquerade.ts'
 import type { Output, Run } from './plugin.ts'
-import { isOwnChain, isWhole, lostRules } from './rules.ts'
-import ruleset from './ruleset.nft' with { type: 'text' }
-import type { Element, Resource } from './state.ts'
-
-// A set named after the rules' own text is loaded with them: what another version loaded has none of that name, and is replaced.
-const SET = `ruleset_${Bun.hash(ruleset).toString(16)}`
-const MARK = `add element inet plumb ${SET} { 1 }`
+import { allRecords, isThere, readRecord } from './records.ts'
+import { chainsOf, isMark, isOwnChain, isWhole, lostRules, markOf, SECTIONS, SETS, type Section, sectionsOf, textOf } from './rules.ts'
+import type { Chain, Element, Resource } from './state.ts'
 
 type Send = (lines: readonly string[]) => Promise<Output>
 
-/** Removes and adds elements, and chains of networks. The rules are loaded when they are missing, emptied, or another version's. Throws ExecError. */
+/** Removes and adds elements, and chains of networks. The rules that look them up are loaded when they are missing, emptied, or another version's. Throws ExecError. */
 export async function applyElements({ ns, steps }: Batch, run: Run): Promise<void> {
   const send: Send = (lines) => run(NFT, inputOf(lines), ns)
   await removeElements(
@@ -24,62 +23,141 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   )
   const making = steps.filter(({ line }) => !line.unless)
   if (making.length === 0) return
-  hold(making.map(({ resource }) => resource).filter(isElement))
   const wanted = making.map(({ line }) => line.text)
-  // Asked while nft is at work. `nft flush table` takes the rules and leaves the sets, the mark among them.
-  const isEmptied = !isWhole(run) && lostRules(run).length > 0
-  let done = await send(addingTo(wanted))
-  if (done.stderr.includes('No such file or directory')) done = await load(wanted, run, send)
+  const resources = [...new Set(making.map(({ resource }) => resource))]
+  const elements = resources.filter(isElement)
+  const sections = sectionsOf(resources)
+  hold(elements)
+  // Asked while nft is at work. `nft flush table` takes the rules and leaves the sets, the marks among them.
+  const isEmptied = !isWhole(run, sections) && lostRules(run, sections).length > 0
+  let done = await send(addingTo(sections, wanted))
+  if (done.stderr.includes('No such file or directory')) done = await load(sections, resources, run, send)
   if (done.stderr.includes('overlaps') || done.stderr.includes('File exists')) {
-    const elements = making.map(({ resource }) => resource).filter(isElement)
     // A key with another value: its owner is gone, or the port would not have been free.
     await remove(elements.filter(({ value }) => value !== undefined).map(removal), send)
-    const chains = making.filter(({ resource }) => !isElement(resource)).map(({ line }) => line.text)
-    done = await send([MARK, ...chains, ...elements.filter(({ set }) => !/^(masq|local)[46]$/.test(set)).map(addition), ...(await amongOthers(elements, run))])
+    done = await send([...addingTo(sections, linesOf(resources)), ...(await amongOthers(elements, run))])
   }
-  if (done.status === 0 && isEmptied && lostRules(run).length > 0) done = await load([], run, send)
+  if (done.status === 0 && isEmptied && lostRules(run, sections).length > 0) done = await load(sections, [], run, send)
   if (done.status !== 0) throw refused(wanted, done)
 }
 
 /** What nft gets first of a batch that only adds, for whoever gives it that ahead of `applyElements`; that the elements are held is noted by then. */
 export function firstInput({ steps }: Batch): string {
-  hold(steps.map(({ resource }) => resource).filter(isElement))
-  return inputOf(addingTo(steps.map(({ line }) => line.text)))
+  const resources = steps.map(({ resource }) => resource)
+  hold(resources.filter(isElement))
+  return inputOf(
+    addingTo(
+      sectionsOf(resources),
+      steps.map(({ line }) => line.text),
+    ),
+  )
+}
+
+/** The elements of all attachments in the node are put back where they or the rules that look them up are missing: somebody flushed the ruleset (`systemctl restart nftables` does), a table or a set. What is there is left as it is. Whether anything had to be loaded; `isThorough` also looks for single elements. Throws ExecError. */
+export async function restore(run: Run, isThorough = false): Promise<boolean> {
+  const send: Send = (lines) => run(NFT, inputOf(lines))
+  const { resources, done } = standing()
+  done()
+  const sections = sectionsOf(resources)
+  if (sections.length === 0) return false
+  const sets = run.sets?.() ?? []
+  const isLost = sections.some((section) => !sets.includes(markOf(section))) || (!isWhole(run, sections) && lostRules(run, sections).length > 0)
+  if (!isLost && !isThorough) return false
+  const answer = isLost ? await load(sections, [], run, send) : await send([...addingTo(sections, linesOf(resources)), ...largest(resources.filter(isElement).filter(isPair))])
+  if (answer.status !== 0) throw refused(linesOf(resources), answer)
+  return isLost
 }
 
 function inputOf(lines: readonly string[]): string {
   return `${lines.join('\n')}\n`
 }
 
-// The chains of networks with conditions, and an admin's, are no part of the rules, which empty the table: they are put back as they were.
-async function load(wanted: readonly string[], run: Run, send: Send): Promise<Output> {
-  const names = [...(run.rules?.().keys() ?? [])].filter((name) => !isOwnChain(name))
-  const { stdout } = names.length > 0 ? await send(names.map((name) => `list chain inet plumb ${name}`)) : { stdout: '' }
-  return send(loading(wanted, stdout))
+/** The lines of the transaction that makes things where the rules are loaded. */
+export function addingTo(sections: readonly Section[], wanted: readonly string[]): string[] {
+  return [...sections.map((section) => `add element inet plumb ${markOf(section)} { 1 }`), ...wanted]
 }
 
-/** The lines of the transaction that makes things in a table that has the rules. */
-export function addingTo(wanted: readonly string[]): string[] {
-  return [MARK, ...wanted]
+/** What a transaction that loads rules has to respect: `kept` is the text of chains that are not plumb's own, as nft printed it; `stale` are the names of chains and sets of other versions. */
+interface Found {
+  readonly kept: string
+  readonly staleChains: readonly string[]
+  readonly staleSets: readonly string[]
+}
+const EMPTY: Found = { kept: '', staleChains: [], staleSets: [] }
+
+/** The lines of the transaction that loads rules: each section's text as one line. */
+export function loading(sections: readonly Section[], { kept, staleChains, staleSets }: Found = EMPTY): string[] {
+  return [
+    'add table inet plumb',
+    'flush table inet plumb',
+    ...staleChains.map((name) => `delete chain inet plumb ${name}`),
+    ...staleSets.map((name) => `delete set inet plumb ${name}`),
+    SETS,
+    ...sections.map(textOf),
+    ...(kept === '' ? [] : [kept]),
+    ...sections.map((section) => `add set inet plumb ${markOf(section)} { type mark; }`),
+  ]
 }
 
-/** The lines of the transaction that loads the rules first: lib/ruleset.nft as one line, and as another one the chains of networks, as nft printed them. */
-export function loading(wanted: readonly string[], chains = ''): string[] {
-  return [ruleset, `add set inet plumb ${SET} { type mark; }`, chains, MARK, ...wanted]
+// All sections that the node has are loaded again, and with them what all attachments own: whoever took the rules away may have taken the elements, too.
+async function load(needed: readonly Section[], wanted: readonly Resource[], run: Run, send: Send): Promise<Output> {
+  const { resources, done } = standing()
+  try {
+    const sets = run.sets?.() ?? []
+    const isWanted = (section: Section) => needed.includes(section) || sets.some((name) => name.startsWith(`rules_${section}_`))
+    const sections = [...new Set([...SECTIONS.filter(isWanted), ...sectionsOf(resources)])]
+    const marks = sections.map(markOf)
+    const chains = [...(run.uses?.().keys() ?? [])]
+    let kept = ''
+    // One by one: of several in one script nft 1.0.6 prints the rules of one.
+    for (const name of run.rules?.().keys() ?? []) if (!isOwnChain(name)) kept += (await send([`list chain inet plumb ${name}`])).stdout
+    const own = chainsOf(sections)
+    const found = { kept, staleChains: chains.filter((name) => isOwnChain(name) && !own.includes(name)), staleSets: sets.filter((name) => isMark(name) && !marks.includes(name)) }
+    const all = [...resources, ...wanted]
+    const pairs = all.filter(isElement).filter(isPair)
+    // Subnets that overlap are counted anew: none may be there twice.
+    const anew = pairs.length > 0 ? ['flush set inet plumb local4', 'flush set inet plumb local6', ...largest(pairs)] : []
+    return await send([...loading(sections, found), ...addingTo(sections, linesOf(all)), ...anew])
+  } finally {
+    done()
+  }
+}
+
+// The elements and chains of attachments whose pods live. One that another call is at work on does without: that adds or removes its own.
+function standing(): { readonly resources: readonly Resource[]; done(): void } {
+  const all = allRecords(WITH_ELEMENTS)
+  const own = all.filter(isOccupying)
+  const others = all.filter((path) => !own.includes(path) && occupy(path, 0))
+  const resources = [...others, ...own].flatMap((path) => {
+    const note = readRecord(path)
+    return note && isThere(note) ? following(note.own, holds).filter((one) => isChain(one) || (isElement(one) && one.moment === undefined)) : []
+  })
+  return {
+    resources,
+    done() {
+      for (const path of others) leave(path)
+    },
+  }
+}
+
+/** The folders of records that tell of elements. */
+const WITH_ELEMENTS = ['masquerade', 'portmap', 'firewall']
+
+// Chains first: elements lead to them. Of one key the last. Pairs are for `largest` and `amongOthers` to say.
+function linesOf(resources: readonly Resource[]): string[] {
+  const chains = new Map(resources.filter(isChain).map((one) => [one.name, one]))
+  const elements = new Map(resources.filter(isElement).map((one) => [`${one.set} ${one.key}`, one]))
+  const lines = [...[...chains.values()].flatMap((one) => chain.put(one)), ...[...elements.values()].filter((one) => !isPair(one)).flatMap((one) => element.put(one))]
+  return lines.map(({ text }) => text)
 }
 
 // Of elements that several attachments may have those that none has any more; whoever took one meanwhile gets it back.
 async function removeElements(steps: Batch['steps'], send: Send): Promise<void> {
   const kept: readonly Resource[] = letGo(steps.map(({ resource }) => resource).filter(isElement))
   const going = steps.filter(({ resource }) => !kept.includes(resource))
-  await remove(
-    going.map(({ line }) => line.text),
-    send,
-  )
-  const taken = going
-    .map(({ resource }) => resource)
-    .filter(isElement)
-    .filter((one) => isHeld(one))
+  const gone = going.map(({ resource }) => resource).filter(isElement)
+  await remove([...going.map(({ line }) => line.text), ...uncovered(gone)], send)
+  const taken = gone.filter((one) => isHeld(one))
   if (taken.length > 0) await send(taken.map(addition))
 }
 
@@ -100,4 +178,8 @@ function refused(lines: readonly string[], { status, stderr }: Output): ExecErro
 
 function isElement(resource: Resource): resource is Element {
   return resource.kind === 'element'
+}
+
+function isChain(resource: Resource): resource is Chain {
+  return resource.kind === 'chain'
 }

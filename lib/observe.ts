@@ -4,7 +4,7 @@ import { handler } from './kinds/index.ts'
 import { link } from './kinds/link.ts'
 import { inside } from './netns.ts'
 import type { Run } from './plugin.ts'
-import { lostRules } from './rules.ts'
+import { lostRules, sectionsOf } from './rules.ts'
 import { show } from './showing.ts'
 import type { Handler, Link, Netns, Resource } from './state.ts'
 import { readSysctl } from './sysctls.ts'
@@ -15,7 +15,8 @@ import { isZoned } from './zones.ts'
 /** What differs between resources as they should be and as they are, one phrase each; none when all is as it should be. Only what `want` names is compared. Changes nothing. */
 export async function differences(want: readonly Resource[], run: Run): Promise<string[]> {
   const have = await observe(want, run)
-  const rules = want.some(({ kind }) => kind === 'element') ? lostRules(run) : []
+  const sections = sectionsOf(want)
+  const rules = sections.length > 0 ? lostRules(run, sections) : []
   return [...want.flatMap((resource, i) => compare(resource, have[i])), ...rules]
 }
 

@@ -3,8 +3,9 @@ import { has } from './exec.ts'
 import { isThere, rulesOf } from './netfilter.ts'
 import type { Run } from './plugin.ts'
 import { readText } from './reading.ts'
+import { markBit } from './rules.ts'
 
-/** Lets what lib/ruleset.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
+/** Lets what lib/nft/firewall.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
 export interface Passage {
   readonly kind: 'passage'
   readonly ns: 'host'
@@ -16,8 +17,6 @@ export interface Passage {
 
 /** The chain of iptables that lets pods' packets pass. */
 const CHAIN = 'PLUMB-PODS'
-// lib/ruleset.nft, chains `forward` and `forwarded`.
-const ACCEPT = `-A ${CHAIN} -m mark --mark 0x1000/0x1000 -j ACCEPT`
 
 /** What of a passage stands. */
 interface Standing {
@@ -73,7 +72,8 @@ function legacy({ admin }: Passage, lines: readonly string[]): Standing {
 
 function missing({ admin }: Passage, { isJumped, isAdminThere, isWhole, isThere }: Standing): string[] {
   // A chain that is named so is emptied: an admin's only where there is none.
-  const chain = isThere ? [`-I ${CHAIN} 1 -j ${admin}`] : [`:${CHAIN} - [0:0]`, `-A ${CHAIN} -j ${admin}`, ACCEPT]
+  const bit = `0x${((1 << markBit('firewall')) >>> 0).toString(16)}`
+  const chain = isThere ? [`-I ${CHAIN} 1 -j ${admin}`] : [`:${CHAIN} - [0:0]`, `-A ${CHAIN} -j ${admin}`, `-A ${CHAIN} -m mark --mark ${bit}/${bit} -j ACCEPT`]
   return [...(isAdminThere ? [] : [`:${admin} - [0:0]`]), ...(isWhole ? [] : chain), ...(isJumped ? [] : [`-I FORWARD 1 -j ${CHAIN}`])]
 }
 

@@ -48,6 +48,8 @@ export interface Run {
   /** How many rules each chain of our nft table has on the node, and how often it is in use: by those, and by what jumps to it. Absent where there is no kernel. */
   rules?(): ReadonlyMap<string, number>
   uses?(): ReadonlyMap<string, number>
+  /** The names of its sets and maps. Absent where there is no kernel. */
+  sets?(): readonly string[]
 }
 
 /** What one attachment needs: `shared` outlives the container, `own` is removed with it. */

@@ -6,7 +6,7 @@ import { remove, withLock, writeAtomic } from './files.ts'
 import { fs } from './fs.ts'
 import { type Cidr, split } from './ip.ts'
 import { log } from './log.ts'
-import { type Identity, identityOf } from './netns.ts'
+import { type Identity, identityOf, isAt } from './netns.ts'
 import type { Attachment } from './plugin.ts'
 import { listFiles, readText } from './reading.ts'
 import type { Owner, Resource } from './state.ts'
@@ -70,6 +70,11 @@ export async function unrecord(path: string, undo: (note: Note | undefined) => P
   return true
 }
 
+/** Whether the namespace that a note tells of is still there: the path may be another pod's by now. */
+export function isThere({ netns, inode, cookie }: Note): boolean {
+  return netns !== undefined && inode !== undefined && isAt(netns, { inode, cookie })
+}
+
 /** The records of a network's attachments, but of these. */
 export function recordsOf(type: string, network: NetworkName, but: readonly Owner[] = []): string[] {
   const [dir, keep] = [`${DIR}/${type}`, new Set(but.map(fileName))]
@@ -81,9 +86,9 @@ export function recordsFor(owner: Owner): string[] {
   return types().flatMap((type) => (fs.existsSync(recordPath(type, owner)) ? [recordPath(type, owner)] : []))
 }
 
-/** All records. */
-export function allRecords(): string[] {
-  return types().flatMap((type) => listFiles(`${DIR}/${type}`).map((name) => `${DIR}/${type}/${name}`))
+/** All records, or those of some types. */
+export function allRecords(of: readonly string[] = types()): string[] {
+  return of.flatMap((type) => listFiles(`${DIR}/${type}`).map((name) => `${DIR}/${type}/${name}`))
 }
 
 // What else has a folder there.

@@ -10,7 +10,7 @@ import { shown, ValueError } from '../lib/errors.ts'
 import { removeForeignMasquerade, removeForeignSpoofCheck, removeForeignVeth } from '../lib/foreign.ts'
 import { type Cidr, split } from '../lib/ip.ts'
 import { linkKeys } from '../lib/linkkeys.ts'
-import { masquerade, unmasquerade } from '../lib/masquerade.ts'
+import { MASQUERADE, masquerade } from '../lib/masquerade.ts'
 import { bridgeMac, gatewayPair, hostVeth, podMac } from '../lib/owner.ts'
 import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import { gatewayOf, podSide } from '../lib/pod.ts'
@@ -82,7 +82,6 @@ export default definePlugin<Conf>({
   },
   unwireLost: (run) => removeForeignSpoofCheck(undefined, run),
   status: async ({ bridge, vlan, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, !(isGateway || isDefaultGateway) ? undefined : vlan ? gatewayName(bridge, vlan) : bridge, run),
-  unshare: ({ name }, run) => unmasquerade(name, run),
 })
 
 /** What one pod needs: on the node a bridge with its gateway addresses and one port, in the pod the other end of it. Pure. */
@@ -91,6 +90,7 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   // The plugin firewall keeps ports apart, too.
   const link = links(conf, at, given, node.noted?.('firewall', at))
   const { ips = [], routes = [] } = given
+  const addresses = ips.map(({ address }) => address)
   const addressed: IpConfig[] = ips.map((ip) => ({ ...ip, interface: 2, ...(gateway ? { gateway: gatewayOf(ip) } : {}) }))
   const plan = { ips: addressed, routes: conf.isDefaultGateway ? [...routes, ...defaults(addressed, routes)] : routes }
   const holder = conf.vlan && gateway ? gatewayLink(conf) : undefined
@@ -112,18 +112,9 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
     ...chooseDns(conf.dns, given.dns),
   })
   return {
-    shared: [
-      link.bridge,
-      ...forwarding(conf.bridge, addressed, gateway),
-      ...(holder?.resources ?? []),
-      ...(conf.ipMasq
-        ? masquerade(
-            at.network,
-            ips.map(({ address }) => address),
-          )
-        : []),
-    ],
+    shared: [link.bridge, ...forwarding(conf.bridge, addressed, gateway), ...(holder?.resources ?? [])],
     own,
+    ...(conf.ipMasq && { noted: [{ type: MASQUERADE, own: masquerade(at, addresses) }] }),
     later: gateways,
     result: result(undefined, undefined),
     settle: (now) => settling({ bridge: link.bridge, holder: holder?.name ?? conf.bridge, gateways, isForced: conf.forceAddress, result }, now),

@@ -5,7 +5,7 @@ import { hostCidr } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { has } from '../lib/exec.ts'
-import { ADMIN, admitted, guarded, readAdmin } from '../lib/firewall.ts'
+import { ADMIN, adminChain, guarded, passages, readAdmin } from '../lib/firewall.ts'
 import { removeForeignRules } from '../lib/foreignrules.ts'
 import { type Cidr, split } from '../lib/ip.ts'
 import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
@@ -56,8 +56,8 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   const policy = ingressPolicy || 'open'
   const bridge = policy === 'open' ? undefined : bridgeOf(given, policy)
   return {
-    shared: [...admitted(addresses, admin, backend !== 'nftables'), ...(policy === 'isolated' ? separate(given) : [])],
-    own: [...guarded(at, addresses, admin, policy, bridge), ...zonedOf(conf, addresses, node)],
+    shared: [...passages(addresses, admin, backend !== 'nftables'), ...(policy === 'isolated' ? separate(given) : [])],
+    own: [...adminChain(addresses, admin), ...guarded(at, addresses, admin, policy, bridge), ...zonedOf(conf, addresses, node)],
     result: given,
   }
 }

@@ -8,7 +8,6 @@ import { has } from '../lib/exec.ts'
 import { removeForeignPorts } from '../lib/foreignports.ts'
 import { hostPorts, podAddresses, readProtocol, refuseTwice } from '../lib/hostports.ts'
 import { type Cidr, type Ip, parseIp, split } from '../lib/ip.ts'
-import { unmasquerade } from '../lib/masquerade.ts'
 import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import type { Result } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
@@ -62,7 +61,6 @@ export default definePlugin<Conf>({
   },
   async unshare({ name }, run) {
     await dropConditionChains(name, run)
-    await unmasquerade(name, run)
   },
   async status() {
     if (!has('nft')) throw new CniError(CODE.notReady, 'Cannot map ports: nft is not installed', 'install the package nftables')
@@ -73,12 +71,12 @@ export default definePlugin<Conf>({
 function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const { portMappings } = conf.runtimeConfig
   const addresses = podAddresses(given, at.ifname)
-  const { shared, own } = hostPorts(at, portMappings, addresses, {
+  const own = hostPorts(at, portMappings, addresses, {
     // As upstream: without snat there is nothing for masqAll to widen.
     snat: !conf.snat ? 'never' : conf.masqAll ? 'always' : 'needed',
     conditions: { ...(conf.conditionsV4 ? { 4: conf.conditionsV4 } : {}), ...(conf.conditionsV6 ? { 6: conf.conditionsV6 } : {}) },
   })
-  return { shared: own.length === 0 ? [] : [...shared, ...links(conf, given, addresses, node)], own, result: given }
+  return { shared: own.length === 0 ? [] : links(conf, given, addresses, node), own, result: given }
 }
 
 /** What the node's links to the pod need. */

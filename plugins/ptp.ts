@@ -11,7 +11,7 @@ import { type Cidr, split } from '../lib/ip.ts'
 import { rows } from '../lib/iproute.ts'
 import type { LinkRow } from '../lib/kinds/link.ts'
 import { linkKeys } from '../lib/linkkeys.ts'
-import { masquerade, unmasquerade } from '../lib/masquerade.ts'
+import { MASQUERADE, masquerade } from '../lib/masquerade.ts'
 import { hostVeth } from '../lib/owner.ts'
 import type { Attachment, Run, Wiring } from '../lib/plugin.ts'
 import { gatewayOf, podSide } from '../lib/pod.ts'
@@ -51,29 +51,22 @@ export default definePlugin<Conf>({
     if (ipMasq !== false) await removeForeignMasquerade(at, run)
   },
   status,
-  unshare: ({ name }, run) => unmasquerade(name, run),
 })
 
 /** What one pod needs: on the node the gateways' addresses and a route to each of the pod's, in the pod routes by the gateways alone. Pure. */
 function wire(conf: Conf, at: Attachment, given: Result): Wiring {
   const { host, pod, shown } = vethPair(at, conf.mtu, given)
   const ips = (given.ips ?? []).map((ip): IpConfig => ({ ...ip, interface: 1, gateway: reachable(ip) }))
+  const addresses = ips.map(({ address }) => address)
   const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns: 'host', name, value, optional: true })
   // Until its link-local address is past duplicate address detection a router asks for no neighbours (ndisc_solicit): a pod would be out of reach for two seconds.
   const routing = [set(`ipv6/conf/${host.name}/accept_ra`, '0'), set(`ipv6/conf/${host.name}/accept_dad`, '0')]
   const isPlain = ips.length > 0 && !ips.some(({ address }) => isSix(address))
   const forwarding = [set('ipv4/ip_forward', '1'), set('ipv6/conf/all/forwarding', '1')].filter((_, i) => ips.some(({ address }) => isSix(address) === (i === 1)))
   return {
-    shared: [
-      ...forwarding,
-      ...(conf.ipMasq
-        ? masquerade(
-            at.network,
-            ips.map(({ address }) => address),
-          )
-        : []),
-    ],
+    shared: [...forwarding],
     own: [host, ...(isPlain ? [mute(host)] : routing), ...hostSide(host.name, ips), ...(ips.length > 0 ? podSide(pod, { ...given, ips }, false, true) : [pod])],
+    ...(conf.ipMasq && { noted: [{ type: MASQUERADE, own: masquerade(at, addresses) }] }),
     result: { interfaces: shown, ips, ...(given.routes ? { routes: given.routes } : {}), ...chooseDns(conf.dns, given.dns) },
   }
 }

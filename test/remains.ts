@@ -4,8 +4,8 @@ import { mentions } from './network.ts'
 
 /** The ids that podman, docker and containerd give to containers. */
 const ID = /\b[0-9a-f]{64}\b/
-/** What a network has as long as it is not collected (docs/decisions/0004), what the kernel forgets by itself, and the name of the rules. */
-const SHARED = /^(masq|local|left)[46]$|^given$|^ruleset_/
+/** What the kernel forgets by itself, and the marks of the rules. */
+const SHARED = /^left[46]$|^given$|^rules_/
 
 /** What the containers of a runtime have on a node: links of pairs but those named, and those that shape, namespaces, nft elements, files that tell of them. */
 export async function remains(node: Namespace, ...own: readonly string[]): Promise<string[]> {

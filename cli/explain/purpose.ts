@@ -100,10 +100,10 @@ function element({ set, key, value, moment }: Element, { gone }: At): string {
   return gone && !moment ? `no longer: ${about}` : about
 }
 
-// By the beginning of the set's name in lib/ruleset.nft.
+// By the beginning of the set's name in lib/nft/sets.nft.
 const ELEMENTS: readonly (readonly [string, (key: readonly string[], value: string | undefined) => string])[] = [
   ['masqall', ([protocol, ip, port]) => `every client of ${ip} port ${port}/${protocol} takes the node's address (masqAll)`],
-  ['masq', ([subnet]) => `what leaves ${subnet} for elsewhere takes the node's address (ipMasq)`],
+  ['masq', ([ip]) => `what ${ip} sends out of its subnet takes the node's address (ipMasq)`],
   ['local', ([subnet]) => `within ${subnet} packets are left as they are, but to reach a host port`],
   ['self', ([ip]) => `${ip} is its own only neighbour, for the host ports that lead to it`],
   ['snat', ([protocol, ip, port]) => `clients beside ${ip} port ${port}/${protocol}, and the node's own, take the node's address where no answer would come back`],

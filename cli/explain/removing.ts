@@ -1,14 +1,15 @@
-import { holds } from '../../lib/claimed.ts'
+import { following, holds } from '../../lib/claimed.ts'
 import type { Call } from '../../lib/cni.ts'
 import { isHeld } from '../../lib/held.ts'
 import { lastOf } from '../../lib/holders.ts'
+import { MASQUERADE } from '../../lib/masquerade.ts'
 import type { Plugin } from '../../lib/plugin.ts'
 import { readLoose } from '../../lib/shape.ts'
 import type { Resource } from '../../lib/state.ts'
 
 import { through } from '../../lib/verbs/delegating.ts'
 import { findDelegate } from '../../lib/verbs/meta.ts'
-import { apart, following, removing } from '../../lib/verbs/noted.ts'
+import { apart, removing } from '../../lib/verbs/noted.ts'
 import { noted } from './adding.ts'
 import { mayBeDeleted } from './calls.ts'
 import { visible } from './looks.ts'
@@ -27,7 +28,7 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
   if (plugin.role === 'interface') {
     const conf = readLoose(plugin.conf, call.raw)
     const foreign = plugin.unwireForeign ? ['when nothing of plumb was there, what a reference plugin made of the same attachment is looked for and removed'] : []
-    const parts = (plugin.within?.(conf) ?? []).flatMap(({ type }) => noted(type, call) ?? [])
+    const parts = [MASQUERADE, ...(plugin.within?.(conf) ?? []).map(({ type }) => type)].flatMap((type) => noted(type, call) ?? [])
     const held = parts.length > 0 || !own ? following(parts, holds) : following(own, () => true)
     const holders = unwiring(visible(() => lastOf(call.at)) ?? []).map((run) => ({ ...run, when: 'only when no other attachment needs it by then' }))
     return {

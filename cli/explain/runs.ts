@@ -5,6 +5,7 @@ import { listsOf } from '../../lib/flows.ts'
 import { addingTo, loading } from '../../lib/nft.ts'
 import { restoring } from '../../lib/passage.ts'
 import type { Script } from '../../lib/plugin.ts'
+import { SETS, sectionsOf } from '../../lib/rules.ts'
 import type { Flows, Line, Link, Plan, Resource } from '../../lib/state.ts'
 import { title } from '../../lib/title.ts'
 import { asking } from '../../lib/zones.ts'
@@ -54,7 +55,12 @@ function lineOf(resource: Resource, line: Line, gone: boolean, when: string | un
   return [{ text, about: purpose(resource, line, gone), ...(unless ? { already: unless.source } : {}), ...(condition === undefined ? {} : { when: condition }) }, ...otherwise.flatMap((one) => lineOf(resource, one, gone, there))]
 }
 
-const ABSENT = 'only when table inet plumb is not there, or another version made it'
+const ABSENT = 'only when table inet plumb has not got these rules, or another version loaded them; then with all elements of living pods, and the chains of networks as they are'
+const ABOUT = new Map([
+  ['add table inet plumb', 'the one table of plugins'],
+  ['flush table inet plumb', 'without rules of another version; sets keep their elements'],
+  [SETS, 'the sets and maps that the rules look up'],
+])
 
 // What is added goes into a table that has the rules; only when nft finds none are they loaded first.
 function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
@@ -62,14 +68,9 @@ function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   const told = (some: Batch['steps']) => some.flatMap(({ resource, line }) => lineOf(resource, line, drop.includes(resource), undefined))
   const removed = told(steps.filter(({ line }) => line.unless))
   const made = told(steps.filter(({ line }) => !line.unless))
-  const [mark = ''] = addingTo([])
-  const [rules = '', set = '', chains = ''] = loading([])
-  const marked = [{ text: mark, about: "marks the table as this version's; an error where it is not" }, ...made]
-  const load = [
-    { text: rules, about: 'all rules that plumb installs' },
-    { text: set, about: "the mark's set, named after the rules" },
-    { text: chains, about: 'where networks have chains of their own (conditions), those are listed before and put back here' },
-  ]
+  const sections = sectionsOf(steps.map(({ resource }) => resource))
+  const marked = [...addingTo(sections, []).map((text) => ({ text, about: "the rules are loaded, and this version's; an error where they are not" })), ...made]
+  const load = loading(sections).map((text) => ({ text, about: ABOUT.get(text) ?? (text.startsWith('add set') ? 'its mark, named after the rules' : 'rules that plumb installs') }))
   const adding = made.length === 0 ? [] : [{ ...run(marked), about: 'what another network is in the way of, or others flushed, is put right in a further one' }, run([...load, ...marked], { when: ABSENT })]
   return [...(removed.length > 0 ? [run(removed)] : []), ...adding]
 }

@@ -5,7 +5,7 @@ import type { Told, ToldLine, ToldPlugin, ToldRun } from './told.ts'
 // Where comments begin, behind lines that are not longer.
 const COLUMN = 64
 
-/** What was told, for people: each command and below it the lines that it would get, with comments. `rules` shows lib/ruleset.nft whole. */
+/** What was told, for people: each command and below it the lines that it would get, with comments. `rules` shows the files of lib/nft whole. */
 export function textOf({ command, network, containerId, ifname, netns, notes, plugins, result }: Told, rules: boolean): string {
   const where = netns === '' ? '' : ` in ${netns}`
   const head = [`${command} of ${ifname}${where} ${command === 'ADD' ? 'to' : 'from'} ${network} (container ${containerId}); nothing of this was run`, ...notes]
@@ -33,7 +33,7 @@ function runText({ namespace, argv, lines, when, about, beside: isBeside }: Told
 function lineText({ text, about, when }: ToldLine, rules: boolean): string {
   const fact = when === undefined ? about : `${when}: ${about}`
   if (!text.includes('\n')) return beside(`  ${text}`, fact)
-  return rules ? `${comment(fact)}\n${text.trimEnd()}` : beside('  ', `${fact}: lib/ruleset.nft, ${text.trimEnd().split('\n').length} lines, which --rules shows`)
+  return rules ? `${comment(fact)}\n${text.trimEnd()}` : beside('  ', `${fact}: ${text.trimEnd().split('\n').length} lines, which --rules shows`)
 }
 
 function beside(text: string, about: string): string {

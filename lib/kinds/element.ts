@@ -1,6 +1,6 @@
 import type { Element, Handler } from '../state.ts'
 
-/** Elements of the sets and maps in lib/ruleset.nft. Adding one that is there is no error; removing one that is not there is one, as nft 1.0.6 has no `destroy`. */
+/** Elements of the sets and maps in lib/nft/sets.nft. Adding one that is there is no error; removing one that is not there is one, as nft 1.0.6 has no `destroy`. */
 export const element: Handler<Element> = {
   tool: 'nft',
   key: ({ ns, set, key }) => `element ${ns} ${set} ${key}`,

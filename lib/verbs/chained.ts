@@ -1,26 +1,25 @@
 import { apply, gradually } from '../apply.ts'
 import { BLIND } from '../argv.ts'
 import { takeTurn } from '../busy.ts'
-import { holds, isElsewhere } from '../claimed.ts'
+import { following, holds, isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
 import { isClaim } from '../kinds/claim.ts'
-import { handler } from '../kinds/index.ts'
 import { log } from '../log.ts'
 import { inodeOf } from '../netns.ts'
 import { differences } from '../observe.ts'
 import type { ChainedPlugin, NetConf, NodeFacts, Wiring } from '../plugin.ts'
-import { readRecord, record, recordPath, recordsOf } from '../records.ts'
+import { isThere, readRecord, record, recordPath, recordsOf } from '../records.ts'
 import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
-import type { Claim, Plan, Resource } from '../state.ts'
+import type { Claim, Plan } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
-import { dropNoted, following, reserve } from './noted.ts'
+import { dropNoted, outdated, reserve } from './noted.ts'
 import { evict } from './orphans.ts'
-import { isThere, podOf } from './reachable.ts'
+import { podOf } from './reachable.ts'
 
 /** The verbs of a plugin that adds to what others made. A record of what it makes is written before it is made, so that DEL and GC need nothing else. */
 export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
@@ -122,12 +121,4 @@ export function facts<C extends NetConf>(plugin: ChainedPlugin<C>, conf: C, { at
 export function making({ shared, own }: Pick<Wiring, 'shared' | 'own'>, stands: (claim: Claim) => boolean): { readonly links: Plan; readonly rest: Plan } {
   const links = shared.filter(({ kind }) => kind === 'link')
   return { links: { put: links, drop: [] }, rest: { put: [...shared.filter((one) => !links.includes(one)), ...following(own, stands).filter((one) => !isClaim(one))], drop: [] } }
-}
-
-/** What of an earlier ADD is in the way of a later one, or no longer wanted; the rest is changed in place. Pure. */
-export function outdated(before: readonly Resource[], own: readonly Resource[]): Resource[] {
-  const key = (one: Resource) => handler(one.kind).key(one)
-  const kept = new Set(own.map(key))
-  // A filter that is added again stands there twice.
-  return before.flatMap((one) => (one.kind !== 'redirect' && kept.has(key(one)) ? [] : one.kind === 'redirect' || one.kind === 'qdisc' ? { ...one, replaced: true as const } : one))
 }

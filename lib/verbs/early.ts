@@ -1,4 +1,4 @@
-import { holds } from '../claimed.ts'
+import { following, holds } from '../claimed.ts'
 import { CniError, CODE } from '../errors.ts'
 import { isClaim } from '../kinds/claim.ts'
 import { handler } from '../kinds/index.ts'
@@ -6,7 +6,6 @@ import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
 import type { Result } from '../result.ts'
 import type { Claim, Plan, Resource } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
-import { following } from './noted.ts'
 
 /** The links that are made before the pool has answered. A pool that asks through the container's link needs all of them but a pair's other end; what is in the pod the daemon switches on, when its settings are made. */
 export function firstLinks<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, at: Attachment, byLink: boolean): readonly Resource[] {

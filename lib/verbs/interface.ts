@@ -1,7 +1,7 @@
 import { ApplyError, apply, type Begun, gradually } from '../apply.ts'
 import { BLIND } from '../argv.ts'
 import { untilRunning } from '../carrier.ts'
-import { isElsewhere } from '../claimed.ts'
+import { following, isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { untilUnique } from '../dad.ts'
 import { CniError, CODE } from '../errors.ts'
@@ -21,7 +21,7 @@ import { readConf, requirePod, requirePrevious } from './call.ts'
 import { beside, firstLinks, requireAddress } from './early.ts'
 import { note, taken } from './inpod.ts'
 import { unmoved } from './moved.ts'
-import { following, reserve } from './noted.ts'
+import { reserve } from './noted.ts'
 import { evict } from './orphans.ts'
 import { dropParts, noteFirst, noteParts } from './parts.ts'
 import { forget, noteOwn, refuseNoted } from './recorded.ts'
@@ -127,10 +127,12 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
 }
 
 // Makes what a wiring is of, beside the links that are being made; what is said on stdout of it.
-async function wire<C>(wiring: Wiring, { at, io, version }: Call, { links, onNode }: Attempt<C>): Promise<string> {
+async function wire<C>(wiring: Wiring, { at, io, version }: Call, attempt: Attempt<C>): Promise<string> {
+  const { links, onNode } = attempt
   await onNode.finish()
   const judge = wiring.settle?.(io.run)
-  noteParts(wiring, at)
+  if (wiring.noted) attempt.made.parts = true
+  await noteParts(wiring, at, io.run)
   for (const { own } of wiring.noted ?? []) await reserve(own, io.run)
   let [settled, text] = [undefined, ''] as [Settled | undefined, string]
   await apply(beside(links, wiring), io.run, () => {

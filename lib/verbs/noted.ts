@@ -1,15 +1,16 @@
 import { apply, gradually } from '../apply.ts'
 import { occupy } from '../busy.ts'
-import { holds, lapsed } from '../claimed.ts'
+import { following, holds, lapsed } from '../claimed.ts'
 import { fs } from '../fs.ts'
 import { isClaim } from '../kinds/claim.ts'
+import { handler } from '../kinds/index.ts'
 import { log } from '../log.ts'
 import type { Run } from '../plugin.ts'
 import { listFiles } from '../reading.ts'
-import { readRecord, unrecord } from '../records.ts'
+import { isThere, readRecord, unrecord } from '../records.ts'
 import type { Claim, Plan, Resource } from '../state.ts'
 import { title } from '../title.ts'
-import { isThere, reachable } from './reachable.ts'
+import { reachable } from './reachable.ts'
 
 /** Reserves the claims among these. Whoever is in the way of one and whose pod is gone has waited for a DEL in vain: it gets it now. Throws CniError 7 when another has one. */
 export async function reserve(own: readonly Resource[], run: Run): Promise<void> {
@@ -105,12 +106,10 @@ export function removing(own: readonly Resource[], stands: (claim: Claim) => boo
   return [held.filter((one) => !isClaim(one)), held.filter(isClaim)].map((drop) => ({ put: [], drop }))
 }
 
-/** Of what was noted, what is the attachment's, each once. What follows a claim belongs to it: where that is another's, refused, or not made yet when the call was killed, the rest is none of ours. Two ports may lead to one place. Pure. */
-export function following(own: readonly Resource[], stands: (claim: Claim) => boolean): Resource[] {
-  let mine = true
-  const held = own.filter((one) => {
-    if (isClaim(one)) mine = stands(one)
-    return mine
-  })
-  return [...new Map(held.map((one) => [JSON.stringify(one), one])).values()]
+/** What of an earlier ADD is in the way of a later one, or no longer wanted; the rest is changed in place. Pure. */
+export function outdated(before: readonly Resource[], own: readonly Resource[]): Resource[] {
+  const key = (one: Resource) => handler(one.kind).key(one)
+  const kept = new Set(own.map(key))
+  // A filter that is added again stands there twice.
+  return before.flatMap((one) => (one.kind !== 'redirect' && kept.has(key(one)) ? [] : one.kind === 'redirect' || one.kind === 'qdisc' ? { ...one, replaced: true as const } : one))
 }

@@ -12,13 +12,12 @@ import { hostVeth } from '../owner.ts'
 import { beginRemoval, end, isUnfinished } from '../pending.ts'
 import { isPlace } from '../places.ts'
 import type { Run } from '../plugin.ts'
-import { allRecords, type Note, readRecord, recordsFor, unrecord } from '../records.ts'
+import { allRecords, isThere, type Note, readRecord, recordsFor, unrecord } from '../records.ts'
 import type { IpConfig } from '../result.ts'
 import type { Owner } from '../state.ts'
 import type { NetnsPath } from '../values.ts'
 import { removePlaced } from './inpod.ts'
 import { dropNoted } from './noted.ts'
-import { isThere } from './reachable.ts'
 
 /** Removes what attachments own that are gone without a DEL of plumb's (their namespace is gone, or another program's DEL removed their link), their records with it: of all networks and plugins. Gives whose it was. `isMeant` narrows it to some attachments. A failure is logged, and the rest goes on. */
 export async function removeOrphaned(run: Run, isMeant = (_: Owner) => true): Promise<Owner[]> {

@@ -1,15 +1,17 @@
+import { apply } from '../apply.ts'
 import type { Call } from '../cni.ts'
 import { fs } from '../fs.ts'
+import { MASQUERADE } from '../masquerade.ts'
 import { beginRemoval } from '../pending.ts'
-import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
+import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
 import { readRecord, record, recordPath, recordsOf } from '../records.ts'
 import { readLoose } from '../shape.ts'
 import type { Owner, Resource } from '../state.ts'
 import { taken } from './inpod.ts'
-import { dropNoted } from './noted.ts'
+import { dropNoted, outdated } from './noted.ts'
 
-// The types of chained plugins whose records DEL and GC look for: those of an attachment may also have been made by the plugin itself, when it stood in the list.
-const PARTS = ['portmap', 'firewall', 'bandwidth', 'tuning']
+// The records that DEL and GC of an interface plugin look for: its own masquerading, and what chained plugins made, within its calls or in the list.
+const PARTS = [MASQUERADE, 'portmap', 'firewall', 'bandwidth', 'tuning']
 
 /** Notes what of the parts is made with the first links (bandwidth's ifb), before any of it is made. What an earlier call noted that was killed is removed first. Throws CniError 4 when the attachment is there: then what is noted is in use. */
 export async function noteFirst<C extends NetConf>({ unwire }: InterfacePlugin<C>, links: readonly Resource[], { at, io }: Call): Promise<void> {
@@ -20,9 +22,13 @@ export async function noteFirst<C extends NetConf>({ unwire }: InterfacePlugin<C
   if (own.length > 0) record([{ path: recordPath('bandwidth', at), own }], at)
 }
 
-/** Notes what the parts of a wiring make, before it is made. */
-export function noteParts({ noted = [], result }: Wiring, at: Attachment): void {
+/** Notes what the parts of a wiring make, before it is made. What an earlier attachment of the same key had, whose link went without a DEL, is removed first. */
+export async function noteParts({ noted = [], result }: Wiring, at: Attachment, run: Run): Promise<void> {
   const parts = noted.filter(({ own }) => own.length > 0).map(({ type, own }) => ({ path: recordPath(type, at), own }))
+  for (const { path, own } of parts) {
+    const before = readRecord(path)?.own ?? []
+    if (before.length > 0) await apply({ put: [], drop: outdated(before, own) }, run)
+  }
   if (parts.length > 0) record(parts, at, result.ips)
 }
 

@@ -1,7 +1,6 @@
 import { occupy } from '../busy.ts'
-import { isAt } from '../netns.ts'
 import type { Run } from '../plugin.ts'
-import type { Note } from '../records.ts'
+import { isThere, type Note } from '../records.ts'
 import type { Setting } from '../settings.ts'
 import type { Kind, Resource } from '../state.ts'
 import { isLastOf } from '../vrfs.ts'
@@ -17,11 +16,6 @@ export function reachable(note: Note, run: Run, isFailed: boolean): Resource[] {
       const { stays: _, ...rest } = one
       return rest
     })
-}
-
-/** Whether the namespace that a note tells of is still there: the path may be another pod's by now. */
-export function isThere({ netns, inode, cookie }: Note): boolean {
-  return netns !== undefined && inode !== undefined && isAt(netns, { inode, cookie })
 }
 
 /** What stands for a pod where one call at a time may look at it and change it (lib/busy.ts), by the inode of its namespace. */

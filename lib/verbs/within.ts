@@ -49,7 +49,7 @@ async function opened({ type, key, conf }: Within, call: Call): Promise<Part> {
 
 function joined(base: Wiring, parts: readonly Part[], at: Attachment, node: NodeFacts): Wiring {
   const shared: Resource[] = [...base.shared]
-  const noted: { type: string; own: readonly Resource[] }[] = []
+  const noted: { type: string; own: readonly Resource[] }[] = [...(base.noted ?? [])]
   let { result } = base
   for (const { plugin, conf } of parts) {
     const wiring = plugin.wire(conf, at, result, node)

@@ -5,8 +5,8 @@ import { join } from 'node:path'
 /** The strings that a case put into environment and configuration: a name or path in a command has to be one of them, or one that plumb makes. */
 export type Given = ReadonlySet<string>
 
-/** lib/ruleset.nft, which is how nft prints the rules, too. */
-export const RULES = readFileSync(join(import.meta.dir, '../../lib/ruleset.nft'), 'utf8')
+/** The rules, which are loaded as they stand in their files. */
+const RULES = ['sets', 'masquerade', 'host-ports', 'firewall'].map((name) => readFileSync(join(import.meta.dir, `../../lib/nft/${name}.nft`), 'utf8'))
 // `[…]` may be missing, `{…}` comes once or more, `<…>` is a value: checked below, apart from lib/'s own parsers.
 const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' | 'tc', readonly string[]>> = {
   ip: [
@@ -46,11 +46,19 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' 
   ],
   bridge: ['fdb replace <mac> dev <name> master static sticky', 'fdb show dev <name>', 'vlan add vid <range>[ pvid untagged] dev <name>', 'vlan delete vid <range> dev <name>', 'vlan show dev <name>'],
   nft: [
+    'add table inet plumb',
+    'flush table inet plumb',
+    'flush set inet plumb <set>',
+    'delete chain inet plumb <own>',
+    'delete set inet plumb <mark>',
     'add set inet plumb <mark> { type mark; }',
     'add element inet plumb <mark> { 1 }',
-    'add element inet plumb <set> { <cidr>[ . <cidr>] comment "<owner>" }',
-    'delete element inet plumb <set> { <cidr>[ . <cidr>] }',
-    'get element inet plumb <set> { <cidr>[ . <cidr>] }',
+    'add element inet plumb <masq> { <ip> comment "<pair>" }',
+    'delete element inet plumb <masq> { <ip> }',
+    'get element inet plumb <masq> { <ip> }',
+    'add element inet plumb <set> { <cidr> . <cidr> comment "<owner>" }',
+    'delete element inet plumb <set> { <cidr> . <cidr> }',
+    'get element inet plumb <set> { <cidr> . <cidr> }',
     'add element inet plumb <ports> {[ <ip> .] <protocol> . <port> comment "<pair>" : <ip> . <port> }',
     'add element inet plumb <conditional> {[ <ip> .] <protocol> . <port> comment "<pair>" : jump <chain> }',
     'add element inet plumb <target> { <protocol> . <ip> . <port> comment "<pair>" }',
@@ -129,8 +137,10 @@ const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> 
   agent: (text) => /^plumb-agent\/[\w.+-]{1,100}$/.test(text),
   learning: (text) => /^(no)?learning$/.test(text),
   owner: (text) => /^[\w.+-]{1,100}$/.test(text),
-  set: (text) => /^(masq|local)[46]$/.test(text),
-  mark: (text) => /^ruleset_[0-9a-f]{1,16}$/.test(text),
+  masq: (text) => /^masq[46]$/.test(text),
+  set: (text) => /^local[46]$/.test(text),
+  mark: (text) => /^rules_(masquerade|ports|firewall)_[0-9a-f]{16}$/.test(text),
+  own: (text) => /^[a-z]+$/.test(text),
   protocol: (text) => /^(tcp|udp|sctp)$/.test(text),
   port: (text) => /^[1-9]\d{0,4}$/.test(text) && Number(text) <= 65_535,
   ports: (text) => /^ports[46](at)?(if)?$/.test(text),
@@ -164,8 +174,7 @@ export function strangeIn(argv: readonly string[], stdin: string, ns: string, gi
   const tool = (argv[0]?.replace(/^ip6?tables-nft-restore$/, 'iptables') ?? '') as keyof typeof LINES
   if (argv.at(-1) !== '-' && tool !== 'iptables') return stdin === '' ? strange : [...strange, `${argv.join(' ')} reads no standard input, but got ${JSON.stringify(stdin)}`]
   if (stdin !== '' && !stdin.endsWith('\n')) strange.push(`the last line has no end: ${JSON.stringify(stdin.slice(-80))}`)
-  // The rules are loaded as they stand in the file, before anything else.
-  const text = tool === 'nft' && stdin.startsWith(RULES) ? stdin.slice(RULES.length) : stdin
+  const text = tool === 'nft' ? RULES.reduce((rest, rules) => rest.replace(rules, ''), stdin) : stdin
   for (const line of text.split('\n')) if (line !== '' && !forms[tool].some((form) => fits(form, line, given))) strange.push(`line ${JSON.stringify(line.slice(0, 300))}`)
   return strange
 }

@@ -55,28 +55,70 @@ describe('bridge: ipMasq', () => {
 
   for (const [way, netnsOf] of Object.entries(WAYS)) {
     it(
-      `[BR 59] DEL with its namespace ${way} leaves nothing of the attachment; the network's masquerading goes with GC of the last`,
+      `[BR 59] DEL with its namespace ${way} leaves nothing of the attachment; the last takes all that the network had`,
       inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }) => {
         await wireWorld(node, world, ...SUBNETS)
-        const bare = await ruleset(node)
         const net = network(node, masqueraded())
         await net.add(other)
         const before = await ruleset(node)
         await net.add(pod)
         assert.deepEqual(await seenOutside(pod, world), MASQUERADED)
-        // The cost of an attachment does not grow with their number: it has no rule or element of its own.
-        assert.equal(await ruleset(node), before)
+        // The cost of an attachment does not grow with their number: it has elements of hash sets, and no rule.
+        assert.equal(rulesIn(await ruleset(node)), rulesIn(before))
         await net.del(pod, { netns: await netnsOf(pod) })
         assert.equal(await ruleset(node), before)
         assert.deepEqual(traces(pod, net.conf), [])
         assert.deepEqual(await seenOutside(other, world), MASQUERADED)
         await net.del(other, { netns: '' })
-        await net.gc()
-        assert.equal(bare, '')
         assert.doesNotMatch(await ruleset(node), /10\.1\.0|fd00:1|comment/)
       }),
     )
   }
+
+  it(
+    '[FP1] an ADD with ipMasq false masquerades nothing of that pod, whatever pods of the network before it had; DEL of the last leaves no element',
+    inNamespaces(['node', 'pod', 'plain', 'world'], async ({ node, pod, plain, world }) => {
+      await wireWorld(node, world, ...SUBNETS)
+      const net = network(node, masqueraded())
+      await net.add(pod)
+      await net.add(plain, { conf: { ...net.conf, ipMasq: false } })
+      assert.deepEqual(await seenOutside(pod, world), MASQUERADED)
+      assert.deepEqual(await seenOutside(plain, world), ['10.1.0.3', 'fd00:1::3'])
+      await net.del(pod)
+      assert.doesNotMatch(await ruleset(node), /comment/)
+      assert.deepEqual(await seenOutside(plain, world), ['10.1.0.3', 'fd00:1::3'])
+    }),
+  )
+
+  it(
+    '[FP2] GC of one of two networks of one subnet leaves the other masqueraded, and so does GC of a larger one around a smaller',
+    inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }) => {
+      await wireWorld(node, world, '10.1.0.0/16')
+      const [mine, same, large] = [network(node, masqueraded({}, '10.1.0.0/24')), network(node, masqueraded({ isDefaultGateway: false }, '10.1.0.0/24')), network(node, masqueraded({ bridge: 'br2', isDefaultGateway: false }, '10.1.0.0/16'))]
+      await mine.add(pod)
+      await same.add(other)
+      const before = elementsOf(await ruleset(node), /10\.1\.0\.2 /)
+      await large.add(other, { ifname: 'eth1' })
+      await same.gc()
+      await large.gc()
+      assert.deepEqual(elementsOf(await ruleset(node), /10\.1\.0\.2 /), before)
+      assert.match(await ruleset(node), /local4 \{[^}]*elements = \{ 10\.1\.0\.0\/24 \. 10\.1\.0\.0\/24 /)
+      assert.equal(await sourceSeen(pod, world, WORLD.world4), WORLD.node4)
+      assert.equal(await sourceSeen(pod, node, '10.1.0.1'), '10.1.0.2')
+    }),
+  )
+
+  it(
+    '[FP3] the node itself and machines behind a port of the bridge keep their addresses',
+    inNamespaces(['node', 'pod', 'lan', 'world'], async ({ node, pod, lan, world }) => {
+      await wireWorld(node, world, ...SUBNETS)
+      await network(node, masqueraded()).add(pod)
+      for (const line of [`link add lan0 up master br0 type veth peer name eth0 netns ${lan.path}`]) await node.ip(...line.split(' '))
+      for (const line of ['link set eth0 up', 'addr add 10.1.0.77/24 dev eth0', 'route add default via 10.1.0.1']) await lan.ip(...line.split(' '))
+      assert.equal(await sourceSeen(lan, world, WORLD.world4), '10.1.0.77')
+      assert.deepEqual(await seenOutside(pod, world), MASQUERADED)
+    }),
+  )
 
   it(
     '[BR 59] after GC of its last attachment a network is masqueraded again by the next ADD',
@@ -167,6 +209,15 @@ async function seenOutside(from: Namespace, world: Namespace): Promise<string[]>
 
 async function ruleset(node: Namespace): Promise<string> {
   return (await node.exec(['nft', 'list', 'ruleset'])).stdout
+}
+
+/** What of a ruleset is not elements. */
+function rulesIn(text: string): string {
+  return text.replace(/\t\telements = \{[^}]*\}\n/g, '')
+}
+
+function elementsOf(text: string, which: RegExp): string[] {
+  return text.split(/\n|, /).filter((line) => which.test(line))
 }
 
 /** Links, and rules of both kinds, without what counts packets. */

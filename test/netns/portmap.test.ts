@@ -43,7 +43,7 @@ const FAULTS: Record<string, { readonly break: string; readonly says: RegExp }> 
   'the chain that marks neighbours is empty': { break: 'nft flush chain inet plumb neighbours', says: /^nft chain neighbours has 0 rules, want 3$/ },
   'the chain of the port maps is empty': { break: 'nft flush chain inet plumb leading', says: /^nft chain leading has 0 rules, want 8$/ },
   'the masquerading chain is empty': { break: 'nft flush chain inet plumb inward', says: /^nft chain inward has 0 rules, want 7$/ },
-  'the chain at postrouting is empty': { break: 'nft flush chain inet plumb postrouting', says: /^nft chain postrouting has 0 rules, want 3$/ },
+  'the chain at postrouting is empty': { break: 'nft flush chain inet plumb translated', says: /^nft chain translated has 0 rules, want 1$/ },
   'the martian guard is gone': { break: 'nft flush chain inet plumb martians', says: /^nft chain martians has 0 rules, want 2$/ },
   'the firewall is flushed': { break: 'nft flush ruleset', says: /nft element tcp \. 8080 of ports4 is missing.*nft chain prerouting has 0 rules, want 1/ },
   'the chain of the conditions is empty': { break: 'nft flush chain inet plumb $(nft list table inet plumb | grep -o "cond6_[0-9a-f]*" | head -n 1)', says: /^nft chain cond6_[0-9a-f]+ is missing$/ },

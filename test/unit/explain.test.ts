@@ -78,12 +78,12 @@ ip -batch -
     assert.deepEqual([add.result?.['ips'] !== undefined, del.result], [true, undefined])
   })
 
-  it('shows lib/ruleset.nft whole in data, and in text with --rules', async () => {
+  it('shows the rules of lib/nft whole in data, and in text with --rules', async () => {
     configure({ ...BRIDGE, ipMasq: true })
-    const rules = readFileSync(join(DIST, '../lib/ruleset.nft'), 'utf8')
+    const rules = readFileSync(join(DIST, '../lib/nft/masquerade.nft'), 'utf8')
     assert.ok(linesOf(await told('net')).some(({ text }) => text === rules))
-    assert.doesNotMatch((await plumb('net')).stdout, /chain martians/)
-    assert.match((await plumb('net')).stdout, /lib\/ruleset\.nft, \d+ lines, which --rules shows/)
+    assert.doesNotMatch((await plumb('net')).stdout, /chain outward/)
+    assert.match((await plumb('net')).stdout, /: \d+ lines, which --rules shows/)
     assert.ok((await plumb('net', '--rules')).stdout.includes(rules.trimEnd()))
   })
 

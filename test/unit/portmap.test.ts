@@ -33,7 +33,7 @@ add element inet plumb snat6 { tcp . fd00:1::2 . 80 comment "net/c1" }`,
     )
   })
 
-  it('removes exactly what it made, and nothing that the network shares', () => {
+  it('removes exactly what it made; the pair of the subnet when no other pod has it', () => {
     const { own } = wired([{ ...WEB, protocol: 'udp', hostIP: '192.0.2.1' }])
     assert.equal(
       lines({ put: [], drop: own }),
@@ -41,6 +41,7 @@ add element inet plumb snat6 { tcp . fd00:1::2 . 80 comment "net/c1" }`,
 # host file
 free udp port 8080 of 192.0.2.1
 # host nft
+delete element inet plumb local4 { 10.1.0.0/24 . 10.1.0.0/24 }
 delete element inet plumb ports4at { 192.0.2.1 . udp . 8080 }
 add element inet plumb left4 { 10.1.0.2 . 80 timeout 1s expires 1s comment "net/c1" }
 delete element inet plumb snat4 { udp . 10.1.0.2 . 80 }

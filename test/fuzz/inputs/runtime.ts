@@ -10,7 +10,7 @@ import { requestOf, restored } from '../../../lib/requests.ts'
 import { gcNetwork } from '../../../lib/runtime.ts'
 import { parse } from '../../../lib/values.ts'
 import { givenBy } from '../cases.ts'
-import { type Given, RULES, strangeIn } from '../grammar.ts'
+import { type Given, strangeIn } from '../grammar.ts'
 import type { Target } from '../target.ts'
 import { textOf } from './agent.ts'
 import { named } from './node.ts'
@@ -87,5 +87,5 @@ function judged(what: Told, given: Given): string[] {
 function strange({ namespace, tool, argv, lines }: ToldRun, given: Given): string[] {
   if (tool === 'file') return lines.flatMap(({ text }) => (/^[^\p{Cc}]{1,4200}$/u.test(text) ? [] : [`file ${JSON.stringify(text.slice(0, 300))}`]))
   const stdin = lines.map(({ text }) => `${text}\n`).join('')
-  return strangeIn(argv, stdin.startsWith(RULES.slice(0, 40)) ? RULES : stdin, namespace, given)
+  return strangeIn(argv, stdin, namespace, given)
 }
