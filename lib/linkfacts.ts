@@ -1,4 +1,5 @@
 import { attributesOf, numberOf, textOf } from './attributes.ts'
+import { fs } from './fs.ts'
 import { inside } from './netns.ts'
 import { type Answer, type Attribute, askRoute, NLM_F_DUMP } from './rtnetlink.ts'
 import type { Settings } from './settings.ts'
@@ -55,6 +56,21 @@ export function linksNow(): LinkFacts[] {
 /** The same of a link of any namespace. Throws CniError 3 when that cannot be entered. */
 export function linkIn(name: string, ns: Netns): LinkFacts | undefined {
   return inside(ns, () => linkFacts(name))
+}
+
+// linux/netdevice.h
+const NET_ADDR_SET = '3'
+
+/** The MAC of a bridge of the node that nobody has set, so that it changes with the bridge's ports; undefined when it was set, and when there is no such bridge. Netlink does not tell: sysfs is asked, where it shows this very link. */
+export function floatingMac(bridge: IfName): Mac | undefined {
+  const of = (attribute: string) => fs.readFileSync(`/sys/class/net/${bridge}/${attribute}`).trim()
+  try {
+    if (of('addr_assign_type') === NET_ADDR_SET) return undefined
+    const seen = linkFacts(bridge)
+    return seen?.kind === 'bridge' && of('ifindex') === String(seen.index) && of('address') === seen.mac ? seen.mac : undefined
+  } catch {
+    return undefined
+  }
 }
 
 function read({ body, attributes }: Answer): LinkFacts {

@@ -4,7 +4,7 @@ import type { SeenLink } from './linkfacts.ts'
 import type { Result, Settled } from './result.ts'
 import type { Shape } from './shape.ts'
 import type { Netns, Owner, Resource } from './state.ts'
-import type { ContainerId, IfName, NetnsPath, NetworkName } from './values.ts'
+import type { ContainerId, IfName, Mac, NetnsPath, NetworkName } from './values.ts'
 
 /** The configuration keys every plugin has. */
 export interface NetConf {
@@ -81,6 +81,8 @@ export interface NodeFacts {
   readonly before?: readonly Resource[]
   /** What the kernel says of a link of a namespace; undefined when there is none. */
   readonly link?: (name: string, ns: Netns) => SeenLink | undefined
+  /** The MAC of a bridge of the node that still takes its lowest port's; undefined when it was set, and when there is no such bridge. */
+  readonly floatingMac?: (bridge: IfName) => Mac | undefined
   /** Taps can be made: the node has /dev/net/tun. */
   readonly hasTun?: boolean
   /** firewalld runs, and judges packets by the zones of their sources. */

@@ -27,7 +27,7 @@ export interface Link {
   /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it, `port` that another plugin did, `lent` that it is a device of the node's own, which is never deleted. */
   readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind | 'ifb' | 'lent'
   readonly mac?: Mac
-  /** The address is set on a bridge that is there already, too: then it no longer takes its lowest port's. */
+  /** The address is set on a bridge that is there already, too: from then on it no longer takes its lowest port's. */
   readonly pinned?: true
   readonly mtu?: number
   readonly alias?: string

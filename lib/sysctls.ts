@@ -3,7 +3,7 @@ import { shown } from './errors.ts'
 import { fs } from './fs.ts'
 import { hostEnd } from './hostend.ts'
 import { defaultDevice, deviceTo } from './hostroutes.ts'
-import { linkIn } from './linkfacts.ts'
+import { floatingMac, linkIn } from './linkfacts.ts'
 import { log } from './log.ts'
 import { inside } from './netns.ts'
 import type { NodeFacts } from './plugin.ts'
@@ -71,6 +71,7 @@ export const nodeFacts: NodeFacts = {
     return readAllowList()
   },
   link: linkIn,
+  floatingMac,
   defaultDevice: (ns) => inside(ns, defaultDevice),
   hostEnd,
 }

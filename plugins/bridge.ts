@@ -69,8 +69,8 @@ export default definePlugin<Conf>({
   wire,
   within,
   tools: ({ ipMasq, vlan }) => [...(vlan ? [BLIND] : []), ...(ipMasq ? [NFT] : [])],
-  links(conf, at) {
-    const { bridge, port } = links(conf, at, {})
+  links(conf, at, node) {
+    const { bridge, port } = links(conf, at, {}, node)
     return [bridge, port]
   },
   holders: (conf) => (conf.vlan && (conf.isGateway || conf.isDefaultGateway) ? [gatewayName(conf.bridge, conf.vlan)] : []),
@@ -88,7 +88,7 @@ export default definePlugin<Conf>({
 function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const gateway = conf.isGateway || conf.isDefaultGateway
   // The plugin firewall keeps ports apart, too.
-  const link = links(conf, at, given, node.noted?.('firewall', at))
+  const link = links(conf, at, given, node, node.noted?.('firewall', at))
   const { ips = [], routes = [] } = given
   const addresses = ips.map(({ address }) => address)
   const addressed: IpConfig[] = ips.map((ip) => ({ ...ip, interface: 2, ...(gateway ? { gateway: gatewayOf(ip) } : {}) }))
@@ -125,7 +125,7 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
 const VETH_MTU = 1500
 
 /** The bridge, the port, and the pod's address. CHECK names the links as ADD's result did: a reference plugin may have made them. */
-function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, isMarked = false): { bridge: Link; port: Link; mac: Mac; podMtu: { mtu?: number } } {
+function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, node: NodeFacts, isMarked = false): { bridge: Link; port: Link; mac: Mac; podMtu: { mtu?: number } } {
   const made = { host: interfaces.find(({ name, sandbox }) => !sandbox && name !== conf.bridge), pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname) }
   const own = hostVeth(at)
   const asked = conf.runtimeConfig.mac ?? conf.args.cni.mac ?? argument(at, 'MAC', parse.mac)
@@ -139,7 +139,7 @@ function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, isMarked
       ns: 'host',
       name: conf.bridge,
       type: 'bridge',
-      ...(interfaces.length === 0 ? { mac: bridgeMac(conf.bridge, at), ...mtu() } : {}),
+      ...(interfaces.length === 0 ? { ...fixedMac(conf, at, node), ...mtu() } : {}),
       up: true,
       shared: true,
       ...(conf.promiscMode ? { promisc: true } : {}),
@@ -158,6 +158,13 @@ function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, isMarked
       up: true,
     },
   }
+}
+
+// A pod's gateway keeps its MAC while ports come and go, also where the bridge is another's: that one keeps what it has, unless its last port has left it none.
+function fixedMac({ bridge, vlan, isGateway, isDefaultGateway }: Conf, at: Attachment, node: NodeFacts): Pick<Link, 'mac' | 'pinned'> {
+  const own = bridgeMac(bridge, at)
+  const floating = (isGateway || isDefaultGateway) && !vlan ? node.floatingMac?.(bridge) : undefined
+  return floating ? { mac: /^[0:]*$/.test(floating) ? own : floating, pinned: true } : { mac: own }
 }
 
 // A result's names are anybody's text; what they are compared with goes into batch lines.

@@ -79,9 +79,10 @@ export interface AddrRow {
   readonly dadfailed?: boolean
 }
 
-// Nothing is set on one that is there before the caller has judged it: it may be another's.
-function bridge({ name, mac, mtu, up, promisc, vlanFiltering }: Link): Line[] {
-  return [{ text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${flags({ up, ...(promisc && { promisc }) })} type bridge${vlanFiltering ? ' vlan_filtering 1' : ''}`, absent: name, unless: /File exists/ }]
+// Nothing else is set on one that is there before the caller has judged it: it may be another's.
+function bridge({ name, mac, pinned, mtu, up, promisc, vlanFiltering }: Link): Line[] {
+  const pin = pinned && mac ? [{ text: `link set dev ${name} address ${mac}` }] : []
+  return [{ text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${flags({ up, ...(promisc && { promisc }) })} type bridge${vlanFiltering ? ' vlan_filtering 1' : ''}`, absent: name, unless: /File exists/ }, ...pin]
 }
 
 // Its name is its owner's alone: one that is there is left from an earlier call.
