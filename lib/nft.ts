@@ -56,13 +56,15 @@ export function firstInput({ steps }: Batch): string {
 /** The elements of all attachments in the node are put back where they or the rules that look them up are missing: somebody flushed the ruleset (`systemctl restart nftables` does), a table or a set. What is there is left as it is. Whether anything had to be loaded; `isThorough` also looks for single elements. Throws ExecError. */
 export async function restore(run: Run, isThorough = false): Promise<boolean> {
   const send: Send = (lines) => run(NFT, inputOf(lines))
+  const sets = run.sets?.() ?? []
+  // A node with many pods is asked often: no record is read unless something is lost.
+  const used = SECTIONS.filter((section) => sets.some((name) => name.startsWith(`rules_${section}_`)) || allRecords([FOLDER[section]]).length > 0)
+  const isLost = used.some((section) => !sets.includes(markOf(section))) || (!isWhole(run, used) && lostRules(run, used).length > 0)
+  if (used.length === 0 || (!isLost && !isThorough)) return false
   const { resources, done } = standing()
   done()
   const sections = sectionsOf(resources)
   if (sections.length === 0) return false
-  const sets = run.sets?.() ?? []
-  const isLost = sections.some((section) => !sets.includes(markOf(section))) || (!isWhole(run, sections) && lostRules(run, sections).length > 0)
-  if (!isLost && !isThorough) return false
   const answer = isLost ? await load(sections, [], run, send) : await send([...addingTo(sections, linesOf(resources)), ...largest(resources.filter(isElement).filter(isPair))])
   if (answer.status !== 0) throw refused(linesOf(resources), answer)
   return isLost
@@ -85,8 +87,9 @@ interface Found {
 }
 const EMPTY: Found = { kept: '', staleChains: [], staleSets: [] }
 
-/** The lines of the transaction that loads rules: each section's text as one line. */
-export function loading(sections: readonly Section[], { kept, staleChains, staleSets }: Found = EMPTY): string[] {
+/** The lines of the transaction that loads rules, each section's text as one line, and adds these elements and chains. */
+export function loading(sections: readonly Section[], resources: readonly Resource[], { kept, staleChains, staleSets }: Found = EMPTY): string[] {
+  const pairs = resources.filter(isElement).filter(isPair)
   return [
     'add table inet plumb',
     'flush table inet plumb',
@@ -96,6 +99,9 @@ export function loading(sections: readonly Section[], { kept, staleChains, stale
     ...sections.map(textOf),
     ...(kept === '' ? [] : [kept]),
     ...sections.map((section) => `add set inet plumb ${markOf(section)} { type mark; }`),
+    ...addingTo(sections, linesOf(resources)),
+    // Subnets that overlap are counted anew: none may be there twice.
+    ...(pairs.length > 0 ? ['flush set inet plumb local4', 'flush set inet plumb local6', ...largest(pairs)] : []),
   ]
 }
 
@@ -113,11 +119,7 @@ async function load(needed: readonly Section[], wanted: readonly Resource[], run
     for (const name of run.rules?.().keys() ?? []) if (!isOwnChain(name)) kept += (await send([`list chain inet plumb ${name}`])).stdout
     const own = chainsOf(sections)
     const found = { kept, staleChains: chains.filter((name) => isOwnChain(name) && !own.includes(name)), staleSets: sets.filter((name) => isMark(name) && !marks.includes(name)) }
-    const all = [...resources, ...wanted]
-    const pairs = all.filter(isElement).filter(isPair)
-    // Subnets that overlap are counted anew: none may be there twice.
-    const anew = pairs.length > 0 ? ['flush set inet plumb local4', 'flush set inet plumb local6', ...largest(pairs)] : []
-    return await send([...loading(sections, found), ...addingTo(sections, linesOf(all)), ...anew])
+    return await send(loading(sections, [...wanted, ...resources], found))
   } finally {
     done()
   }
@@ -125,7 +127,7 @@ async function load(needed: readonly Section[], wanted: readonly Resource[], run
 
 // The elements and chains of attachments whose pods live. One that another call is at work on does without: that adds or removes its own.
 function standing(): { readonly resources: readonly Resource[]; done(): void } {
-  const all = allRecords(WITH_ELEMENTS)
+  const all = allRecords(Object.values(FOLDER))
   const own = all.filter(isOccupying)
   const others = all.filter((path) => !own.includes(path) && occupy(path, 0))
   const resources = [...others, ...own].flatMap((path) => {
@@ -141,14 +143,20 @@ function standing(): { readonly resources: readonly Resource[]; done(): void } {
 }
 
 /** The folders of records that tell of elements. */
-const WITH_ELEMENTS = ['masquerade', 'portmap', 'firewall']
+const FOLDER: Readonly<Record<Section, string>> = { masquerade: 'masquerade', ports: 'portmap', firewall: 'firewall' }
 
-// Chains first: elements lead to them. Of one key the last. Pairs are for `largest` and `amongOthers` to say.
+// Chains first: elements lead to them. Of one key the first. Pairs are for `largest` and `amongOthers` to say.
 function linesOf(resources: readonly Resource[]): string[] {
-  const chains = new Map(resources.filter(isChain).map((one) => [one.name, one]))
-  const elements = new Map(resources.filter(isElement).map((one) => [`${one.set} ${one.key}`, one]))
-  const lines = [...[...chains.values()].flatMap((one) => chain.put(one)), ...[...elements.values()].filter((one) => !isPair(one)).flatMap((one) => element.put(one))]
+  const chains = firstOf(resources.filter(isChain), ({ name }) => name)
+  const elements = firstOf(resources.filter(isElement), ({ set, key }) => `${set} ${key}`)
+  const lines = [...chains.flatMap((one) => chain.put(one)), ...elements.filter((one) => !isPair(one)).flatMap((one) => element.put(one))]
   return lines.map(({ text }) => text)
+}
+
+function firstOf<T>(all: readonly T[], keyOf: (one: T) => string): T[] {
+  const found = new Map<string, T>()
+  for (const one of all) if (!found.has(keyOf(one))) found.set(keyOf(one), one)
+  return [...found.values()]
 }
 
 // Of elements that several attachments may have those that none has any more; whoever took one meanwhile gets it back.
@@ -161,12 +169,12 @@ async function removeElements(steps: Batch['steps'], send: Send): Promise<void> 
   if (taken.length > 0) await send(taken.map(addition))
 }
 
-// One transaction; an element that is gone already fails it whole, so it is left out and the rest tried again.
+// One transaction; an element that is gone already, or whose set is another program's, fails it whole, so it is left out and the rest tried again.
 async function remove(lines: readonly string[], send: Send): Promise<void> {
   for (let rest = lines; rest.length > 0; ) {
     const done = await send(rest)
     if (done.status === 0) return
-    const gone = new Set([...done.stderr.matchAll(/^\/dev\/stdin:(\d+):.*No such file or directory/gm)].map(([, number]) => Number(number) - 1))
+    const gone = new Set([...done.stderr.matchAll(/^\/dev\/stdin:(\d+):.*(?:No such file or directory|datatype mismatch)/gm)].map(([, number]) => Number(number) - 1))
     if (gone.size === 0) throw refused(rest, done)
     rest = rest.filter((_, i) => !gone.has(i))
   }

@@ -65,8 +65,8 @@ export async function unrecord(path: string, undo: (note: Note | undefined) => P
   if (!fs.existsSync(path)) return false
   const note = readRecord(path)
   await undo(note)
-  remove(path)
   unaddress(path, note?.ips ?? [])
+  remove(path)
   return true
 }
 

@@ -169,7 +169,7 @@ function freeing(claims: readonly Claim[]): ToldRun[] {
     const gone = lapsed(claims)
     if (gone.length === 0) throw cause
     const when = 'only now: a host port is still held for a container whose namespace is gone'
-    return gone.flatMap((path) => removing(readRecord(path)?.own ?? [], holds).flatMap((plan) => runsOf(plan))).map((run) => ({ ...run, when }))
+    return gone.flatMap((path) => removing((readRecord(path)?.own ?? []).filter((one) => !isOthersToo(one)), holds).flatMap((plan) => runsOf(plan))).map((run) => ({ ...run, when }))
   }
 }
 

@@ -56,6 +56,11 @@ function lineOf(resource: Resource, line: Line, gone: boolean, when: string | un
 }
 
 const ABSENT = 'only when table inet plumb has not got these rules, or another version loaded them; then with all elements of living pods, and the chains of networks as they are'
+function rulesText(text: string): string {
+  if (text.startsWith('add set')) return 'a mark, named after the rules'
+  if (text.startsWith('flush set')) return 'subnets that overlap are counted anew'
+  return text.startsWith('add element') ? 'the rules are loaded' : 'rules that plumb installs'
+}
 const ABOUT = new Map([
   ['add table inet plumb', 'the one table of plugins'],
   ['flush table inet plumb', 'without rules of another version; sets keep their elements'],
@@ -69,9 +74,12 @@ function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   const removed = told(steps.filter(({ line }) => line.unless))
   const made = told(steps.filter(({ line }) => !line.unless))
   const sections = sectionsOf(steps.map(({ resource }) => resource))
-  const marked = [...addingTo(sections, []).map((text) => ({ text, about: "the rules are loaded, and this version's; an error where they are not" })), ...made]
-  const load = loading(sections).map((text) => ({ text, about: ABOUT.get(text) ?? (text.startsWith('add set') ? 'its mark, named after the rules' : 'rules that plumb installs') }))
-  const adding = made.length === 0 ? [] : [{ ...run(marked), about: 'what another network is in the way of, or others flushed, is put right in a further one' }, run([...load, ...marked], { when: ABSENT })]
+  const about = new Map(made.map((line) => [line.text, line]))
+  const MARKED = "the rules are loaded, and this version's; an error where they are not"
+  const marked = [...addingTo(sections, []).map((text) => ({ text, about: MARKED })), ...made]
+  const resources = [...new Set(steps.filter(({ line }) => !line.unless).map(({ resource }) => resource))]
+  const load = loading(sections, resources).map((text) => about.get(text) ?? { text, about: ABOUT.get(text) ?? rulesText(text) })
+  const adding = made.length === 0 ? [] : [{ ...run(marked), about: 'what another network is in the way of, or others flushed, is put right in a further one' }, run(load, { when: ABSENT })]
   return [...(removed.length > 0 ? [run(removed)] : []), ...adding]
 }
 
