@@ -297,6 +297,12 @@ export class Reconciler {
     this.#now.lost = summary(unreached, leases)
   }
 
+  /** Tells that the plugins' rules had to be loaded again. */
+  repairedRules(): void {
+    this.#repair('nft', [fought('table', 'nft table plumb')])
+    this.#parts.changed(() => this.status())
+  }
+
   #repair(kind: string, what: readonly Fought[]): void {
     if (what.length === 0) return
     // Another program that wants it otherwise is there again at once.

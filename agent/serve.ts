@@ -9,6 +9,7 @@ import { remembered, writeSubnetEnv } from './nodefiles.ts'
 import { endOrphans, markedAs } from './orphans.ts'
 import { watchStore } from './outages.ts'
 import type { Parts } from './parts.ts'
+import { keepPluginRules, type PluginRules } from './plugin-rules.ts'
 import { differs, prepare } from './prepare.ts'
 import { type Doubt, Reconciler } from './reconcile.ts'
 import { followRules, type RuleChange } from './rule-events.ts'
@@ -95,13 +96,17 @@ async function loop(reconciler: Reconciler, parts: Parts, { network, files }: Se
   const looking = setInterval(() => void differs(parts, signal).then((text) => text && reconciler.note(`${text}; it counts after a restart of the agent or SIGHUP`)), CONF_MS)
   process.on('SIGHUP', onHangup)
   const probing = parts.probes && setInterval(() => reconciler.probe(), PROBE_MS)
-  const heard = listen(reconciler, parts, signal)
+  const pluginRules = keepPluginRules({ failures: parts.failures, repaired: () => reconciler.repairedRules() }, signal)
+  const heard = listen(reconciler, parts, pluginRules, signal)
   const fed = feed(reconciler, parts.store, signal)
   const watched = watchFile(files.subnetEnv, () => wakeFor('files'), signal)
   wakes.poke('start')
   try {
     for (let why = await wakes.next(0); !signal.aborted; why = await wakes.next(network.quietMs)) {
-      if (why.includes('resync')) reconciler.doubtAll()
+      if (why.includes('resync')) {
+        reconciler.doubtAll()
+        pluginRules.resync()
+      }
       heart.since = performance.now()
       await reconciler.step(why)
       heart.since = undefined
@@ -128,13 +133,14 @@ async function feed(reconciler: Reconciler, store: SubnetStore, signal: AbortSig
   }
 }
 
-function listen(reconciler: Reconciler, { converger, wakes, firewall, facts, failures }: Parts, signal: AbortSignal): Promise<void>[] {
+function listen(reconciler: Reconciler, { converger, wakes, firewall, facts, failures }: Parts, pluginRules: PluginRules, signal: AbortSignal): Promise<void>[] {
   const lost = (doubt: () => void) => () => {
     doubt()
     wakes.poke('listening')
   }
   const lostRules = () => {
     for (const what of ['table', 'forward'] as const) reconciler.doubt(what)
+    pluginRules.doubt()
   }
   const lostAll = () => {
     reconciler.doubt('uplink')
@@ -148,6 +154,8 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall, facts, fai
     wakes.poke('uplink', UPLINK_MS)
   }
   function ruleChanged(change: RuleChange): void {
+    // Elements come and go with each pod.
+    if (change.family === 'inet' && change.table === 'plumb' && change.gone && change.what !== 'other') pluginRules.doubt()
     const what = doubtOf(change, firewall.table)
     if (what === undefined) return
     reconciler.doubt(what)

@@ -20,9 +20,10 @@ export function letGo(elements: readonly Element[]): Element[] {
   })
 }
 
-/** Whether an attachment has the element; `but` does not count. */
-export function isHeld(element: Element, but = ''): boolean {
-  return listFiles(folderOf(element)).some((name) => name !== nameOf(but))
+/** Whether an attachment has the element; these records do not count. */
+export function isHeld(element: Element, but: readonly string[] = []): boolean {
+  const own = but.map(nameOf)
+  return listFiles(folderOf(element)).some((name) => !own.includes(name))
 }
 
 /** The elements of a set of subnets that attachments have, with whose they are: `<type of record>:<network>:<container id>:<interface>`, briefly. */

@@ -79,47 +79,44 @@ export function addingTo(sections: readonly Section[], wanted: readonly string[]
   return [...sections.map((section) => `add element inet plumb ${markOf(section)} { 1 }`), ...wanted]
 }
 
-/** What a transaction that loads rules has to respect: `kept` is the text of chains that are not plumb's own, as nft printed it; `stale` are the names of chains and sets of other versions. */
+/** What is there of plumb's own chains and marks when rules are loaded: `own` chains are written anew, `stale` ones of another version go, and so do its marks. */
 interface Found {
-  readonly kept: string
+  readonly own: readonly string[]
   readonly staleChains: readonly string[]
-  readonly staleSets: readonly string[]
+  readonly staleMarks: readonly string[]
 }
-const EMPTY: Found = { kept: '', staleChains: [], staleSets: [] }
+const NOTHING: Found = { own: [], staleChains: [], staleMarks: [] }
 
-/** The lines of the transaction that loads rules, each section's text as one line, and adds these elements and chains. */
-export function loading(sections: readonly Section[], resources: readonly Resource[], { kept, staleChains, staleSets }: Found = EMPTY): string[] {
-  const pairs = resources.filter(isElement).filter(isPair)
+/** The lines of the transaction that loads sections of the rules, each one's text as one line, and adds these elements and chains. Chains of networks and an admin's stay as they are. */
+export function loading(sections: readonly Section[], resources: readonly Resource[], { own, staleChains, staleMarks }: Found = NOTHING): string[] {
   return [
     'add table inet plumb',
-    'flush table inet plumb',
+    ...[...own, ...staleChains].map((name) => `flush chain inet plumb ${name}`),
     ...staleChains.map((name) => `delete chain inet plumb ${name}`),
-    ...staleSets.map((name) => `delete set inet plumb ${name}`),
+    ...staleMarks.map((name) => `delete set inet plumb ${name}`),
     SETS,
     ...sections.map(textOf),
-    ...(kept === '' ? [] : [kept]),
     ...sections.map((section) => `add set inet plumb ${markOf(section)} { type mark; }`),
     ...addingTo(sections, linesOf(resources)),
-    // Subnets that overlap are counted anew: none may be there twice.
-    ...(pairs.length > 0 ? ['flush set inet plumb local4', 'flush set inet plumb local6', ...largest(pairs)] : []),
+    ...largest(resources.filter(isElement).filter(isPair)),
   ]
 }
 
-// All sections that the node has are loaded again, and with them what all attachments own: whoever took the rules away may have taken the elements, too.
+// Whoever took the rules away may have taken the elements, too: with a section comes what all attachments own of it.
 async function load(needed: readonly Section[], wanted: readonly Resource[], run: Run, send: Send): Promise<Output> {
   const { resources, done } = standing()
   try {
     const sets = run.sets?.() ?? []
-    const isWanted = (section: Section) => needed.includes(section) || sets.some((name) => name.startsWith(`rules_${section}_`))
-    const sections = [...new Set([...SECTIONS.filter(isWanted), ...sectionsOf(resources)])]
-    const marks = sections.map(markOf)
-    const chains = [...(run.uses?.().keys() ?? [])]
-    let kept = ''
-    // One by one: of several in one script nft 1.0.6 prints the rules of one.
-    for (const name of run.rules?.().keys() ?? []) if (!isOwnChain(name)) kept += (await send([`list chain inet plumb ${name}`])).stdout
-    const own = chainsOf(sections)
-    const found = { kept, staleChains: chains.filter((name) => isOwnChain(name) && !own.includes(name)), staleSets: sets.filter((name) => isMark(name) && !marks.includes(name)) }
-    return await send(loading(sections, [...wanted, ...resources], found))
+    const used = sectionsOf(resources)
+    const isOther = (name: string) => isMark(name) && !SECTIONS.some((section) => name === markOf(section))
+    const isOld = (section: Section) => sets.some((name) => isOther(name) && name.startsWith(`rules_${section}_`))
+    const sections = SECTIONS.filter((section) => needed.includes(section) || isOld(section) || (used.includes(section) && !sets.includes(markOf(section))))
+    const chains = [...(run.uses?.().keys() ?? [])].filter(isOwnChain)
+    const [own, all] = [chainsOf(sections), chainsOf(SECTIONS)]
+    const found = { own: chains.filter((name) => own.includes(name)), staleChains: chains.filter((name) => !all.includes(name)), staleMarks: sets.filter(isOther) }
+    const isAnew = sets.length === 0
+    const restored = resources.filter((one) => (isElement(one) && isPair(one) ? isAnew : isElement(one) ? sectionsOf([one]).some((section) => sections.includes(section)) : true))
+    return await send(loading(sections, [...wanted, ...restored], found))
   } finally {
     done()
   }
@@ -174,7 +171,7 @@ async function remove(lines: readonly string[], send: Send): Promise<void> {
   for (let rest = lines; rest.length > 0; ) {
     const done = await send(rest)
     if (done.status === 0) return
-    const gone = new Set([...done.stderr.matchAll(/^\/dev\/stdin:(\d+):.*(?:No such file or directory|datatype mismatch)/gm)].map(([, number]) => Number(number) - 1))
+    const gone = new Set([...done.stderr.matchAll(/^\/dev\/stdin:(\d+):.*(?:No such file or directory|datatype mismatch|Could not resolve)/gm)].map(([, number]) => Number(number) - 1))
     if (gone.size === 0) throw refused(rest, done)
     rest = rest.filter((_, i) => !gone.has(i))
   }

@@ -10,7 +10,7 @@ export interface Played {
 }
 
 /** A node on which no network was ever used. */
-export const FRESH: Node = (when) => /^only when (link \S+ is not there|table inet plumb is not there|it is not there yet)/.test(when)
+export const FRESH: Node = (when) => /^only when (link \S+ is not there|table inet plumb has not got these rules|it is not there yet)/.test(when)
 /** One with another attachment to the same network. */
 export const USED: Node = (when) => /^only when link \S+( in the pod)? is there(, with the alias \S+)?$/.test(when)
 

@@ -24,6 +24,7 @@ import { together } from '../../lib/verbs/within.ts'
 import { decode, encode } from '../../lib/versions.ts'
 import { mayBePod } from './calls.ts'
 import { visible } from './looks.ts'
+import { isOthersToo } from './removing.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
 import { settling } from './settling.ts'
 import type { ToldPlugin, ToldPool, ToldRun } from './told.ts'
@@ -169,7 +170,14 @@ function freeing(claims: readonly Claim[]): ToldRun[] {
     const gone = lapsed(claims)
     if (gone.length === 0) throw cause
     const when = 'only now: a host port is still held for a container whose namespace is gone'
-    return gone.flatMap((path) => removing((readRecord(path)?.own ?? []).filter((one) => !isOthersToo(one)), holds).flatMap((plan) => runsOf(plan))).map((run) => ({ ...run, when }))
+    return gone
+      .flatMap((path) =>
+        removing(
+          (readRecord(path)?.own ?? []).filter((one) => !isOthersToo(one)),
+          holds,
+        ).flatMap((plan) => runsOf(plan)),
+      )
+      .map((run) => ({ ...run, when }))
   }
 }
 

@@ -4,6 +4,7 @@ import { isHeld } from '../../lib/held.ts'
 import { lastOf } from '../../lib/holders.ts'
 import { MASQUERADE } from '../../lib/masquerade.ts'
 import type { Plugin } from '../../lib/plugin.ts'
+import { recordsFor } from '../../lib/records.ts'
 import { readLoose } from '../../lib/shape.ts'
 import type { Resource } from '../../lib/state.ts'
 
@@ -30,9 +31,16 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
     const foreign = plugin.unwireForeign ? ['when nothing of plumb was there, what a reference plugin made of the same attachment is looked for and removed'] : []
     const parts = [MASQUERADE, ...(plugin.within?.(conf) ?? []).map(({ type }) => type)].flatMap((type) => noted(type, call) ?? [])
     const held = parts.length > 0 || !own ? following(parts, holds) : following(own, () => true)
+    const records = visible(() => recordsFor(call.at)) ?? []
     const holders = unwiring(visible(() => lastOf(call.at)) ?? []).map((run) => ({ ...run, when: 'only when no other attachment needs it by then' }))
     return {
-      runs: [...removingBeside(held, plugin.unwire(call.at)), ...holders],
+      runs: [
+        ...removingBeside(
+          held.filter((one, i) => !isOthersToo(one, records) && !held.slice(i + 1).some((other) => isSameElement(one, other))),
+          plugin.unwire(call.at),
+        ),
+        ...holders,
+      ],
       isWhole: true,
       notes: [...foreign, ...(conf.ipam?.type ? [`then the pool ${conf.ipam.type} frees its addresses`] : [])],
     }
@@ -60,9 +68,14 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
   return told ? { runs: told.scripts.map(runOf), isWhole: true, notes: [] } : { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
 }
 
-// What another attachment has, too, stays for it.
-function isOthersToo(one: Resource): boolean {
-  return one.kind === 'element' && one.record !== undefined && visible(() => isHeld(one, one.record)) === true
+/** Whether somebody else has it, too: it stays for that. These records are gone by then. */
+export function isOthersToo(one: Resource, gone: readonly string[] = []): boolean {
+  return one.kind === 'element' && one.record !== undefined && visible(() => isHeld(one, [one.record ?? '', ...gone])) === true
+}
+
+// Two plugins of one attachment may have the same element.
+function isSameElement(one: Resource, other: Resource): boolean {
+  return one.kind === 'element' && other.kind === 'element' && one.set === other.set && one.key === other.key
 }
 
 // What parts noted goes in the same processes as the link, the links beside the rest.

@@ -18,7 +18,7 @@ export type Condition = (resource: Resource) => string | undefined
 /** What `apply` of a plan would run, in its order, and write; `when` says of each resource on what condition. */
 export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[] {
   const all = batches(plan)
-  return all.flatMap((batch) => {
+  const runs = all.flatMap((batch): ToldRun[] => {
     // Where there is no other process but that of the node's links, it is in its turn.
     const isBeside = batch.isEarly && all.some((other) => other !== batch && other.tool !== 'file' && (other.ns !== 'host' || other.tool !== 'ip'))
     if (batch.tool === 'nft') return transactions(batch, plan).map((run, i) => (isBeside && i === 0 ? { ...run, beside: true as const } : run))
@@ -30,6 +30,11 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
     const about = batch.steps.some(({ resource }) => resource.kind === 'claim') ? 'links below /run/cni/plumb/ports, no process' : 'files below /proc/sys, no process'
     return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: told, about }]
   })
+  // That the rules are missing is known when nft is waited for, which is later.
+  const isPassing = ({ tool }: ToldRun) => tool === 'iptables'
+  const isLoading = ({ when }: ToldRun) => when === ABSENT
+  const at = runs.findIndex(isLoading)
+  return at < 0 ? runs : [...runs.slice(0, at), ...runs.slice(at).filter(isPassing), ...runs.slice(at).filter((run) => !isPassing(run))]
 }
 
 /** What the removal of an attachment's own would run: nothing for a link that the kernel does not know. */
@@ -55,15 +60,13 @@ function lineOf(resource: Resource, line: Line, gone: boolean, when: string | un
   return [{ text, about: purpose(resource, line, gone), ...(unless ? { already: unless.source } : {}), ...(condition === undefined ? {} : { when: condition }) }, ...otherwise.flatMap((one) => lineOf(resource, one, gone, there))]
 }
 
-const ABSENT = 'only when table inet plumb has not got these rules, or another version loaded them; then with all elements of living pods, and the chains of networks as they are'
+const ABSENT = 'only when table inet plumb has not got these rules, or another version of them; with what other pods that live have of them'
 function rulesText(text: string): string {
   if (text.startsWith('add set')) return 'a mark, named after the rules'
-  if (text.startsWith('flush set')) return 'subnets that overlap are counted anew'
   return text.startsWith('add element') ? 'the rules are loaded' : 'rules that plumb installs'
 }
 const ABOUT = new Map([
   ['add table inet plumb', 'the one table of plugins'],
-  ['flush table inet plumb', 'without rules of another version; sets keep their elements'],
   [SETS, 'the sets and maps that the rules look up'],
 ])
 

@@ -47,8 +47,7 @@ const LINES: Readonly<Record<'ip' | 'bridge' | 'nft' | 'conntrack' | 'iptables' 
   bridge: ['fdb replace <mac> dev <name> master static sticky', 'fdb show dev <name>', 'vlan add vid <range>[ pvid untagged] dev <name>', 'vlan delete vid <range> dev <name>', 'vlan show dev <name>'],
   nft: [
     'add table inet plumb',
-    'flush table inet plumb',
-    'flush set inet plumb <set>',
+    'flush chain inet plumb <own>',
     'delete chain inet plumb <own>',
     'delete set inet plumb <mark>',
     'add set inet plumb <mark> { type mark; }',

@@ -92,7 +92,12 @@ describe('plumb cni explain', () => {
       assert.equal(again.plugins[0]?.pool?.about, 'held by this attachment already')
       assert.deepEqual({ ...again, notes: [], plugins: again.plugins.map(({ pool: _, ...one }) => one) }, { ...before, plugins: before.plugins.map(({ pool: _, ...one }) => one) })
       const noted = await place.told(['--del', pod.path])
-      assert.deepEqual(linesOf(noted), linesOf(foreseen))
+      // The bridge of the attachment masquerades within the same subnets, and loses them last.
+      const isPair = ({ text }: { text: string }) => / local[46] /.test(text)
+      assert.deepEqual(
+        linesOf(noted).filter((line) => !isPair(line)),
+        linesOf(foreseen).filter((line) => !isPair(line)),
+      )
       assert.deepEqual([noted.plugins[0]?.notes, foreseen.plugins[0]?.notes.length], [[], 1])
       place.configure({ type: 'bridge', mtu: 'bad' }, { type: 'portmap', capabilities: { portMappings: true } })
       assert.deepEqual(linesOf(await place.told(['--del', pod.path])), linesOf(noted))
@@ -104,7 +109,8 @@ describe('plumb cni explain', () => {
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
       const place = placeOn(node)
       assert.equal((await place.plumb(['add', 'net', pod.path, ...PORTS])).status, 0)
-      const own = linesOf(await place.told(['--del', pod.path])).filter(({ text }) => !text.startsWith('link'))
+      const del = await place.told(['--del', pod.path])
+      const own = linesOf({ ...del, plugins: del.plugins.filter(({ type }) => type === 'portmap') })
       const refused = await place.plumb(['explain', 'net', other.path, ...PORTS])
       assert.match(refused.stderr, /^error 7: plugin type="portmap" failed \(add\): Cannot give host port 8080\/tcp to this container: container cnitool-\w+ has it\n/)
       assert.deepEqual([refused.status, refused.stderr], [2, (await place.plumb(['add', 'net', other.path, ...PORTS])).stderr])

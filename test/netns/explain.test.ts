@@ -165,21 +165,18 @@ async function recorded(net: Network, verb: string, argv: readonly string[], tol
     told.plugins.map(({ type }) => type),
     verb === 'del' ? net.types.toReversed() : net.types,
   )
-  let isLoaded = false
   for (const one of told.plugins) {
     // What depends on what it finds was not told.
     if (!one.isWhole) continue
-    const holds = (when: string) => state(when) && !(isLoaded && when.includes('table'))
     const all = once(heard(tape, one, spaces))
-    const beside = played({ ...one, runs: one.runs.filter((run) => run.beside) }, holds)
+    const beside = played({ ...one, runs: one.runs.filter((run) => run.beside) }, state)
     for (const run of beside) assert.equal(all.filter((call) => isDeepStrictEqual(call, run)).length, 1, run.lines.join('\n'))
-    const inTurn = played({ ...one, runs: one.runs.filter((run) => !run.beside) }, holds)
+    const inTurn = played({ ...one, runs: one.runs.filter((run) => !run.beside) }, state)
     assert.deepEqual(
       all.filter((call) => !beside.some((run) => isDeepStrictEqual(call, run))),
       inTurn,
       one.type,
     )
-    isLoaded ||= one.runs.some(({ tool }) => tool === 'nft')
     const written = tape.writes(one.type).map(({ netns, text }) => `${netns ?? 'host'} ${text}`)
     const want = settings(one)
     assert.deepEqual(
