@@ -135,7 +135,7 @@ async function freeGone(given: Given, network: string): Promise<Said> {
       failures.push(`${one.containerId}:${one.ifname} of ${one.network}: ${(cause as Error).message}`)
     }
   }
-  const orphans = dryRun ? orphaned().filter((owner) => isMeant(owner) && !gone.some((one) => one.network === owner.network && one.containerId === owner.containerId && one.ifname === owner.ifname)) : await removeOrphaned(tools, isMeant)
+  const orphans = dryRun ? orphaned(tools).filter((owner) => isMeant(owner) && !gone.some((one) => one.network === owner.network && one.containerId === owner.containerId && one.ifname === owner.ifname)) : await removeOrphaned(tools, isMeant)
   if (failures.length > 0) throw new CniError(CODE.tryLater, `Cannot free ${failures.length} of the attachments whose namespace is gone: ${failures[0]}`, failures.join('; '))
   const rows = [...removed.map(rowOf), ...orphans.map((owner) => ({ ...owner, netns: '', addresses: [] }))]
   const fact = `${dryRun ? 'would remove' : 'removed'} ${rows.length} ${name === '' ? '' : `of ${name} `}that ${rows.length === 1 ? 'is' : 'are'} gone`

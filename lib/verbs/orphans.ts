@@ -22,13 +22,13 @@ import { dropNoted } from './noted.ts'
 /** Removes what attachments own that are gone without a DEL of plumb's (their namespace is gone, or another program's DEL removed their link), their records with it: of all networks and plugins. Gives whose it was. `isMeant` narrows it to some attachments. A failure is logged, and the rest goes on. */
 export async function removeOrphaned(run: Run, isMeant = (_: Owner) => true): Promise<Owner[]> {
   const removed: Owner[] = []
-  for (const owner of orphaned().filter(isMeant)) if (await removeIfGone(owner, run)) removed.push(owner)
+  for (const owner of orphaned(run).filter(isMeant)) if (await removeIfGone(owner, run)) removed.push(owner)
   return removed
 }
 
 /** The attachments whose things `removeOrphaned` would remove. */
-export function orphaned(): Owner[] {
-  const found = allRecords().flatMap(goneBy)
+export function orphaned(run: Pick<Run, 'link'>): Owner[] {
+  const found = allRecords().flatMap((path) => goneBy(path, run))
   return [...new Map(found.map(({ owner }) => [JSON.stringify(owner), owner])).values()]
 }
 
@@ -39,7 +39,7 @@ export async function evict(ips: readonly IpConfig[], at: Owner, run: Run): Prom
     for (const path of addressed(ip)) {
       const note = readRecord(path)
       if (!note?.ips?.includes(ip)) unaddress(path, [ip])
-      else if (!isSame(note.owner, at) && isGone(note)) await removeIfGone(note.owner, run)
+      else if (!isSame(note.owner, at) && isGone(note, run)) await removeIfGone(note.owner, run)
     }
   }
 }
@@ -51,7 +51,7 @@ async function removeIfGone(owner: Owner, run: Run): Promise<boolean> {
   try {
     const paths = recordsFor(owner)
     for (const path of paths) occupy(path)
-    if (!paths.some((path) => goneBy(path).length > 0)) return false
+    if (!paths.some((path) => goneBy(path, run).length > 0)) return false
     log('plumb: what a container left that is gone is removed: no DEL of plumb was called for it', { network: owner.network, container: owner.containerId })
     for (const path of paths) {
       if (!readRecord(path)?.own.some((one) => one.kind === 'link' && one.lent)) continue
@@ -73,15 +73,15 @@ async function removeIfGone(owner: Owner, run: Run): Promise<boolean> {
   }
 }
 
-function goneBy(path: string): Note[] {
+function goneBy(path: string, run: Pick<Run, 'link'>): Note[] {
   const note = readRecord(path)
-  return note && isGone(note) ? [note] : []
+  return note && isGone(note, run) ? [note] : []
 }
 
 // The node's end of a pair of ours lives as long as its pod's, whatever became of the namespace's path. What another plugin made is known by the pod's link and its addresses.
-function isGone(note: Note): boolean {
+function isGone(note: Note, run: Pick<Run, 'link'>): boolean {
   const { netns, owner, ips = [] } = note
-  if (netns === undefined || linkFacts(hostVeth(owner).name) !== undefined) return false
+  if (netns === undefined || run.link?.(hostVeth(owner).name, 'host') !== false) return false
   return !isThere(note) || inside(netns as NetnsPath, () => !hasLink(owner, ips))
 }
 

@@ -91,8 +91,8 @@ async function judge({ type, before, call, fault, squatter, spoiled }: Case, see
   const reached = kernel.calls > 0
   // A fault of the last tool that was called is one of undoing: that is left to the next call.
   const lasting = fault !== undefined && (fault.on || kernel.calls === fault.at + 1)
-  // A data directory that cannot be used fails its DEL, too, which then stays unfinished: nothing can clean up after it.
-  const hopeless = (lasting || (command === 'DEL' && !before)) && answer.answers.some((text) => text.includes('Cannot use the address pool'))
+  // A data directory that cannot be used, or a pool that cannot be found, fails its DEL, too, which then stays unfinished: nothing can clean up after it.
+  const hopeless = (lasting || (command === 'DEL' && !before)) && answer.answers.some((text) => /Cannot use the address pool|Cannot find the IPAM plugin/.test(text))
   if (hopeless) return [...wrong, ...said(kernel)]
   if (command !== 'DEL' && command !== 'GC' && !(command === 'ADD' && (answer.status === 0 || lasting))) {
     const changed = differ(start, world(kernel))
