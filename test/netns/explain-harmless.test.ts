@@ -73,9 +73,11 @@ describe('plumb cni explain', () => {
       // Of the record that root alone may read: what ADD would have noted.
       const [asRoot, asNobody] = [await place.told(['--del', other.path, ...PORTS]), await place.told(['--del', other.path, ...PORTS], NOBODY)]
       assert.match(asNobody.plugins[0]?.notes.join() ?? '', /no record of the attachment can be read/)
+      // The addresses of the example are the first pod's, which goes on being masqueraded.
+      const others = (told: Told) => linesOf(told).flatMap(({ text }) => (/ masq[46] /.test(text) ? [] : text))
       assert.deepEqual(
-        linesOf(asNobody).map(({ text }) => text.replaceAll('10.1.0.2', '10.1.0.3').replaceAll('fd00:1::2', 'fd00:1::3')),
-        linesOf(asRoot).map(({ text }) => text),
+        others(asNobody).map((text) => text.replaceAll('10.1.0.2', '10.1.0.3').replaceAll('fd00:1::2', 'fd00:1::3')),
+        others(asRoot),
       )
     }),
   )
