@@ -3,7 +3,7 @@ import { ExecError } from '../lib/errors.ts'
 import { locate, textOf } from '../lib/exec.ts'
 import { memory } from '../lib/libc.ts'
 import { isLink } from '../lib/looking.ts'
-import { chainUses, ruleCounts, setNames } from '../lib/netfilter.ts'
+import { chainUses, isThere, ruleCounts, setNames } from '../lib/netfilter.ts'
 import type { Output, Run } from '../lib/plugin.ts'
 
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
@@ -28,7 +28,7 @@ export const run: Run = Object.assign(
       for (const fd of files) closeSync(fd)
     }
   },
-  { link: isLink, rules: () => ruleCounts('inet', 'plumb'), uses: () => chainUses('inet', 'plumb'), sets: () => setNames('inet', 'plumb') },
+  { link: isLink, rules: () => ruleCounts('inet', 'plumb'), uses: () => chainUses('inet', 'plumb'), hasTable: () => isThere('inet', 'plumb'), sets: () => setNames('inet', 'plumb') },
 )
 
 // Files of its own: a Blob would be one that is open until its garbage is collected.

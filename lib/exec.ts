@@ -6,7 +6,7 @@ import { type Child, spawn, wait } from './libc.ts'
 import { addressesNow } from './linkaddrs.ts'
 import { linkIn } from './linkfacts.ts'
 import { isLink } from './looking.ts'
-import { chainUses, ruleCounts, setNames } from './netfilter.ts'
+import { chainUses, isThere, ruleCounts, setNames } from './netfilter.ts'
 import { inside } from './netns.ts'
 import { sendAway, wake } from './placing.ts'
 import type { Output, Run } from './plugin.ts'
@@ -55,6 +55,7 @@ export const run: Run = Object.assign(
     held: addressesNow,
     rules: () => ruleCounts('inet', 'plumb'),
     uses: () => chainUses('inet', 'plumb'),
+    hasTable: () => isThere('inet', 'plumb'),
     sets: () => setNames('inet', 'plumb'),
   },
 )

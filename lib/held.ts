@@ -15,7 +15,13 @@ export function hold(elements: readonly Element[]): void {
 export function letGo(elements: readonly Element[]): Element[] {
   return elements.filter((element) => {
     if (element.record === undefined) return false
-    remove(`${folderOf(element)}/${nameOf(element.record)}`)
+    try {
+      remove(`${folderOf(element)}/${nameOf(element.record)}`)
+    } catch (cause) {
+      // The note stays on a read-only disk, the element must not.
+      if ((cause as NodeJS.ErrnoException).code === 'EROFS') return isHeld(element, [element.record])
+      throw cause
+    }
     return !isEmptied(folderOf(element))
   })
 }

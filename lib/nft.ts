@@ -19,6 +19,7 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   const send: Send = (lines) => run(NFT, inputOf(lines), ns)
   await removeElements(
     steps.filter(({ line }) => line.unless),
+    run,
     send,
   )
   const making = steps.filter(({ line }) => !line.unless)
@@ -157,9 +158,11 @@ function firstOf<T>(all: readonly T[], keyOf: (one: T) => string): T[] {
 }
 
 // Of elements that several attachments may have those that none has any more; whoever took one meanwhile gets it back.
-async function removeElements(steps: Batch['steps'], send: Send): Promise<void> {
+async function removeElements(steps: Batch['steps'], run: Run, send: Send): Promise<void> {
   const kept: readonly Resource[] = letGo(steps.map(({ resource }) => resource).filter(isElement))
   const going = steps.filter(({ resource }) => !kept.includes(resource))
+  // Without the table there is nothing to remove, and an nft that does not work need not be asked.
+  if (going.length === 0 || run.hasTable?.() === false) return
   const gone = going.map(({ resource }) => resource).filter(isElement)
   await remove([...going.map(({ line }) => line.text), ...uncovered(gone)], send)
   const taken = gone.filter((one) => isHeld(one))

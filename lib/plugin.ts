@@ -48,6 +48,8 @@ export interface Run {
   /** How many rules each chain of our nft table has on the node, and how often it is in use: by those, and by what jumps to it. Absent where there is no kernel. */
   rules?(): ReadonlyMap<string, number>
   uses?(): ReadonlyMap<string, number>
+  /** Whether the node has our nft table; true where the kernel would not say. Absent where there is no kernel. */
+  hasTable?(): boolean
   /** The names of its sets and maps. Absent where there is no kernel. */
   sets?(): readonly string[]
 }

@@ -65,8 +65,14 @@ export async function unrecord(path: string, undo: (note: Note | undefined) => P
   if (!fs.existsSync(path)) return false
   const note = readRecord(path)
   await undo(note)
-  unaddress(path, note?.ips ?? [])
-  remove(path)
+  try {
+    unaddress(path, note?.ips ?? [])
+    remove(path)
+  } catch (cause) {
+    // DEL must free the address all the same. Who gets that next removes the record.
+    if ((cause as NodeJS.ErrnoException).code !== 'EROFS') throw cause
+    log(`plumb: Cannot remove ${path}: the file system is read-only; what it told of is gone`)
+  }
   return true
 }
 
