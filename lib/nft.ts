@@ -165,7 +165,7 @@ async function removeElements(steps: Batch['steps'], run: Run, send: Send): Prom
   if (going.length === 0 || run.hasTable?.() === false) return
   const gone = going.map(({ resource }) => resource).filter(isElement)
   await remove([...going.map(({ line }) => line.text), ...uncovered(gone)], send)
-  const taken = gone.filter((one) => isHeld(one))
+  const taken = gone.filter((one) => isHeld(one, one.record === undefined ? [] : [one.record]))
   if (taken.length > 0) await send(taken.map(addition))
 }
 
