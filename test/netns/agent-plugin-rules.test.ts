@@ -1,13 +1,15 @@
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { until } from '../harness.ts'
 import { bridgeConf, network } from '../network.ts'
 import { type Cluster, fileStore, inCluster, type Node } from '../nodes.ts'
 
+const RESTART = ['ExecStop', 'ExecStart'].map((key) => (new RegExp(`^${key}=(.*)$`, 'm').exec(readFileSync('/lib/systemd/system/nftables.service', 'utf8'))?.[1] ?? '').split(' '))
 const store = (cluster: Cluster) => fileStore(cluster, { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } })
 
 describe('plumb agent and the rules of plugins', () => {
   it(
-    '[FH2] nft flush ruleset under a living pod: its rules and elements are back at once, without another ADD',
+    '[FH2] nft flush ruleset and systemctl restart nftables under a living pod: its rules and elements are back at once, without another ADD',
     inCluster(2, store, async ({ nodes: [one, pod] }, test) => {
       test.timeout(60_000)
       const { ns, agent } = started(one)
@@ -20,6 +22,12 @@ describe('plumb agent and the rules of plugins', () => {
       await ns.exec(['nft', 'flush', 'ruleset'])
       await until(async () => assert.equal(await table(), before) === undefined, 10_000)
       await ns.exec(['nft', 'delete', 'table', 'inet', 'plumb'])
+      await until(async () => assert.equal(await table(), before) === undefined, 10_000)
+      // What `systemctl restart nftables` does: the commands of the unit of Debian's package, one after the other.
+      for (const argv of RESTART) {
+        const { status, stderr } = await ns.exec(argv)
+        assert.equal(status, 0, stderr)
+      }
       await until(async () => assert.equal(await table(), before) === undefined, 10_000)
       assert.match(await agent.readyz(), /^200 /)
       await net.del((pod as Node).ns, { ifname: 'net0' })
