@@ -4,7 +4,7 @@ import { leave, occupy } from './busy.ts'
 import { CniError, CODE } from './errors.ts'
 import { createMark, remove } from './files.ts'
 import { log } from './log.ts'
-import { gatewayPair } from './owner.ts'
+import { gatewayPort } from './owner.ts'
 import type { Run } from './plugin.ts'
 import { listFiles } from './reading.ts'
 import type { Link, Owner } from './state.ts'
@@ -57,5 +57,5 @@ async function forsake(isGone: (name: string) => boolean, run: Run): Promise<voi
 
 // Its other end goes with it. A link of the same name that a reference plugin made has none of ours, and stays.
 function portOf(link: string): Link {
-  return { kind: 'link', ns: 'host', name: gatewayPair(link as IfName).port, type: 'veth', up: true }
+  return { kind: 'link', ns: 'host', name: gatewayPort(link as IfName), type: 'veth', up: true }
 }
