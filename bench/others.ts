@@ -1,11 +1,11 @@
 import { closeSync, mkdirSync, openSync, writeSync } from 'node:fs'
-import { take } from '../lib/claims.ts'
 import { hostPorts } from '../lib/hostports.ts'
 import { parseCidr } from '../lib/ip.ts'
+import { note } from '../lib/journal/journal.ts'
+import { take } from '../lib/journal/ports.ts'
 import { addition } from '../lib/kinds/element.ts'
 import { link } from '../lib/kinds/link.ts'
 import { inside } from '../lib/netns.ts'
-import { record, recordPath } from '../lib/records.ts'
 import { read } from '../lib/shape.ts'
 import type { Resource } from '../lib/state.ts'
 import { writeSysctl } from '../lib/sysctls.ts'
@@ -97,10 +97,10 @@ export function rulesOfOthers(node: Place, count: number): void {
 /** The host port of the first of the others; the one before it is the measured attachment's. */
 export const FIRST_PORT = 20001
 
-/** Gives `count` attachments a host port each, as plumb keeps it: record, claim, elements. */
+/** Gives `count` attachments a host port each, as plumb keeps it: entry, claim, elements. */
 export function mapOthers(node: Place, count: number): void {
   const all = Array.from({ length: count }, (_, n) => mapping(n))
-  for (const { at, own } of all) record([{ path: recordPath('portmap', at), own }], at)
+  for (const { at, own } of all) note(at, { portmap: own })
   take(all.flatMap(({ own }) => own.filter((one) => one.kind === 'claim')))
   const lines = all.flatMap(({ own }) => own.filter((one) => one.kind === 'element').map(addition))
   inside(node, () => run(['nft', '-f', '-'], `${lines.join('\n')}\n`))

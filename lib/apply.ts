@@ -1,8 +1,8 @@
 import { BLIND, NFT, SHAPING } from './argv.ts'
-import { release, take } from './claims.ts'
 import { ExecError } from './errors.ts'
 import { forgetFlows } from './flows.ts'
 import { failures } from './iproute.ts'
+import { giveBack, take } from './journal/ports.ts'
 import { handler } from './kinds/index.ts'
 import { inside } from './netns.ts'
 import { applyElements, firstInput } from './nft.ts'
@@ -74,7 +74,7 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: ()
     for (const batch of [...all].sort((one, other) => Number(other.tool === 'nft') - Number(one.tool === 'nft'))) if (isLate(batch)) await take(batch)
   } catch (cause) {
     // What is undone now must not come before what is under way.
-    for (const wait of underWay.values()) await wait()
+    for (const wait of underWay.values()) await wait().catch(() => {})
     throw cause
   }
   return { already }
@@ -212,7 +212,7 @@ function inputOf(steps: readonly Step[]): string {
 
 function files({ ns, steps }: Batch, { put, drop }: Plan): Applied {
   const claims = (resources: readonly Resource[]) => resources.filter((one) => one.kind === 'claim')
-  if (ns === 'host' && claims(drop).length > 0) release(claims(drop))
+  if (ns === 'host' && claims(drop).length > 0) giveBack(claims(drop))
   if (ns === 'host' && claims(put).length > 0) take(claims(put))
   const gone = new Set(drop)
   inside(ns, () => {

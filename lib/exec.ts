@@ -1,7 +1,7 @@
-import { busyFile } from './busy.ts'
 import { type Ending, earOf, endingOf } from './ending.ts'
 import { CniError, CODE, ExecError } from './errors.ts'
 import { fs } from './fs.ts'
+import { busyFile } from './journal/turns.ts'
 import { type Child, spawn, wait } from './libc.ts'
 import { addressesNow } from './linkaddrs.ts'
 import { linkIn } from './linkfacts.ts'

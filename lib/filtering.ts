@@ -1,5 +1,5 @@
 import type { Ip } from './ip.ts'
-import type { Netns } from './state.ts'
+import type { Netns, PartName } from './state.ts'
 
 /** An element of a set or map of lib/nft/sets.nft. `owner` becomes its comment. */
 export interface Element {
@@ -11,8 +11,8 @@ export interface Element {
   readonly owner: string
   /** Its set forgets it after a moment: it is added when what it belongs to is made, or when that is removed, and never looked for. */
   readonly moment?: 'made' | 'removed'
-  /** The path of its owner's record, for one that several attachments may have at once: it goes with the last of them. */
-  readonly record?: string
+  /** Whose it is, for one that several attachments may have at once: it goes with the last of them. */
+  readonly part?: PartName
 }
 
 /** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `record` is the path of its owner's record. */
@@ -22,7 +22,7 @@ export interface Claim {
   readonly protocol: string
   readonly port: number
   readonly ip: string
-  readonly record: string
+  readonly part: PartName
 }
 
 /** UDP connections to a host port that the kernel still remembers: forgotten whenever the port changes hands, else datagrams go on to the old target. `ip` is the address of the node, absent for all; `pod` is where the port leads. */

@@ -2,7 +2,7 @@ import { commentOf } from './alias.ts'
 import { isSix } from './cidr.ts'
 import { shown, ValueError } from './errors.ts'
 import { type Cidr, split } from './ip.ts'
-import { recordPath } from './records.ts'
+import { partName } from './journal/journal.ts'
 import { isOwnChain } from './rules.ts'
 import type { Chain, Element, Owner, Passage } from './state.ts'
 import { brief, type IfName } from './values.ts'
@@ -15,8 +15,8 @@ export const ADMIN = 'CNI-ADMIN'
 
 /** The elements of an attachment: its addresses, what a chain of an admin of another name than usual looks at, and the policy of its bridge. Each may be another attachment's, too. */
 export function guarded(owner: Owner, addresses: readonly Cidr[], admin: string, policy: Policy, bridge: IfName | undefined): Element[] {
-  const record = recordPath('firewall', owner)
-  const element = (set: string, key: string, value?: string, of = commentOf(owner)): Element => ({ kind: 'element', ns: 'host', set, key, ...(value === undefined ? {} : { value }), owner: of, record })
+  const part = partName('firewall', owner)
+  const element = (set: string, key: string, value?: string, of = commentOf(owner)): Element => ({ kind: 'element', ns: 'host', set, key, ...(value === undefined ? {} : { value }), owner: of, part })
   const own = addresses.flatMap((address) => {
     const { ip } = split(address)
     const family = isSix(address) ? 6 : 4

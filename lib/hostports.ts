@@ -3,8 +3,8 @@ import { isAlone, isSix } from './cidr.ts'
 import { chainName, conditionChain } from './conditions.ts'
 import { shown, ValueError } from './errors.ts'
 import { type Cidr, type Ip, split } from './ip.ts'
+import { partName } from './journal/journal.ts'
 import { localPair } from './masquerade.ts'
-import { recordPath } from './records.ts'
 import type { Result } from './result.ts'
 import type { Element, Owner, Resource } from './state.ts'
 
@@ -29,7 +29,7 @@ export interface Treatment {
 
 /** The elements, claims and memories that an attachment's mappings come down to, for its first address of each family. What follows a claim belongs to it; what comes before the first, other attachments may have, too. */
 export function hostPorts(owner: Owner, mappings: readonly Mapping[], addresses: readonly Cidr[], { snat, conditions }: Treatment): Resource[] {
-  const record = recordPath('portmap', owner)
+  const part = partName('portmap', owner)
   const used = new Map<4 | 6, Cidr>()
   const own = places(mappings).flatMap(({ family, protocol, hostPort, containerPort, ip }): Resource[] => {
     const address = addresses.find((one) => isSix(one) === (family === 6))
@@ -37,7 +37,7 @@ export function hostPorts(owner: Owner, mappings: readonly Mapping[], addresses:
     used.set(family, address)
     const pod = split(address).ip
     return [
-      { kind: 'claim', ns: 'host', protocol, port: hostPort, ip: ip ?? `any${family}`, record },
+      { kind: 'claim', ns: 'host', protocol, port: hostPort, ip: ip ?? `any${family}`, part },
       ...elements(owner, { family, protocol, hostPort, containerPort, ip }, pod, snat, conditions[family] !== undefined),
       ...(snat !== 'never' && isAlone(address) ? [selfPair(owner, pod)] : []),
       ...(protocol === 'udp' ? [{ kind: 'flows', ns: 'host', family, port: hostPort, ...(ip === undefined ? {} : { ip }), pod } as const] : []),
@@ -45,7 +45,7 @@ export function hostPorts(owner: Owner, mappings: readonly Mapping[], addresses:
   })
   const chains = [...used.keys()].flatMap((family) => (conditions[family] === undefined ? [] : [conditionChain(owner.network, family, conditions[family])]))
   const subnets = snat === 'never' ? [] : [...used.values()].filter((address) => !isAlone(address))
-  return [...chains, ...subnets.map((address) => localPair(address, owner, record)), ...own]
+  return [...chains, ...subnets.map((address) => localPair(address, owner, part)), ...own]
 }
 
 /** The first IPv4 and the first IPv6 address of the attachment's link in the pod (upstream's rule: those of links that are known to be others do not count). */

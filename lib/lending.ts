@@ -1,8 +1,8 @@
 import { CniError, CODE } from './errors.ts'
+import { LINK, partName, readPart } from './journal/journal.ts'
 import { type LinkFacts, linkIn, linksNow } from './linkfacts.ts'
 import { inside, netnsState } from './netns.ts'
 import type { Attachment } from './plugin.ts'
-import { readRecord } from './records.ts'
 import type { Lent, Link, Netns, Owner } from './state.ts'
 import { type IfName, type Mac, type NetnsPath, parse } from './values.ts'
 
@@ -12,9 +12,9 @@ export function lend({ name, index, mac, mtu, isUp, permanent, alias: text }: Li
   return { kind: 'link', ns: 'host', name, type: 'lent', up: false, lent, move: { to: at.netns as NetnsPath, name: at.ifname, ...(lent.alias !== undefined && { alias: name }) } }
 }
 
-/** What gives a device back, wherever it is and whatever it is called by now; nothing when it is gone, or back as it was. Dropped, it does that in one message: name, address, size and whether it is up as they were. `path` is the attachment's record. Throws CniError 11 when its name on the node is another's meanwhile. */
-export function givingBack(path: string, owner: Owner): Link[] {
-  const note = readRecord(path)
+/** What gives a device back, wherever it is and whatever it is called by now; nothing when it is gone, or back as it was. Dropped, it does that in one message: name, address, size and whether it is up as they were. Throws CniError 11 when its name on the node is another's meanwhile. */
+export function givingBack(owner: Owner): Link[] {
+  const note = readPart(partName(LINK, owner))
   return (note?.own ?? []).flatMap((one) => (one.kind === 'link' && one.lent ? back(one.lent, owner, note?.netns) : []))
 }
 

@@ -1,28 +1,28 @@
 import { commentOf } from './alias.ts'
 import { isAlone, isSix, networkOf } from './cidr.ts'
-import { heldKeys } from './held.ts'
 import { type Cidr, parseCidr, split } from './ip.ts'
+import { heldKeys } from './journal/elements.ts'
+import { partName } from './journal/journal.ts'
 import { addition, removal } from './kinds/element.ts'
 import type { Run } from './plugin.ts'
-import { recordPath } from './records.ts'
-import type { Element, Owner } from './state.ts'
+import type { Element, Owner, PartName } from './state.ts'
 import { brief } from './values.ts'
 
-/** The folder of the records of what `masquerade` gives. */
+/** The type of the part that `masquerade` gives. */
 export const MASQUERADE = 'masquerade'
 
 /** "ipMasq" of an attachment: what its addresses send out of their subnets takes the node's address, but for multicast (lib/nft/masquerade.nft). They go with the attachment; another one may need the same element and then keeps it. */
 export function masquerade(owner: Owner, addresses: readonly Cidr[]): Element[] {
-  const record = recordPath(MASQUERADE, owner)
+  const part = partName(MASQUERADE, owner)
   return addresses.flatMap((address) => {
-    const one: Element = { kind: 'element', ns: 'host', set: `masq${isSix(address) ? 6 : 4}`, key: split(address).ip, owner: commentOf(owner), record }
-    return isAlone(address) ? [one] : [one, localPair(address, owner, record)]
+    const one: Element = { kind: 'element', ns: 'host', set: `masq${isSix(address) ? 6 : 4}`, key: split(address).ip, owner: commentOf(owner), part }
+    return isAlone(address) ? [one] : [one, localPair(address, owner, part)]
   })
 }
 
-/** The pair that says what is local to an address's subnet. All pods of the subnet have it, by their records. */
-export function localPair(address: Cidr, { network }: Owner, record: string): Element {
-  return pairOf(networkOf(address), brief(network), record)
+/** The pair that says what is local to an address's subnet. All pods of the subnet have it. */
+export function localPair(address: Cidr, { network }: Owner, part: PartName): Element {
+  return pairOf(networkOf(address), brief(network), part)
 }
 
 /** Whether an element is such a pair. Their sets hold intervals, which must not overlap. */
@@ -54,13 +54,13 @@ export function uncovered(gone: readonly Element[]): string[] {
   const pairs = gone.filter(isPair)
   return [...new Set(pairs.map(({ set }) => set))].flatMap((set) => {
     const going = pairs.filter((pair) => pair.set === set).map(subnetOf)
-    const held = heldKeys(set).flatMap(({ key, owners: [owner = ''] }) => (going.includes(subnetIn(key)) ? [] : [pairOf(subnetIn(key), owner.split(':')[1] ?? '')]))
+    const held = heldKeys(set).flatMap(({ key, holders: [holder = ''] }) => (going.includes(subnetIn(key)) ? [] : [pairOf(subnetIn(key), holder.split(':')[1] ?? '')]))
     return largest(held.filter((pair) => going.some((subnet) => covers(subnet, subnetOf(pair)))))
   })
 }
 
-function pairOf(subnet: Cidr, owner: string, record?: string): Element {
-  return { kind: 'element', ns: 'host', set: `local${isSix(subnet) ? 6 : 4}`, key: `${subnet} . ${subnet}`, owner, ...(record === undefined ? {} : { record }) }
+function pairOf(subnet: Cidr, owner: string, part?: PartName): Element {
+  return { kind: 'element', ns: 'host', set: `local${isSix(subnet) ? 6 : 4}`, key: `${subnet} . ${subnet}`, owner, ...(part === undefined ? {} : { part }) }
 }
 
 function subnetOf({ key }: Element): Cidr {

@@ -1,15 +1,15 @@
 import type { Batch } from './apply.ts'
 import { NFT } from './argv.ts'
-import { isOccupying, leave, occupy } from './busy.ts'
-import { following, holds } from './claimed.ts'
 import { ExecError } from './errors.ts'
-import { hold, isHeld, letGo } from './held.ts'
+import { heldSets, hold, isHeld, letGo } from './journal/elements.ts'
+import { entries, isThere, partsOf, readPart } from './journal/journal.ts'
+import { following, holds } from './journal/ports.ts'
+import { isOccupying, leave, occupy } from './journal/turns.ts'
 import { chain } from './kinds/chain.ts'
 import { addition, element, removal } from './kinds/element.ts'
 import { amongOthers, isPair, largest, uncovered } from './masquerade.ts'
 import type { Output, Run } from './plugin.ts'
-import { allRecords, isThere, readRecord } from './records.ts'
-import { chainsOf, isMark, isOwnChain, isWhole, lostRules, markOf, SECTIONS, SETS, type Section, sectionsOf, textOf } from './rules.ts'
+import { chainsOf, isMark, isOwnChain, isWhole, lostRules, markOf, SECTIONS, SETS, type Section, sectionOf, sectionsOf, textOf } from './rules.ts'
 import type { Chain, Element, Resource } from './state.ts'
 
 type Send = (lines: readonly string[]) => Promise<Output>
@@ -58,8 +58,9 @@ export function firstInput({ steps }: Batch): string {
 export async function restore(run: Run, isThorough = false): Promise<boolean> {
   const send: Send = (lines) => run(NFT, inputOf(lines))
   const sets = run.sets?.() ?? []
-  // A node with many pods is asked often: no record is read unless something is lost.
-  const used = SECTIONS.filter((section) => sets.some((name) => name.startsWith(`rules_${section}_`)) || allRecords([FOLDER[section]]).length > 0)
+  // A node with many pods is asked often: no entry is read unless something is lost.
+  const needed = SECTIONS.every((section) => sets.includes(markOf(section))) ? [] : heldSets().flatMap((set) => sectionOf(set) ?? [])
+  const used = SECTIONS.filter((section) => sets.some((name) => name.startsWith(`rules_${section}_`)) || needed.includes(section))
   const isLost = used.some((section) => !sets.includes(markOf(section))) || (!isWhole(run, used) && lostRules(run, used).length > 0)
   if (used.length === 0 || (!isLost && !isThorough)) return false
   const { resources, done } = standing()
@@ -125,23 +126,27 @@ async function load(needed: readonly Section[], wanted: readonly Resource[], run
 
 // The elements and chains of attachments whose pods live. One that another call is at work on does without: that adds or removes its own.
 function standing(): { readonly resources: readonly Resource[]; done(): void } {
-  const all = allRecords(Object.values(FOLDER))
+  const all = entries()
+    .flatMap(partsOf)
+    .filter(([, { own }]) => own.some(isOfRules))
+    .map(([part]) => part)
   const own = all.filter(isOccupying)
-  const others = all.filter((path) => !own.includes(path) && occupy(path, 0))
-  const resources = [...others, ...own].flatMap((path) => {
-    const note = readRecord(path)
-    return note && isThere(note) ? following(note.own, holds).filter((one) => isChain(one) || (isElement(one) && one.moment === undefined)) : []
+  const others = all.filter((part) => !own.includes(part) && occupy(part, 0))
+  const resources = [...others, ...own].flatMap((part) => {
+    const note = readPart(part)
+    return note && isThere(note) ? following(note.own, holds).filter(isOfRules) : []
   })
   return {
     resources,
     done() {
-      for (const path of others) leave(path)
+      for (const part of others) leave(part)
     },
   }
 }
 
-/** The folders of records that tell of elements. */
-const FOLDER: Readonly<Record<Section, string>> = { masquerade: 'masquerade', ports: 'portmap', firewall: 'firewall' }
+function isOfRules(one: Resource): boolean {
+  return isChain(one) || (isElement(one) && one.moment === undefined)
+}
 
 // Chains first: elements lead to them. Of one key the first. Pairs are for `largest` and `amongOthers` to say.
 function linesOf(resources: readonly Resource[]): string[] {
@@ -165,7 +170,7 @@ async function removeElements(steps: Batch['steps'], run: Run, send: Send): Prom
   if (going.length === 0 || run.hasTable?.() === false) return
   const gone = going.map(({ resource }) => resource).filter(isElement)
   await remove([...going.map(({ line }) => line.text), ...uncovered(gone)], send)
-  const taken = gone.filter((one) => isHeld(one, one.record === undefined ? [] : [one.record]))
+  const taken = gone.filter((one) => isHeld(one, one.part === undefined ? [] : [one.part]))
   if (taken.length > 0) await send(taken.map(addition))
 }
 

@@ -118,7 +118,7 @@ const MAKING = new Set([
   'stays',
   'path',
   'text',
-  'record',
+  'part',
   'kept',
   'born',
   'was',

@@ -71,8 +71,6 @@ export type Now = Pick<Run, 'seen' | 'held'>
 
 /** What of the node's own settings decides how something is wired. */
 export interface NodeFacts {
-  /** Tells this machine from all others: MACs are made of it. Absent where there is no node. */
-  readonly machineId?: string
   /** Bridged frames pass the firewall (sysctls net.bridge.bridge-nf-call-iptables and -ip6tables). */
   readonly bridgeNf: boolean
   /** The node's link towards an IPv4 address, by the main routing table. */
@@ -155,10 +153,10 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly links?: (conf: C, at: Attachment, node: NodeFacts) => readonly Resource[]
   /** The link stands in the pod, with nothing of it on the node: where is noted before it is made, and only what has the owner's alias is removed there. */
   readonly inPod?: true
-  /** Links among `shared` that go with the last attachment that needs them (lib/holders.ts). */
+  /** Links among `shared` that go with the last attachment that needs them (lib/journal/shared-links.ts). */
   readonly holders?: (conf: C) => readonly IfName[]
-  /** A name under which records are kept of what attachments own, each written before that is made and forgotten with it: for an `unwire` that needs more than the owner, and reads them. */
-  readonly records?: string
+  /** The link is a device of the node, which is moved: what it was like is noted before, and `unwire` reads that. */
+  readonly lends?: true
   /** What `own` comes down to when nothing but the owner is known: dropping it drops everything that ADD made for the attachment. */
   readonly unwire: (owner: Owner & Pick<Attachment, 'netns'>) => readonly Resource[]
   /** Removes what a reference plugin made for the same attachment. Called when nothing of ours was there; must succeed when there is nothing. */
@@ -174,7 +172,7 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
 /** Adds to what the plugins before it made. `wire` gets prevResult; the result it answers with is usually the same. */
 export interface ChainedPlugin<C extends NetConf> extends Described<C> {
   readonly role: 'chained'
-  /** Its name, under which records are kept. */
+  /** Its name, under which the journal has what it made. */
   readonly type: string
   readonly wire: Wire<C>
   /** What of the pod as it is `wire` has to know, which gets it as `node.before`: ADD and CHECK ask, ADD while no other plugin that looks is at work in the pod. `noted` is what an earlier ADD noted for the same pod. Starts no process, changes nothing. */

@@ -27,8 +27,8 @@ export function sectionsOf(resources: readonly Resource[]): Section[] {
   return SECTIONS.filter((section) => found.has(section))
 }
 
-// The subnets that are local to each other are looked up by two: whoever adds them adds an element of one of these, too.
-function sectionOf(set: string): Section | undefined {
+/** The section whose rules look up a set; undefined for the subnets that are local to each other, which two look up: whoever adds those adds an element of one of these, too. */
+export function sectionOf(set: string): Section | undefined {
   if (set.startsWith('local')) return undefined
   if (set.startsWith('masq') && !set.startsWith('masqall')) return 'masquerade'
   return FIREWALL.includes(set) ? 'firewall' : 'ports'

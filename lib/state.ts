@@ -181,3 +181,6 @@ export interface Owner {
   readonly containerId: string
   readonly ifname: IfName
 }
+
+/** What one plugin made for an attachment, by name: `<type>:<attachment>` (lib/journal). */
+export type PartName = `${string}:${string}`

@@ -3,12 +3,12 @@ import { shown } from './errors.ts'
 import { fs } from './fs.ts'
 import { hostEnd } from './hostend.ts'
 import { defaultDevice, deviceTo } from './hostroutes.ts'
+import { partName, readPart } from './journal/journal.ts'
 import { floatingMac, linkIn } from './linkfacts.ts'
 import { log } from './log.ts'
 import { inside } from './netns.ts'
 import type { NodeFacts } from './plugin.ts'
 import { readText } from './reading.ts'
-import { recordPath } from './records.ts'
 import type { Sysctl } from './state.ts'
 import { isFirewalldThere } from './zones.ts'
 
@@ -51,16 +51,9 @@ export function restoreSysctl({ name, before = '' }: Sysctl): void {
   }
 }
 
-// One plugin call asks several times.
-let machineId: string | undefined
-
 /** The node's settings, read when they are asked for. */
 export const nodeFacts: NodeFacts = {
-  get machineId() {
-    machineId ??= readMachineId()
-    return machineId
-  },
-  noted: (type, owner) => fs.existsSync(recordPath(type, owner)),
+  noted: (type, owner) => readPart(partName(type, owner)) !== undefined,
   get bridgeNf() {
     return ['iptables', 'ip6tables'].some((tables) => readSysctl(`bridge/bridge-nf-call-${tables}`) === '1')
   },
@@ -81,10 +74,4 @@ export const nodeFacts: NodeFacts = {
   floatingMac,
   defaultDevice: (ns) => inside(ns, defaultDevice),
   hostEnd,
-}
-
-// machine-id(5). An image without one, or that has not booted yet, has the id of this boot: MACs need not outlive it.
-function readMachineId(): string {
-  const text = readText('/etc/machine-id')?.trim() ?? ''
-  return /^[0-9a-f]{32}$/.test(text) ? text : (readText('/proc/sys/kernel/random/boot_id')?.trim() ?? '')
 }

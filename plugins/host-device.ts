@@ -4,19 +4,17 @@ import { definePlugin } from '../lib/cni.ts'
 import { findDevice, isDevice } from '../lib/devices.ts'
 import { chooseDns } from '../lib/dns.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
+import { entries, LINK } from '../lib/journal/journal.ts'
 import { givingBack, givingBackForeign, lend } from '../lib/lending.ts'
 import { linkKeys } from '../lib/linkkeys.ts'
 import { isLink } from '../lib/looking.ts'
 import { netnsState } from '../lib/netns.ts'
 import type { Attachment, Wiring } from '../lib/plugin.ts'
 import { podSide } from '../lib/pod.ts'
-import { readRecord, recordPath, recordsOf } from '../lib/records.ts'
 import type { Interface, Result } from '../lib/result.ts'
 import { field } from '../lib/shape.ts'
 import type { Link } from '../lib/state.ts'
 import { type NetnsPath, parse } from '../lib/values.ts'
-
-const TYPE = 'host-device'
 
 const conf = v.object({
   device: field.filled(parse.ifname),
@@ -35,14 +33,14 @@ export default definePlugin<Conf>({
   conf,
   // The pool's, which reads them from the same variable.
   args: ['IP', 'GATEWAY'],
-  records: TYPE,
+  lends: true,
   wire,
-  unwire: (owner) => givingBack(recordPath(TYPE, owner), owner),
+  unwire: (owner) => givingBack(owner),
   async unwireForeign(_conf, at, run) {
     await apply({ put: [], drop: givingBackForeign(at) }, run)
   },
   async status({ name, runtimeConfig: { deviceID }, ...keys }) {
-    const isLent = recordsOf(TYPE, name).some((path) => readRecord(path)?.own.some((one) => one.kind === 'link' && one.lent !== undefined && (one.lent.name === keys.device || one.lent.mac === keys.hwaddr || one.lent.permanent === keys.hwaddr)))
+    const isLent = entries(name).some(({ parts }) => parts[LINK]?.own.some((one) => one.kind === 'link' && one.lent !== undefined && (one.lent.name === keys.device || one.lent.mac === keys.hwaddr || one.lent.permanent === keys.hwaddr)))
     if (!isLent && !isDevice({ ...keys, deviceID })) throw new CniError(CODE.notReady, `Network ${name} has no device: neither the node nor a container of it has the one that its configuration names`, 'look for it with ip link')
   },
 })

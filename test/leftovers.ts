@@ -1,8 +1,6 @@
-import { existsSync, readdirSync } from 'node:fs'
 import type { Namespace } from './harness.ts'
+import { entries } from './journal.ts'
 import { type Conf, containerId, traces } from './network.ts'
-
-const PENDING = '/run/cni/plumb/pending'
 
 /** What is left of a pod's attachment to a bridge: links on the node and in the pod, forwarding entries, nft elements, files, unfinished calls. `other` is a pod whose link belongs there. */
 export async function leftOf(conf: Conf, node: Namespace, pod: Namespace, other?: Namespace): Promise<string[]> {
@@ -14,7 +12,7 @@ export async function leftOf(conf: Conf, node: Namespace, pod: Namespace, other?
   return [...onNode, ...inPod].map(({ ifname }) => `link ${ifname}`).concat(fdb, elements, traces(pod, conf), unfinished(pod))
 }
 
-/** The marks that calls of a pod left which did not come to their end. */
+/** The entries of calls of a pod that did not come to their end. */
 export function unfinished(pod: Namespace): string[] {
-  return existsSync(PENDING) ? readdirSync(PENDING).filter((name) => name.includes(`:${containerId(pod)}:`)) : []
+  return entries().flatMap(({ owner, unfinished }) => (unfinished && owner.containerId === containerId(pod) ? [`unfinished ${owner.ifname}`] : []))
 }

@@ -26,7 +26,7 @@ const KINDS: readonly Kind[] = [
 ]
 
 // Below the node's /run. Locks stay, as they do in host-local's pools, and the address that was given out last.
-const DIRS = ['flannel', 'plumb', 'plumb/state', 'cni/plumb/pending', ...[`${PLACES.cache}/results`, `${PLACES.pool}/cbr0`, PLACES.flannel].map((path) => path.slice('/run/'.length))]
+const DIRS = ['flannel', 'plumb', 'plumb/state', 'cni/plumb/attachments', ...[`${PLACES.cache}/results`, `${PLACES.pool}/cbr0`, PLACES.flannel].map((path) => path.slice('/run/'.length))]
 
 /** All that agents and pods can leave on the nodes and in the store. Throws Error. */
 export async function remains(store: Store): Promise<Traces> {

@@ -30,9 +30,9 @@ export async function traces(network: string, pods: readonly string[]): Promise<
     ['reservations in the pool', names(`${PLACES.pool}/${network}`).filter((name) => /^[\da-f.:]+$/.test(name))],
     ['  and their index by owner', names(`${PLACES.pool}/.plumb/${network}`).filter((name) => name !== 'stamp')],
     ['elements of nft sets and maps', await elements(network)],
-    ['host ports claimed', names('/run/cni/plumb/ports').filter((name) => name !== 'lock')],
+    ['host ports claimed', names('/run/cni/plumb/shared/ports')],
     ['attachments remembered', names(`${PLACES.cache}/results`)],
-    ['marks of unfinished ADDs', names('/run/cni/plumb/pending')],
+    ['entries of the journal', names('/run/cni/plumb/attachments')],
   ])
 }
 

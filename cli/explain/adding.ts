@@ -1,15 +1,14 @@
 import { asking } from '../../lib/argv.ts'
-import { holds, isElsewhere, isFree, lapsed } from '../../lib/claimed.ts'
 import type { Call } from '../../lib/cni.ts'
 import { questionOf } from '../../lib/dad.ts'
 import { findPool, inVersion } from '../../lib/ipam.ts'
+import { partName, readEntry, readPart } from '../../lib/journal/journal.ts'
+import { holds, isElsewhere, isFree, lapsed } from '../../lib/journal/ports.ts'
 import { isClaim } from '../../lib/kinds/claim.ts'
 import { handler } from '../../lib/kinds/index.ts'
 import { isLink } from '../../lib/looking.ts'
 import type { Json } from '../../lib/netconf.ts'
-import { isUnfinished } from '../../lib/pending.ts'
 import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, LeasePlugin, MetaPlugin, NetConf, NodeFacts, Plugin, Wiring } from '../../lib/plugin.ts'
-import { readRecord, recordPath } from '../../lib/records.ts'
 import type { Result } from '../../lib/result.ts'
 import type { Claim, Resource } from '../../lib/state.ts'
 import { nodeFacts } from '../../lib/sysctls.ts'
@@ -97,7 +96,7 @@ async function asked(type: string, call: Call, answer: Json | undefined): Promis
 function foreseen(plugin: IpamPlugin<NetConf>, call: Call): Foreseen | undefined {
   const pool = openPool(plugin, call)
   pool.valid()
-  return pool.foresee?.(call.at, isUnfinished(call.at))
+  return pool.foresee?.(call.at, readEntry(call.at)?.unfinished === true)
 }
 
 function shape(result: Result, { version }: Call): Json {
@@ -106,7 +105,7 @@ function shape(result: Result, { version }: Call): Json {
 
 // An ADD that was killed is undone before the next one.
 function unfinished(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun[] {
-  return isUnfinished(at) ? unwiring(plugin.unwire(at)).map((run) => ({ ...run, when: 'only now: an ADD or DEL of this attachment was killed on its way' })) : []
+  return readEntry(at)?.unfinished ? unwiring(plugin.unwire(at)).map((run) => ({ ...run, when: 'only now: an ADD or DEL of this attachment was killed on its way' })) : []
 }
 
 // Another program's address is given back when its ADD fails, but for an attachment that is there already.
@@ -171,9 +170,9 @@ function freeing(claims: readonly Claim[]): ToldRun[] {
     if (gone.length === 0) throw cause
     const when = 'only now: a host port is still held for a container whose namespace is gone'
     return gone
-      .flatMap((path) =>
+      .flatMap((part) =>
         removing(
-          (readRecord(path)?.own ?? []).filter((one) => !isOthersToo(one)),
+          (readPart(part)?.own ?? []).filter((one) => !isOthersToo(one)),
           holds,
         ).flatMap((plan) => runsOf(plan)),
       )
@@ -183,7 +182,7 @@ function freeing(claims: readonly Claim[]): ToldRun[] {
 
 /** What a chained plugin noted of an attachment; undefined when there is nothing, or nothing that this user may read. */
 export function noted(type: string, { at }: Call): readonly Resource[] | undefined {
-  return visible(() => readRecord(recordPath(type, at))?.own)
+  return visible(() => readPart(partName(type, at))?.own)
 }
 
 async function lone(plugin: IpamPlugin<NetConf>, call: Call): Promise<Added> {

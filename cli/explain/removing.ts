@@ -1,13 +1,12 @@
-import { following, holds } from '../../lib/claimed.ts'
 import type { Call } from '../../lib/cni.ts'
-import { isHeld } from '../../lib/held.ts'
-import { lastOf } from '../../lib/holders.ts'
+import { isHeld } from '../../lib/journal/elements.ts'
+import { partsOf, readEntry } from '../../lib/journal/journal.ts'
+import { following, holds } from '../../lib/journal/ports.ts'
+import { lastOf } from '../../lib/journal/shared-links.ts'
 import { MASQUERADE } from '../../lib/masquerade.ts'
 import type { Plugin } from '../../lib/plugin.ts'
-import { recordsFor } from '../../lib/records.ts'
 import { readLoose } from '../../lib/shape.ts'
-import type { Resource } from '../../lib/state.ts'
-
+import type { PartName, Resource } from '../../lib/state.ts'
 import { through } from '../../lib/verbs/delegating.ts'
 import { findDelegate } from '../../lib/verbs/meta.ts'
 import { apart, removing } from '../../lib/verbs/noted.ts'
@@ -31,12 +30,13 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
     const foreign = plugin.unwireForeign ? ['when nothing of plumb was there, what a reference plugin made of the same attachment is looked for and removed'] : []
     const parts = [MASQUERADE, ...(plugin.within?.(conf) ?? []).map(({ type }) => type)].flatMap((type) => noted(type, call) ?? [])
     const held = parts.length > 0 || !own ? following(parts, holds) : following(own, () => true)
-    const records = visible(() => recordsFor(call.at)) ?? []
+    const entry = visible(() => readEntry(call.at))
+    const gone = entry ? partsOf(entry).map(([part]) => part) : []
     const holders = unwiring(visible(() => lastOf(call.at)) ?? []).map((run) => ({ ...run, when: 'only when no other attachment needs it by then' }))
     return {
       runs: [
         ...removingBeside(
-          held.filter((one, i) => !isOthersToo(one, records) && !held.slice(i + 1).some((other) => isSameElement(one, other))),
+          held.filter((one, i) => !isOthersToo(one, gone) && !held.slice(i + 1).some((other) => isSameElement(one, other))),
           plugin.unwire(call.at),
         ),
         ...holders,
@@ -68,9 +68,11 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
   return told ? { runs: told.scripts.map(runOf), isWhole: true, notes: [] } : { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
 }
 
-/** Whether somebody else has it, too: it stays for that. These records are gone by then. */
-export function isOthersToo(one: Resource, gone: readonly string[] = []): boolean {
-  return one.kind === 'element' && one.record !== undefined && visible(() => isHeld(one, [one.record ?? '', ...gone])) === true
+/** Whether somebody else has it, too: it stays for that. These parts are gone by then. */
+export function isOthersToo(one: Resource, gone: readonly PartName[] = []): boolean {
+  if (one.kind !== 'element' || one.part === undefined) return false
+  const { part } = one
+  return visible(() => isHeld(one, [part, ...gone])) === true
 }
 
 // Two plugins of one attachment may have the same element.

@@ -27,7 +27,7 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
     if (batch.tool === 'firewalld') return zoning(batch, plan)
     const told = batch.steps.flatMap(({ resource, line }) => lineOf(resource, line, plan.drop.includes(resource), when(resource)))
     if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: told, ...(isBeside && { beside: true as const }) }]
-    const about = batch.steps.some(({ resource }) => resource.kind === 'claim') ? 'links below /run/cni/plumb/ports, no process' : 'files below /proc/sys, no process'
+    const about = batch.steps.some(({ resource }) => resource.kind === 'claim') ? 'links below /run/cni/plumb/shared/ports, no process' : 'files below /proc/sys, no process'
     return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: told, about }]
   })
   // That the rules are missing is known when nft is waited for, which is later.

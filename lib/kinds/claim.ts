@@ -1,5 +1,5 @@
-import { holds } from '../claimed.ts'
 import { forgetOf, listsOf } from '../flows.ts'
+import { holds } from '../journal/ports.ts'
 import type { Claim, Flows, Handler, Resource } from '../state.ts'
 
 /** Host ports reserved for their owner, as files: a second owner is refused before anything else is made. */

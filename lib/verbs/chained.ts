@@ -1,18 +1,18 @@
 import { apply, gradually } from '../apply.ts'
 import { BLIND } from '../argv.ts'
-import { takeTurn } from '../busy.ts'
-import { following, holds, isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
+import { entries, isThere, note, partName, readPart } from '../journal/journal.ts'
+import { following, holds, isElsewhere } from '../journal/ports.ts'
+import { takeTurn } from '../journal/turns.ts'
 import { isClaim } from '../kinds/claim.ts'
 import { log } from '../log.ts'
 import { inodeOf } from '../netns.ts'
 import { differences } from '../observe.ts'
 import type { ChainedPlugin, NetConf, NodeFacts, Wiring } from '../plugin.ts'
-import { isThere, readRecord, record, recordPath, recordsOf } from '../records.ts'
 import type { Result } from '../result.ts'
 import { readLoose } from '../shape.ts'
-import type { Claim, Plan } from '../state.ts'
+import type { Claim, PartName, Plan } from '../state.ts'
 import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
@@ -21,14 +21,14 @@ import { dropNoted, outdated, reserve } from './noted.ts'
 import { evict } from './orphans.ts'
 import { podOf } from './reachable.ts'
 
-/** The verbs of a plugin that adds to what others made. A record of what it makes is written before it is made, so that DEL and GC need nothing else. */
+/** The verbs of a plugin that adds to what others made. What it makes is noted before it is made, so that DEL and GC need nothing else. */
 export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
   return {
     add: (call) => add(plugin, call),
     check: (call) => check(plugin, call),
     async del(call) {
       const { at } = forDel(call)
-      const found = await dropNoted([recordPath(plugin.type, at)], call.io.run)
+      const found = await dropNoted([partName(plugin.type, at)], call.io.run)
       if (found.length === 0) await plugin.unwireForeign?.(readLoose(plugin.conf, call.raw), at, call.io.run)
     },
     gc: (call) => gc(plugin, call),
@@ -45,27 +45,27 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   plugin.judge?.(call.text)
   requirePod(call)
   const given = requirePrevious(call)
-  for (const note of plugin.notes?.(conf) ?? []) log(`plumb: ${note}`, { network: at.network })
+  for (const remark of plugin.notes?.(conf) ?? []) log(`plumb: ${remark}`, { network: at.network })
   const planned = (node: NodeFacts) => {
     const wiring = plugin.wire(conf, at, given, node)
     return { ...wiring, text: encode(wiring.result, call.version) }
   }
   // What has to be refused is, before anything else.
   const early = planned(nodeFacts)
-  const path = recordPath(plugin.type, at)
-  begin(path, plugin, call)
+  const part = partName(plugin.type, at)
+  begin(part, plugin, call)
   const { shared, own, text } = plugin.look ? planned(facts(plugin, conf, call, given)) : early
-  const before = readRecord(path)?.own
+  const before = readPart(part)?.own
   // A second ADD that wants the same, or one after a kill -9: what the first made is completed, and never missing for a moment.
   const isAgain = JSON.stringify(before) === JSON.stringify(own)
-  if (before && !isAgain && before.some(isClaim)) await dropNoted([path], io.run)
+  if (before && !isAgain && before.some(isClaim)) await dropNoted([part], io.run)
   else if (before) await apply({ put: [], drop: outdated(before, own) }, io.run)
   if (own.length === 0 && shared.length === 0) return { text }
-  // It starts up while the record is written.
+  // It starts up while that is noted.
   if (own.some(({ kind, ns }) => (kind === 'setting' || kind === 'route') && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)
   await evict(given.ips ?? [], at, io.run)
-  record([{ path, own }], at, given.ips)
-  const undo = async () => void (isAgain || (await dropNoted([path], io.run, true)))
+  note(at, { [plugin.type]: own }, given.ips)
+  const undo = async () => void (isAgain || (await dropNoted([part], io.run, true)))
   try {
     await reserve(own, io.run)
     const { links, rest } = making({ shared, own }, holds)
@@ -97,13 +97,13 @@ async function gc<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Prom
   if (!valid) return
   const failures: Error[] = []
   const attempt = (work: Promise<unknown> | undefined) => work?.catch((cause: Error) => void failures.push(cause))
-  for (const path of recordsOf(plugin.type, at.network, valid)) await attempt(dropNoted([path], io.run))
+  for (const { owner } of entries(at.network, valid)) await attempt(dropNoted([partName(plugin.type, owner)], io.run))
   if (valid.length === 0) await attempt(plugin.unshare?.(conf, io.run))
   throwAll(failures, call)
 }
 
-function begin<C extends NetConf>(path: string, plugin: ChainedPlugin<C>, { at }: Call): void {
-  takeTurn(path, `an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId}`)
+function begin<C extends NetConf>(part: PartName, plugin: ChainedPlugin<C>, { at }: Call): void {
+  takeTurn(part, `an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId}`)
   // What is looked at must not change before what follows from it is made.
   if (plugin.look) takeTurn(podOf(at.netns && inodeOf(at.netns)), `another plugin in ${at.netns}`)
 }
@@ -111,8 +111,8 @@ function begin<C extends NetConf>(path: string, plugin: ChainedPlugin<C>, { at }
 /** What `wire` of a plugin is given of the node and the pod as they are. */
 export function facts<C extends NetConf>(plugin: ChainedPlugin<C>, conf: C, { at }: Call, given: Result): NodeFacts {
   if (!plugin.look) return nodeFacts
-  const note = readRecord(recordPath(plugin.type, at))
-  const before = plugin.look(conf, at, given, note && note.netns === at.netns && isThere(note) ? note.own : [])
+  const noted = readPart(partName(plugin.type, at))
+  const before = plugin.look(conf, at, given, noted && noted.netns === at.netns && isThere(noted) ? noted.own : [])
   // The node's own are asked for only when they are needed.
   return Object.create(nodeFacts, { before: { value: before } })
 }

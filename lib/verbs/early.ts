@@ -1,5 +1,5 @@
-import { following, holds } from '../claimed.ts'
 import { CniError, CODE } from '../errors.ts'
+import { following, holds } from '../journal/ports.ts'
 import { isClaim } from '../kinds/claim.ts'
 import { handler } from '../kinds/index.ts'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../plugin.ts'
@@ -10,8 +10,8 @@ import { nodeFacts } from '../sysctls.ts'
 /** The links that are made before the pool has answered. A pool that asks through the container's link needs all of them but a pair's other end; what is in the pod the daemon switches on, when its settings are made. */
 export function firstLinks<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, at: Attachment, byLink: boolean): readonly Resource[] {
   const early = plugin.links?.(conf, at, nodeFacts) ?? []
-  // What a record is kept of has been moved there when the pool is asked.
-  if (!byLink || plugin.records !== undefined) return early
+  // A lent device has been moved there when the pool is asked.
+  if (!byLink || plugin.lends) return early
   const { put } = beside(early, plugin.wire(conf, at, {}, nodeFacts))
   const rest = put.filter((one) => one.kind === 'link').filter(({ type, shared }) => type !== 'peer' && !shared)
   return [...early, ...rest.map((one) => (one.ns === 'host' ? one : { ...one, up: false }))]

@@ -1,17 +1,16 @@
 import { ApplyError, apply, type Begun, gradually } from '../apply.ts'
 import { BLIND } from '../argv.ts'
 import { untilRunning } from '../carrier.ts'
-import { following, isElsewhere } from '../claimed.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { untilUnique } from '../dad.ts'
 import { CniError, CODE } from '../errors.ts'
-import { hold, letGo } from '../holders.ts'
 import type { Delegate } from '../ipam.ts'
+import { begin, close, complete, type Found } from '../journal/journal.ts'
+import { following, isElsewhere } from '../journal/ports.ts'
+import { hold, letGo } from '../journal/shared-links.ts'
 import { onlyOnce } from '../kinds/podlink.ts'
 import { log } from '../log.ts'
 import { differences, present } from '../observe.ts'
-import { begin, end } from '../pending.ts'
-import { ownIn, unplace } from '../places.ts'
 import type { Attachment, InterfacePlugin, NetConf, Now, Wiring } from '../plugin.ts'
 import type { Result, Settled } from '../result.ts'
 import type { Resource } from '../state.ts'
@@ -19,12 +18,11 @@ import { nodeFacts } from '../sysctls.ts'
 import { encode } from '../versions.ts'
 import { readConf, requirePod, requirePrevious } from './call.ts'
 import { beside, firstLinks, requireAddress } from './early.ts'
-import { note, taken } from './inpod.ts'
+import { noteInPod, noteLent, ownIn, refuseLent, taken } from './link.ts'
 import { unmoved } from './moved.ts'
 import { reserve } from './noted.ts'
 import { evict } from './orphans.ts'
 import { dropParts, noteFirst, noteParts } from './parts.ts'
-import { forget, noteOwn, refuseNoted } from './recorded.ts'
 import { del, gc, poolOf, remove, unlessGone } from './removal.ts'
 import { together } from './within.ts'
 
@@ -56,19 +54,29 @@ async function add<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Pr
   const pool = await poolOf(conf, call)
   pool?.valid()
   // Without a pool it is known already whether this version can show the result.
-  if (!pool && !plugin.records) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
+  if (!pool && !plugin.lends) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
   const links = firstLinks(plugin, conf, at, pool?.byLink === true)
-  if (begin(at)) await remove(plugin, call, pool)
-  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false, parts: false, holds: false, record: false }, onNode: gradually({ put: links, drop: [] }, io.run) }
+  const found = await open(plugin, call, pool)
+  const isNoted = found === 'nothing' && !plugin.inPod && !plugin.lends
+  const attempt: Attempt<C> = { conf, pool, links, made: { addresses: false, links: false, parts: false, holds: false, noted: isNoted }, onNode: gradually({ put: links, drop: [] }, io.run) }
   try {
     const text = await make(plugin, call, attempt)
-    return { text, undo: () => undo(plugin, call, attempt), delivered: () => end(at) }
+    return { text, undo: () => undo(plugin, call, attempt), delivered: () => complete(at) }
   } catch (cause) {
     // But for a device, as in `undo`: a link of the name that was there is not ours.
-    if (isTaken(cause) && !plugin.inPod && !attempt.made.record) attempt.made.links = false
+    if (isTaken(cause) && !plugin.inPod && !plugin.lends) attempt.made.links = false
     await undo(plugin, call, attempt).catch((lost: Error) => log(`plumb: Cannot undo a failed ADD, the next ADD or DEL will: ${lost.message}`, { container: at.containerId }))
     throw explained(cause, at, attempt.wiring, io.run)
   }
+}
+
+// Opens the entry of the attachment, and removes first what a killed call left.
+async function open<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Delegate | undefined): Promise<Found> {
+  const link = plugin.inPod || plugin.lends ? undefined : plugin.unwire(call.at)
+  const found = begin(call.at, link)
+  if (found !== 'unfinished') return found
+  await remove(plugin, call, pool)
+  return begin(call.at, link)
 }
 
 // What was started before and has no input yet is not started again.
@@ -82,7 +90,7 @@ interface Attempt<C> {
   readonly conf: C
   readonly pool: Delegate | undefined
   readonly links: readonly Resource[]
-  readonly made: { addresses: boolean; links: boolean; parts: boolean; holds: boolean; record: boolean; noted?: true }
+  readonly made: { addresses: boolean; links: boolean; parts: boolean; holds: boolean /** What removes the link stands in the journal by this ADD. */; noted: boolean }
   /** Makes `links`, or what of a noted wiring stands on the node. */
   onNode: Begun
   wiring?: Wiring
@@ -92,14 +100,14 @@ async function make<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, a
   const { at, io } = call
   const { conf, pool, links, made, onNode } = attempt
   if (plugin.inPod) {
-    note(plugin, call)
+    noteInPod(plugin, call)
     made.noted = true
   }
   if ((plugin.within?.(conf) ?? []).length > 0) {
     await noteFirst(plugin, links, call)
     made.parts = true
   }
-  const moved = plugin.records === undefined ? undefined : await move(plugin, call, attempt)
+  const moved = plugin.lends ? await move(plugin, call, attempt) : undefined
   // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
   made.addresses = pool?.foreign === true && !pool.byLink && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
   if (pool?.byLink) {
@@ -148,11 +156,11 @@ async function wire<C>(wiring: Wiring, { at, io, version }: Call, attempt: Attem
 /** What of a noted wiring stands on the node is made before a pool is asked that may have to ask on it (dhcp), and while any other looks for an address: the interfaces of the result. */
 async function move<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io, version }: Call, attempt: Attempt<C>): Promise<Pick<Result, 'interfaces'>> {
   const { conf, pool, made } = attempt
-  refuseNoted(plugin, at)
+  refuseLent(at)
   const { own, result } = plugin.wire(conf, at, {}, nodeFacts)
   if (!pool) encode(result, version)
-  made.record = noteOwn(plugin, at, own)
-  made.links = made.record
+  made.noted = noteLent(at, own)
+  made.links = made.noted
   attempt.onNode = gradually({ put: own.filter(({ ns }) => ns === 'host'), drop: [] }, io.run)
   if (pool?.foreign === false && !pool.byLink) attempt.onNode.ahead()
   else await attempt.onNode.finish()
@@ -166,7 +174,7 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, {
     (await onNode.finish().then(
       () => true,
       // A device that meets its name in the pod has moved all the same.
-      (cause) => made.record || !isTaken(cause),
+      (cause) => (plugin.lends && made.noted) || !isTaken(cause),
     ))
   // A tool that fails must not keep the link from going.
   const lost = made.parts
@@ -181,11 +189,10 @@ async function undo<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, {
   if (own.length > 0) await apply({ put: [], drop: own }, io.run).catch(unlessGone(own))
   if (lost) throw lost
   if (made.holds) await letGo(at, io.run)
-  if (made.record) forget(plugin, at)
   if (kept) throw kept
   if (made.addresses && !isFirst) await pool?.del()
-  if (made.noted) await unplace(at)
-  end(at)
+  if (made.noted) close(at)
+  else complete(at)
 }
 
 // The creation of a link of our own met one that is there: somebody else's, or this attachment's from an ADD that went well.

@@ -1,14 +1,12 @@
 import { apply, gradually } from '../apply.ts'
-import { occupy } from '../busy.ts'
-import { following, holds, lapsed } from '../claimed.ts'
-import { fs } from '../fs.ts'
+import { forget, isThere, readPart, siblings } from '../journal/journal.ts'
+import { following, holds, lapsed } from '../journal/ports.ts'
+import { occupy } from '../journal/turns.ts'
 import { isClaim } from '../kinds/claim.ts'
 import { handler } from '../kinds/index.ts'
 import { log } from '../log.ts'
 import type { Run } from '../plugin.ts'
-import { listFiles } from '../reading.ts'
-import { isThere, readRecord, unrecord } from '../records.ts'
-import type { Claim, Plan, Resource } from '../state.ts'
+import type { Claim, PartName, Plan, Resource } from '../state.ts'
 import { title } from '../title.ts'
 import { reachable } from './reachable.ts'
 
@@ -21,25 +19,25 @@ export async function reserve(own: readonly Resource[], run: Run): Promise<void>
   } catch (cause) {
     const gone = lapsed(claims)
     if (gone.length === 0) throw cause
-    for (const path of gone) {
-      log('plumb: a host port was still held for a container whose namespace is gone: it is taken from it', { container: readRecord(path)?.owner.containerId ?? '' })
-      await dropNoted([path], run)
+    for (const part of gone) {
+      log('plumb: a host port was still held for a container whose namespace is gone: it is taken from it', { container: readPart(part)?.owner.containerId ?? '' })
+      await dropNoted([part], run)
     }
     await apply({ put: claims, drop: [] }, run)
   }
 }
 
-/** Removes what records tell of, all at once, and the records; which of them there were. `isFailed`: the ADD that made it fails, so that nobody relies on any of it yet. */
-export async function dropNoted([path, ...others]: readonly string[], run: Run, isFailed = false, held: readonly Resource[] = []): Promise<string[]> {
-  if (path === undefined) {
+/** Removes what parts of the journal tell of, all at once, and forgets them; which of them there were. `isFailed`: the ADD that made it fails, so that nobody relies on any of it yet. */
+export async function dropNoted([part, ...others]: readonly PartName[], run: Run, isFailed = false, held: readonly Resource[] = []): Promise<PartName[]> {
+  if (part === undefined) {
     await removed(held, run)
     return []
   }
-  let found: string[] = []
-  const wasThere = await unrecord(path, async (note) => {
-    const there = note ? reachable(note, run, isFailed) : []
+  let found: PartName[] = []
+  const wasThere = await forget(part, async (note) => {
+    const there = reachable(note, run, isFailed)
     const lost = there.filter((one) => isClaim(one) && !holds(one))
-    found = [path, ...(await dropNoted(others, run, isFailed, [...held, ...following(there, holds), ...lost]))]
+    found = [part, ...(await dropNoted(others, run, isFailed, [...held, ...following(there, holds), ...lost]))]
   })
   return wasThere ? found : dropNoted(others, run, isFailed, held)
 }
@@ -69,9 +67,9 @@ async function removed(held: readonly Resource[], run: Run): Promise<void> {
 // Where that fails the removal has not.
 async function handOver(released: readonly Claim[], run: Run): Promise<void> {
   const isReleased = ({ protocol, port }: Claim) => released.some((one) => one.protocol === protocol && one.port === port)
-  for (const path of siblings(released)) {
+  for (const part of others(released)) {
     // One that another call is at work on is going, or sees for itself what is free.
-    const note = occupy(path, 0) ? readRecord(path) : undefined
+    const note = occupy(part, 0) ? readPart(part) : undefined
     const claims = note && isThere(note) ? note.own.filter(isClaim).filter((claim) => isReleased(claim) && !holds(claim)) : []
     if (!note || claims.length === 0) continue
     try {
@@ -84,14 +82,10 @@ async function handOver(released: readonly Claim[], run: Run): Promise<void> {
   }
 }
 
-// The records of the container's other attachments. A record's name is network, container and interface; none of them holds a colon.
-function siblings(claims: readonly Claim[]): string[] {
-  const own = [...new Set(claims.map(({ record }) => record))]
-  const beside = (record: string) => {
-    const [folder, container] = [fs.dirname(record), `:${record.split(':')[1]}:`]
-    return listFiles(folder).flatMap((name) => (name.includes(container) ? [`${folder}/${name}`] : []))
-  }
-  return own.flatMap(beside).filter((path) => !own.includes(path))
+// The parts of the container's other attachments.
+function others(claims: readonly Claim[]): PartName[] {
+  const own = [...new Set(claims.map(({ part }) => part))]
+  return own.flatMap(siblings).filter((part) => !own.includes(part))
 }
 
 /** A plan of removals as two that go on beside each other: the node's links, and the rest. Pure. */

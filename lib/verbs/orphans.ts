@@ -1,87 +1,89 @@
-import { addressed, unaddress } from '../addressees.ts'
 import { apply } from '../apply.ts'
-import { occupy } from '../busy.ts'
-import { letGo } from '../holders.ts'
 import { split } from '../ip.ts'
+import { attachmentsWith, beginRemoval, close, complete, type Entry, entries, isThere, LINK, type Note, partName, partsOf, readEntry } from '../journal/journal.ts'
+import { reindex } from '../journal/reindex.ts'
+import { letGo } from '../journal/shared-links.ts'
+import { occupy } from '../journal/turns.ts'
 import { givingBack } from '../lending.ts'
 import { addressesNow } from '../linkaddrs.ts'
 import { linkFacts } from '../linkfacts.ts'
 import { log } from '../log.ts'
 import { inside } from '../netns.ts'
 import { hostVeth } from '../owner.ts'
-import { beginRemoval, end, isUnfinished } from '../pending.ts'
-import { isPlace } from '../places.ts'
 import type { Run } from '../plugin.ts'
-import { allRecords, isThere, type Note, readRecord, recordsFor, unrecord } from '../records.ts'
 import type { IpConfig } from '../result.ts'
 import type { Owner } from '../state.ts'
 import type { NetnsPath } from '../values.ts'
-import { removePlaced } from './inpod.ts'
+import { noted, ownIn } from './link.ts'
 import { dropNoted } from './noted.ts'
 
-/** Removes what attachments own that are gone without a DEL of plumb's (their namespace is gone, or another program's DEL removed their link), their records with it: of all networks and plugins. Gives whose it was. `isMeant` narrows it to some attachments. A failure is logged, and the rest goes on. */
+/** Removes what attachments own that are gone without a DEL of plumb's (their namespace is gone, or another program's DEL removed their link), their entries with it: of all networks and plugins. Gives whose it was. `isMeant` narrows it to some attachments. A failure is logged, and the rest goes on. */
 export async function removeOrphaned(run: Run, isMeant = (_: Owner) => true): Promise<Owner[]> {
   const removed: Owner[] = []
+  reindex()
   for (const owner of orphaned(run).filter(isMeant)) if (await removeIfGone(owner, run)) removed.push(owner)
   return removed
 }
 
 /** The attachments whose things `removeOrphaned` would remove. */
 export function orphaned(run: Pick<Run, 'link'>): Owner[] {
-  const found = allRecords().flatMap((path) => goneBy(path, run))
-  return [...new Map(found.map(({ owner }) => [JSON.stringify(owner), owner])).values()]
+  return entries().flatMap((entry) => (isGone(entry, run) ? [entry.owner] : []))
 }
 
 /** Removes what earlier owners of addresses left that a pool gives out anew: a host port must not lead to another pod. One that lives keeps what it has: two networks may use the same addresses. */
 export async function evict(ips: readonly IpConfig[], at: Owner, run: Run): Promise<void> {
   for (const { address } of ips) {
-    const { ip } = split(address)
-    for (const path of addressed(ip)) {
-      const note = readRecord(path)
-      if (!note?.ips?.includes(ip)) unaddress(path, [ip])
-      else if (!isSame(note.owner, at) && isGone(note, run)) await removeIfGone(note.owner, run)
-    }
+    for (const entry of attachmentsWith(split(address).ip)) if (!isSame(entry.owner, at) && (isGone(entry, run) || hasLost(entry, at))) await removeIfGone(entry.owner, run, (one) => isGone(one, run) || hasLost(one, at))
   }
 }
 
+// The pool has given its address away, and its namespace is not where it was: the kernel may take a moment to remove its link.
+function hasLost(entry: Entry, { network }: Owner): boolean {
+  return entry.owner.network === network && partsOf(entry).some(([, note]) => note.netns !== undefined && !isThere(note))
+}
+
 // An ADD notes what it is about to make: one that is under way is waited for, and then judged again.
-async function removeIfGone(owner: Owner, run: Run): Promise<boolean> {
-  const wasUnfinished = isUnfinished(owner)
+async function removeIfGone(owner: Owner, run: Run, isOver = (entry: Entry) => isGone(entry, run)): Promise<boolean> {
+  const wasUnfinished = readEntry(owner)?.unfinished === true
   beginRemoval(owner)
   try {
-    const paths = recordsFor(owner)
-    for (const path of paths) occupy(path)
-    if (!paths.some((path) => goneBy(path, run).length > 0)) return false
+    for (const [part] of parts(owner)) occupy(part)
+    const entry = readEntry(owner)
+    if (!entry || !isOver(entry)) return false
     log('plumb: what a container left that is gone is removed: no DEL of plumb was called for it', { network: owner.network, container: owner.containerId })
-    for (const path of paths) {
-      if (!readRecord(path)?.own.some((one) => one.kind === 'link' && one.lent)) continue
-      await unrecord(path, async () => void (await apply({ put: [], drop: givingBack(path, owner) }, run)))
-    }
+    const link = entry.parts[LINK]?.own ?? []
+    const drop = link.some((one) => one.kind === 'link' && one.lent) ? givingBack(owner) : ownIn(noted(owner) ?? [], run)
+    await apply({ put: [], drop }, run)
     await dropNoted(
-      paths.filter((path) => !isPlace(path)),
+      parts(owner).flatMap(([part]) => (part === partName(LINK, owner) ? [] : [part])),
       run,
     )
-    if (paths.some(isPlace)) await removePlaced(owner, run)
     await letGo(owner, run)
+    // An unfinished entry says more: that the address may be reserved still.
+    if (!wasUnfinished) close(owner)
     return true
   } catch (cause) {
     log(`plumb: Cannot remove what a container left that is gone: ${(cause as Error).message}`, { network: owner.network, container: owner.containerId })
     return false
   } finally {
-    // The mark of a call that was killed says more: that its address may be reserved still.
-    if (!wasUnfinished) end(owner)
+    if (!wasUnfinished) complete(owner)
   }
 }
 
-function goneBy(path: string, run: Pick<Run, 'link'>): Note[] {
-  const note = readRecord(path)
-  return note && isGone(note, run) ? [note] : []
+function parts(owner: Owner): ReturnType<typeof partsOf> {
+  const entry = readEntry(owner)
+  return entry ? partsOf(entry) : []
+}
+
+// Parts of one attachment are of one pod, but for an ADD that came again without a DEL.
+function isGone(entry: Entry, run: Pick<Run, 'link'>): boolean {
+  return partsOf(entry).some(([, note]) => isPodGone(note, run))
 }
 
 // The node's end of a pair of ours lives as long as its pod's, whatever became of the namespace's path. What another plugin made is known by the pod's link and its addresses.
-function isGone(note: Note, run: Pick<Run, 'link'>): boolean {
-  const { netns, owner, ips = [] } = note
-  if (netns === undefined || run.link?.(hostVeth(owner), 'host') !== false) return false
+function isPodGone(note: Note, run: Pick<Run, 'link'>): boolean {
+  const { netns, owner, ips } = note
+  if (netns === undefined || run.link?.(hostVeth(owner).name, 'host') !== false) return false
   return !isThere(note) || inside(netns as NetnsPath, () => !hasLink(owner, ips))
 }
 

@@ -1,6 +1,6 @@
-import { occupy } from '../busy.ts'
+import { isThere, type Note } from '../journal/journal.ts'
+import { occupy } from '../journal/turns.ts'
 import type { Run } from '../plugin.ts'
-import { isThere, type Note } from '../records.ts'
 import type { Setting } from '../settings.ts'
 import type { Kind, Resource } from '../state.ts'
 import { isLastOf } from '../vrfs.ts'
@@ -18,7 +18,7 @@ export function reachable(note: Note, run: Run, isFailed: boolean): Resource[] {
     })
 }
 
-/** What stands for a pod where one call at a time may look at it and change it (lib/busy.ts), by the inode of its namespace. */
+/** What stands for a pod where one call at a time may look at it and change it (lib/journal/turns.ts), by the inode of its namespace. */
 export function podOf(inode: number | undefined): string {
   return `pod ${inode}`
 }

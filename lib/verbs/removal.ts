@@ -3,28 +3,28 @@ import { apply } from '../apply.ts'
 import { BLIND } from '../argv.ts'
 import type { Call } from '../cni.ts'
 import { CniError } from '../errors.ts'
-import { letGo, letGoBut } from '../holders.ts'
 import { type Delegate, delegate } from '../ipam.ts'
+import { beginRemoval, close, entries, LINK, partName } from '../journal/journal.ts'
+import { letGo, letGoBut } from '../journal/shared-links.ts'
+import { LIMIT_MS, occupy } from '../journal/turns.ts'
 import { log } from '../log.ts'
 import { isLink } from '../looking.ts'
 import { aliased } from '../observe.ts'
-import { beginRemoval, besides, end } from '../pending.ts'
-import { ownIn, placed, placedBeside, unplace } from '../places.ts'
-import type { InterfacePlugin, NetConf, Run } from '../plugin.ts'
+import type { InterfacePlugin, NetConf } from '../plugin.ts'
 import { readLoose } from '../shape.ts'
 import type { Owner, Resource } from '../state.ts'
+import type { NetworkName } from '../values.ts'
 import { forDel, readConf, validAttachments } from './call.ts'
 import { throwAll } from './failures.ts'
-import { removePlaced } from './inpod.ts'
+import { linkOf, noted, removeLink } from './link.ts'
 import { dropForeignParts, dropOthers, dropParts } from './parts.ts'
-import { forget, notedBut, removeNoted } from './recorded.ts'
 import { together } from './within.ts'
 
 /** DEL of an interface plugin (CNI spec 1.1.0: complete without error even if things are missing; the namespace may be gone). */
 export async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
   const known = forDel(call)
   const { run } = call.io
-  for (const ns of new Set(held(plugin, known).map(({ ns }) => ns))) run.prepare?.(BLIND, ns)
+  for (const ns of new Set(linkOf(plugin, known.at, run).map(({ ns }) => ns))) run.prepare?.(BLIND, ns)
   beginRemoval(known.at)
   const conf = readLoose(plugin.conf, call.raw)
   await remove(plugin, known, await poolOf(conf, call).catch((cause) => missing(cause, call)), conf)
@@ -45,28 +45,16 @@ type Freeing = Pick<Delegate, 'byLink' | 'del'>
 export async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Freeing | undefined, conf?: Partial<C>): Promise<void> {
   const failed: unknown[] = []
   if (pool?.byLink) await pool.del().catch((cause) => failed.push(cause))
-  const own = held(plugin, call)
-  const isNoted = plugin.inPod === true && placed(call.at) !== undefined
-  const noted = await dropParts(call, own)
-  const already = noted.length > 0 ? [] : (await apply({ put: [], drop: own }, call.io.run)).already
-  if (conf) await dropForeignParts(plugin, conf, call, noted)
-  if (conf && !isNoted && noted.length === 0 && own.every((resource) => already.includes(resource))) await plugin.unwireForeign?.(conf, call.at, call.io.run)
+  const own = linkOf(plugin, call.at, call.io.run)
+  const isNoted = plugin.inPod === true && noted(call.at) !== undefined
+  const parts = await dropParts(call, own)
+  const already = parts.length > 0 ? [] : (await apply({ put: [], drop: own }, call.io.run)).already
+  if (conf) await dropForeignParts(plugin, conf, call, parts)
+  if (conf && !isNoted && parts.length === 0 && own.every((resource) => already.includes(resource))) await plugin.unwireForeign?.(conf, call.at, call.io.run)
   await letGo(call.at, call.io.run)
-  forget(plugin, call.at)
   if (!pool?.byLink) await pool?.del()
   if (failed.length > 0) throw failed[0]
-  if (isNoted) await unplace(call.at)
-  end(call.at)
-}
-
-/** What of an attachment may be there: by its owner, and where it was noted to stand. */
-function held<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io }: Call): Resource[] {
-  return ownIn([...plugin.unwire(at), ...((plugin.inPod && placed(at)) || [])], io.run).filter(mayBeThere(io.run))
-}
-
-// No process is started for a link that the kernel does not know.
-function mayBeThere(run: Run): (one: Resource) => boolean {
-  return (one) => one.kind !== 'link' || run.link?.(one.name, one.ns) !== false
+  close(call.at)
 }
 
 /** GC of an interface plugin: what is none of the valid attachments', then what the pool holds for others. */
@@ -80,17 +68,22 @@ export async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Ca
   if (pool?.byLink) await attempt(pool.gc())
   if (valid) {
     // Before anything is looked for: what a tool of a killed ADD is about to make would be overlooked.
-    besides(at.network, valid).wait()
+    waitFor(at.network, valid)
     await attempt(dropOthers(valid, call))
     await attempt(removeBut(valid, call))
-    for (const owner of notedBut(plugin, at.network, valid)) await attempt(removeNoted(plugin, owner, io.run))
-    for (const owner of plugin.inPod ? placedBeside(at.network, valid) : []) await attempt(removePlaced(owner, io.run))
+    for (const { owner } of entries(at.network, valid)) await attempt(removeLink(plugin, owner, io.run))
     await attempt(plugin.unwireLost?.(io.run))
     if (valid.length === 0) await attempt(together(plugin, conf, call).then((whole) => whole.unshare?.(conf, io.run)))
   }
   if (pool && !pool.byLink) await attempt(pool.gc())
-  if (valid && failures.length === 0) besides(at.network, valid).forget()
+  if (valid && failures.length === 0) for (const { owner } of entries(at.network, valid)) close(owner)
   throwAll(failures, call)
+}
+
+// Until the calls for other attachments have ended, in all as long as one may take.
+function waitFor(network: NetworkName, valid: readonly Owner[]): void {
+  const until = performance.now() + LIMIT_MS
+  for (const { owner, unfinished } of entries(network, valid)) if (unfinished) occupy(partName(LINK, owner), Math.max(0, until - performance.now()))
 }
 
 /** Removes the network's links that are none of these attachments'. */

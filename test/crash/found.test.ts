@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict'
-import { existsSync, readdirSync, rmSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import { chainedNetwork } from '../behind.ts'
 import { ENV, flannelConf } from '../flannel.ts'
 import { inNamespaces, type Namespace, ping, snapshot, standIns, until } from '../harness.ts'
 import { portsAsNetwork } from '../hostports.ts'
+import { JOURNAL, noted, ports } from '../journal.ts'
 import { bridgeConf, type Conf, type Network, network, settled, traces } from '../network.ts'
 import { conf as shaped } from '../shaped.ts'
 import { killing } from '../shim.ts'
 import { skip } from '../skip.ts'
 import { STRACE, stand } from './shots.ts'
 
-const OWN = '/run/cni/plumb'
 const conf = (type: string): Conf => ({ cniVersion: '1.1.0', name: bridgeConf().name, type })
 
 interface Scene {
@@ -60,14 +60,13 @@ describe('what the crash matrix found', () => {
   )
 
   it(
-    'a record: ADDs that are killed before it is in place leave one draft together, and no file of their own',
+    'an entry: ADDs that are killed before it is in place leave nothing behind that the next call does not take the place of',
     inScene('portmap', portsAsNetwork, async ({ net, pod, killed, clean }) => {
       for (let round = 0; round < 3; round++) {
         await killed('ADD', stand('portmap', { name: 'rename', nth: 1 }).file)
         await net.del(pod)
       }
-      assert.deepEqual([readdirSync(`${OWN}/portmap`), readdirSync(OWN).filter((name) => name.includes('draft'))], [[], ['records.draft']])
-      rmSync(`${OWN}/records.draft`)
+      assert.deepEqual([noted('portmap'), readdirSync(JOURNAL).filter((name) => name.includes('draft'))], [[], []])
       await clean()
     }),
   )
@@ -87,9 +86,9 @@ describe('what the crash matrix found', () => {
     inScene('portmap', portsAsNetwork, async ({ net, pod, killed, clean }) => {
       await net.add(pod)
       await killed('DEL', stand('portmap', { name: 'rmdir', nth: 2 }).file)
-      assert.deepEqual(readdirSync(`${OWN}/ports`).sort(), ['lock', 'tcp-8080'])
+      assert.deepEqual(ports(), ['tcp-8080'])
       await net.del(pod)
-      assert.deepEqual(readdirSync(`${OWN}/ports`), ['lock'])
+      assert.deepEqual(ports(), [])
       await clean()
     }),
   )

@@ -100,8 +100,7 @@ function isOwn(line: string): boolean {
 /** Addresses and host ports that are taken, and ADDs that have not ended. */
 function addresses(): string[] {
   const files = [BASE, '/run/cni', '/var/lib/cni'].flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
-  const isTaken = ({ name, parentPath }: (typeof files)[number]) =>
-    /^[\da-f:]+[.:][\da-f:.]+$/.test(name) || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+)$/.test(`${parentPath}/${name}`) || /^\/run\/cni\/plumb\/(portmap|links|ports\/.+)$/.test(parentPath)
+  const isTaken = ({ name, parentPath }: (typeof files)[number]) => /^[\da-f:]+[.:][\da-f:.]+$/.test(name) || /\/(flannel\/[^/]+:[^/]+)$/.test(`${parentPath}/${name}`) || /^\/run\/cni\/plumb\/(attachments|shared\/.+)$/.test(parentPath)
   return files.flatMap((one) => (!one.isDirectory() && isTaken(one) ? `${one.parentPath}/${one.name}` : []))
 }
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { execa } from 'execa'
 import { serve } from '../../lib/cni.ts'
@@ -162,21 +162,28 @@ function problems({ status, answers, said, ms }: Answer, command: string): strin
   return all
 }
 
-/** What attachments have: links and host ports in the recorder, addresses, claims and unfinished ADDs on disk. */
+/** What attachments have: links and host ports in the recorder, addresses, and the journal on disk. */
 function world(kernel: Recorder): string[] {
   const files = FOLDERS.flatMap((dir) => (existsSync(dir) ? readdirSync(dir, { recursive: true, withFileTypes: true }) : []))
-  // Addresses, unfinished calls, host ports (symbolic links in a folder per port) and records of what has them.
+  // Addresses, entries of the journal, and the index of what is shared.
   const held = files.filter(
     (one) =>
-      (one.isFile() && (isIP(one.name) !== 0 || /\/(pending\/[^/]+|flannel\/[^/]+:[^/]+|[^/]+_[^/]+\.json)$/.test(`${one.parentPath}/${one.name}`))) ||
-      (/^\/run\/cni\/plumb\/(portmap|host-device|tuning|sbr|vrf|links|ports\/.+|firewall|bandwidth|held\/.+)$/.test(one.parentPath) && !isRefusal(`${one.parentPath}/${one.name}`)),
+      (one.isFile() && (isIP(one.name) !== 0 || /\/(flannel\/[^/]+:[^/]+|[^/]+_[^/]+\.json)$/.test(`${one.parentPath}/${one.name}`))) ||
+      (/^\/run\/cni\/plumb\/(attachments|shared\/.+)$/.test(one.parentPath) && !isRefusal(`${one.parentPath}/${one.name}`)),
   )
   return [...kernel.links(), ...kernel.ports(), ...keeper.held, ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 
-// What says that an ADD met somebody else's link.
+// What says that an ADD met somebody else's link, which may have addresses of its own.
 function isRefusal(path: string): boolean {
-  return path.includes('/links/') && !statSync(path).isDirectory() && readFileSync(path, 'utf8').includes('"own":[]')
+  if (!path.includes('/attachments/')) return false
+  try {
+    const { unfinished, parts } = JSON.parse(readFileSync(path, 'utf8'))
+    return !unfinished && JSON.stringify(Object.values(parts).flatMap((part) => (part as { own: unknown[] }).own)) === '[]'
+  } catch {
+    // Spoiled.
+    return false
+  }
 }
 
 function differ(before: readonly string[], after: readonly string[]): string[] {

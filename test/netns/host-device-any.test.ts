@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { inNamespaces, type Namespace, ping, type Row, until } from '../harness.ts'
+import { rewrite } from '../journal.ts'
 import { deviceConf, linkOf, makeDevices, names, wire } from '../lent.ts'
 import { type Conf, containerId, type Network, network, traces } from '../network.ts'
 import { DIST, folder, on } from '../peers/tool.ts'
@@ -84,7 +85,7 @@ describe('host-device, before and after others', () => {
       const before = await linkOf(node, 'dev0')
       const net = network(node, deviceConf({ device: 'dev0', ipam: undefined }))
       const result = await net.add(pod)
-      writeFileSync(`/run/cni/plumb/pending/${net.conf.name}:${containerId(pod)}:eth0`, '')
+      rewrite(containerId(pod), (entry) => ({ ...entry, unfinished: true }))
       assert.deepEqual(await net.add(pod), result)
       assert.match((await net.fails('ADD', pod)).msg, /already/)
       await net.del(pod)

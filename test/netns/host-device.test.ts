@@ -119,7 +119,7 @@ describe('host-device', () => {
       const net = network(node, deviceConf({ device: 'dev0' }))
       const before = await linkOf(node, 'dev0')
       await net.add(pod)
-      const [file = ''] = traces(pod, net.conf).filter((path) => path.includes('/host-device/'))
+      const [file = ''] = traces(pod, net.conf).filter((path) => path.includes('/attachments/'))
       const text = readFileSync(file, 'utf8')
       await net.del(pod)
       // The pod has a link of the very number and name meanwhile, which is its own.

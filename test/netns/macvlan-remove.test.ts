@@ -1,15 +1,14 @@
 import assert from 'node:assert/strict'
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { type Namespace, ping, plugin, snapshot } from '../harness.ts'
+import { JOURNAL, noted } from '../journal.ts'
 import { aliasOf, lanConf, linksOf, onLan, ROUTER } from '../lan.ts'
 import { type Conf, containerId, network, traces } from '../network.ts'
 import { calls, shimmed } from '../shim.ts'
 
-const RECORDS = '/run/cni/plumb/links'
-
 describe('macvlan: what is left', () => {
-  before(() => rmSync(RECORDS, { recursive: true, force: true }))
-  afterEach(() => assert.deepEqual(recorded(), [], 'a record outlived its attachment'))
+  before(() => rmSync(JOURNAL, { recursive: true, force: true }))
+  afterEach(() => assert.deepEqual(noted('link'), [], 'a record outlived its attachment'))
 
   it(
     "[MV 90] linkInContainer: the master is the pod's, named or of its default route; a missing one is an error, and nothing is left",
@@ -138,7 +137,7 @@ describe('macvlan: what is left', () => {
       await third.ip('link', 'add', 'eth0', 'type', 'veth', 'peer', 'name', 'x0')
       await net.gc(other)
       assert.deepEqual(await Promise.all([pod, other, third].map(async (one) => (await linksOf(one)).map(({ ifname }) => ifname).sort())), [['eth5'], ['eth0'], ['eth0', 'x0']])
-      assert.deepEqual([traces(third, net.conf), recorded().length], [[], 2])
+      assert.deepEqual([traces(third, net.conf), noted('link').length], [[], 2])
       await another.del(pod, { ifname: 'eth5', netns: '' })
       await net.gc()
       assert.deepEqual(await linksOf(other), [])
@@ -163,12 +162,4 @@ describe('macvlan: what is left', () => {
 
 function macvlan(keys: object = {}): Conf {
   return lanConf('macvlan', { master: 'eth1', ...keys })
-}
-
-function recorded(): string[] {
-  try {
-    return readdirSync(RECORDS)
-  } catch {
-    return []
-  }
 }

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { readdirSync, rmSync } from 'node:fs'
 import { execa } from 'execa'
 import { inNamespaces, type Namespace } from '../harness.ts'
 import { mappings, type Port, portNetwork, works } from '../hostports.ts'
+import { claims, noted, ports, rewrite } from '../journal.ts'
 import { containerId } from '../network.ts'
 import { reach, serve } from '../servers.ts'
 
@@ -31,12 +31,12 @@ describe('portmap: whose port it is', () => {
         const net = portNetwork(node)
         await net.add(pod, [first])
         const prevResult = await net.add(other, [])
-        const [before, claims] = [await mappings(node), readdirSync('/run/cni/plumb/ports', { recursive: true }).sort()]
+        const [before, had] = [await mappings(node), claims()]
         const { error } = await net.call('ADD', other, { prevResult, runtimeConfig: { portMappings: [{ hostPort: 7000, containerPort: 1 }, second] } })
         assert.deepEqual([error.code, error.msg], [7, `Cannot give host port 8080/tcp to this container: container ${containerId(pod)} has it`])
         assert.equal(error.details, `it is mapped to eth0 of network ${net.conf.name}; want another hostPort, or another hostIP`)
-        assert.deepEqual([await mappings(node), readdirSync('/run/cni/plumb/ports', { recursive: true }).sort()], [before, claims])
-        assert.deepEqual(readdirSync('/run/cni/plumb/portmap'), [`${net.conf.name}:${containerId(pod)}:eth0`])
+        assert.deepEqual([await mappings(node), claims()], [before, had])
+        assert.deepEqual(noted('portmap'), [containerId(pod)])
         // The first one's DEL makes room.
         await net.del(pod)
         works(await net.call('ADD', other, { prevResult, runtimeConfig: { portMappings: [second] } }))
@@ -80,11 +80,11 @@ describe('portmap: whose port it is', () => {
   )
 
   it(
-    'an owner whose record is gone, or whose namespace is gone without a DEL, does not keep its ports',
+    'an owner whose entry is gone, or whose namespace is gone without a DEL, does not keep its ports',
     inNamespaces(['node', 'pod', 'other', 'third'], async ({ node, pod, other, third }) => {
       const net = portNetwork(node)
       await net.add(pod, [PORT, { hostPort: 9000, containerPort: 80 }])
-      rmSync(`/run/cni/plumb/portmap/${net.conf.name}:${containerId(pod)}:eth0`)
+      rewrite(containerId(pod), () => undefined)
       await net.add(other, [PORT, { hostPort: 9000, containerPort: 81, hostIP: '0.0.0.0' }])
       assert.deepEqual(await mappings(node), ['tcp . 8080 10.1.0.3 . 80', 'tcp . 8080 fd00:1::3 . 80', 'tcp . 9000 10.1.0.3 . 81', 'tcp . 9000 fd00:1::2 . 80'])
       await execa('ip', ['netns', 'delete', containerId(other)])
@@ -117,7 +117,7 @@ describe('portmap: whose port it is', () => {
       await Promise.all(pods.map(async (pod, i) => i === won || works(await net.call('DEL', pod))))
       assert.deepEqual(await mappings(node), mine)
       works(await net.call('DEL', pods[won]))
-      assert.deepEqual([await mappings(node), readdirSync('/run/cni/plumb/ports'), readdirSync('/run/cni/plumb/portmap')], [[], ['lock'], []])
+      assert.deepEqual([await mappings(node), ports(), noted('portmap')], [[], [], []])
     }),
   )
 
@@ -135,7 +135,7 @@ describe('portmap: whose port it is', () => {
       await Promise.all(pods.map(twice))
       assert.equal((await mappings(node)).length, 24)
       await Promise.all(pods.map(async (pod, i) => works(await call('DEL', pod, i))))
-      assert.deepEqual([await mappings(node), readdirSync('/run/cni/plumb/ports')], [[], ['lock']])
+      assert.deepEqual([await mappings(node), ports()], [[], []])
     }),
   )
 })

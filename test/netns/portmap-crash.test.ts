@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { readdirSync } from 'node:fs'
 import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../harness.ts'
 import { mappings, type Port, portNetwork, works } from '../hostports.ts'
+import { noted, ports } from '../journal.ts'
 import { containerId, settled } from '../network.ts'
 import { calls, killing, type Tool } from '../shim.ts'
 
@@ -69,7 +69,7 @@ describe('portmap: SIGKILL at every child process', () => {
               seen = Math.max(seen, calls(tools))
               await follow(scene)
               assert.equal(await snapshot(node), before, `killed ${when} child ${at}`)
-              assert.deepEqual([readdirSync('/run/cni/plumb/ports'), readdirSync('/run/cni/plumb/portmap')], [['lock'], []], `killed ${when} child ${at}`)
+              assert.deepEqual([ports(), noted('portmap')], [[], []], `killed ${when} child ${at}`)
             }
           }
           assert.ok(seen >= 2, `${command} was killed nowhere`)

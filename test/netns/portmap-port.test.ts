@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { readdirSync } from 'node:fs'
 import { inNamespaces, type Namespace, snapshot } from '../harness.ts'
 import { mappings, type Port, portNetwork, works } from '../hostports.ts'
+import { noted, ports } from '../journal.ts'
 import { settled } from '../network.ts'
 import { WORLD, wireWorld } from '../packets.ts'
 import { answers, reach, serve } from '../servers.ts'
@@ -51,7 +51,7 @@ describe('portmap: ports', () => {
       assert.equal(await answers(world, WORLD.node4, 9003), false)
       await net.del(pod)
       assert.deepEqual(await mappings(node), [])
-      assert.deepEqual(readdirSync('/run/cni/plumb/ports'), ['lock'])
+      assert.deepEqual(ports(), [])
     }),
   )
 
@@ -95,7 +95,7 @@ describe('portmap: ports', () => {
       works(await again([{ hostPort: 8081, containerPort: 80 }]))
       assert.deepEqual(await mappings(node), ['tcp . 8081 10.1.0.2 . 80', 'tcp . 8081 fd00:1::2 . 80'])
       works(await again([]))
-      assert.deepEqual([await mappings(node), readdirSync('/run/cni/plumb/portmap'), readdirSync('/run/cni/plumb/ports')], [[], [], ['lock']])
+      assert.deepEqual([await mappings(node), noted('portmap'), ports()], [[], [], []])
     }),
   )
 })

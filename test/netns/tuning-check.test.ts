@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
-import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import { execa } from 'execa'
-import { digest } from '../../lib/digest.ts'
 import { chain, good } from '../chained.ts'
 import { inNamespaces, until } from '../harness.ts'
 import { watched } from '../hostports.ts'
+import { entries, noted, rewrite } from '../journal.ts'
 import { containerId, network } from '../network.ts'
 import { ALL, MAC, mtuOf } from '../tuned.ts'
 
@@ -61,7 +61,7 @@ describe('tuning: DEL', () => {
         await net.add(pod)
         if (way === 'gone') await execa('ip', ['netns', 'delete', containerId(pod)])
         good(await net.call('DEL', pod, {}, way === 'not named' ? { netns: '' } : {}))
-        assert.deepEqual([readdirSync('/run/cni/tuning'), readdirSync('/run/cni/plumb/tuning')], [[], []])
+        assert.deepEqual([readdirSync('/run/cni/tuning'), noted('tuning')], [[], []])
         if (way !== 'gone') assert.equal(await mtuOf(pod, 'eth0'), 1500)
         const { answer, tools } = await watched(node, 'tuning', { command: 'DEL', conf: net.conf, containerId: containerId(pod), netns: way === 'not named' ? '' : pod })
         assert.deepEqual([answer.status, tools], [0, []])
@@ -73,12 +73,9 @@ describe('tuning: DEL', () => {
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chain(node, { type: 'tuning', mtu: 1400 })
       await net.add(pod)
-      const [name] = readdirSync('/run/cni/plumb/tuning')
-      const path = `/run/cni/plumb/tuning/${name}`
-      const { sum: _, ...note } = JSON.parse(readFileSync(path, 'utf8'))
-      assert.match(note.cookie, /^[1-9]\d*$/)
-      const other = { ...note, cookie: `${BigInt(note.cookie) + 1n}` }
-      writeFileSync(path, JSON.stringify({ ...other, sum: digest(JSON.stringify(other)) }))
+      const cookie = entries()[0]?.parts['tuning']?.cookie ?? ''
+      assert.match(cookie, /^[1-9]\d*$/)
+      rewrite(containerId(pod), (entry) => ({ ...entry, parts: { ...entry.parts, tuning: { own: [], ...entry.parts['tuning'], cookie: `${BigInt(cookie) + 1n}` } } }))
       good(await net.call('DEL', pod))
       assert.equal(await mtuOf(pod, 'eth0'), 1400)
     }),

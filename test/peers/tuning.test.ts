@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { hasPlugin, lanes, missing } from '../beside/lanes.ts'
 import { good } from '../chained.ts'
 import { inNamespaces, type Namespace, plugin, type Row } from '../harness.ts'
+import { noted } from '../journal.ts'
 import { containerId } from '../network.ts'
 import { skip } from '../skip.ts'
 import { looks, sysctl } from '../tuned.ts'
@@ -40,7 +41,7 @@ describe('tuning beside the reference', () => {
         assert.deepEqual([await looks(a), await looks(b), readdirSync('/run/cni/tuning')], [was, was, []])
         // What the reference undid is forgotten too.
         await call('DEL', b, node)
-        assert.deepEqual([await looks(b), readdirSync('/run/cni/plumb/tuning')], [was, []])
+        assert.deepEqual([await looks(b), noted('tuning')], [was, []])
       }),
     )
   }

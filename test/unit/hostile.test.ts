@@ -14,8 +14,8 @@ import { type Io, readCall } from '../../lib/cni.ts'
 import { shown } from '../../lib/errors.ts'
 import { remove } from '../../lib/files.ts'
 import type { Cidr } from '../../lib/ip.ts'
+import { note, partName, readPart } from '../../lib/journal/journal.ts'
 import { parseJson } from '../../lib/netconf.ts'
-import { readRecord, record, recordPath } from '../../lib/records.ts'
 import { holderOf } from '../../lib/reservations.ts'
 import { subnetEntries } from '../../lib/subnetenv.ts'
 import { parse } from '../../lib/values.ts'
@@ -141,14 +141,14 @@ describe('what the fuzzer found', () => {
     assert.throws(() => soon(() => readSettings([], {}, { path: 'agent.yaml', text: '!!x '.repeat(1_000_000) }, 'node-a')), /^ValueError: Cannot read agent\.yaml: want a file of at most 65536 characters, not 4000000$/)
   })
 
-  it('a record below /run/cni that is not as it was written is none: lines for tools are made of it', function () {
-    if (process.env['PLUMB_SANDBOX'] !== '1') skip(this, 'records lie below /run: it needs root, for a /run of its own')
+  it('an entry of the journal that is not as it was written is none: lines for tools are made of it', function () {
+    if (process.env['PLUMB_SANDBOX'] !== '1') skip(this, 'the journal lies below /run: it needs root, for a /run of its own')
     const at = { network: parse.network('net'), containerId: parse.containerId('c1'), ifname: parse.ifname('eth0'), args: new Map<string, string>(), path: [] }
-    const path = recordPath('portmap', at)
-    record([{ path, own: [{ kind: 'addr', ns: 'host', dev: parse.ifname('eth0'), cidr: '10.1.0.2/24' as Cidr }] }], at)
-    assert.equal(readRecord(path)?.own.length, 1)
+    const [part, path] = [partName('portmap', at), '/run/cni/plumb/attachments/net:c1:eth0']
+    note(at, { portmap: [{ kind: 'addr', ns: 'host', dev: parse.ifname('eth0'), cidr: '10.1.0.2/24' as Cidr }] })
+    assert.equal(readPart(part)?.own.length, 1)
     writeFileSync(path, readFileSync(path, 'utf8').replace('10.1.0.2/24', '10.1.0.2/24\\nlink delete dev lo'))
-    assert.equal(readRecord(path), undefined)
+    assert.equal(readPart(part), undefined)
   })
 
   it('a plugin whose type every object has as a key is not taken into another one', () => {

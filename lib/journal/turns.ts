@@ -1,11 +1,12 @@
-import { CniError, CODE } from './errors.ts'
-import { fs } from './fs.ts'
-import { lockByte } from './libc.ts'
-import { log } from './log.ts'
+import { CniError, CODE } from '../errors.ts'
+import { fs } from '../fs.ts'
+import { lockByte } from '../libc.ts'
+import { log } from '../log.ts'
 
 // On a file system that a reboot empties. What somebody is at work on is one byte of it that is locked.
 const FILE = '/run/cni/plumb/busy'
-const LIMIT_MS = 30_000
+/** How long a call waits for another one. */
+export const LIMIT_MS = 30_000
 const LONGEST_STEP_MS = 20
 let opened: number | undefined
 const own = new Set<bigint>()
