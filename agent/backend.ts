@@ -1,5 +1,5 @@
 import { shown, ValueError } from '../lib/errors.ts'
-import type { Ip } from '../lib/ip.ts'
+import type { Cidr, Ip } from '../lib/ip.ts'
 import type { Link, Resource } from '../lib/state.ts'
 import { brief, type NetworkName } from '../lib/values.ts'
 import type { Both, Lease, SubnetKey } from './lease.ts'
@@ -37,12 +37,14 @@ export interface Backend<Conf = unknown, Data = unknown> {
   links(conf: Conf): readonly Link['name'][]
 }
 
-/** What the kernel can do, and which agent of the node this is. */
+/** What the kernel can do, which agent of the node this is, and where the pods of all nodes are. */
 export interface Facts {
   /** It has nexthop objects (Linux 5.3). */
   readonly nexthops: boolean
   /** The agent's name among those of this node: devices are marked with it, and the ids of nexthops derive from it. */
   readonly instance: NetworkName
+  /** The networks that peers' subnets lie in. */
+  readonly networks: readonly Cidr[]
 }
 
 // By name, each a chunk of its own: the bundler follows only what is spelled out. A test holds that no file is forgotten.

@@ -5,7 +5,7 @@ import { type NetworkName, parse } from '../lib/values.ts'
 import { both } from './both.ts'
 import type { Both } from './lease.ts'
 import { TABLE } from './masquerade.ts'
-import type { NetworkConf } from './netconf.ts'
+import { type NetworkConf, networksOf } from './netconf.ts'
 import type { Scope } from './scope.ts'
 import type { Settings } from './settings.ts'
 import type { StoreWish } from './store.ts'
@@ -25,7 +25,7 @@ export function tableOf(instance: NetworkName): string {
 
 /** What of the kernel is this agent's, with what it had under an earlier configuration. */
 export function scopeOf(settings: Settings, conf: NetworkConf, links: readonly Link['name'][], earlier: Both<Cidr> = {}): Scope {
-  const networks = [...(conf.v4 ? [conf.v4.network] : []), ...(conf.v6 ? [conf.v6.network] : []), ...both(earlier)]
+  const networks = [...networksOf(conf), ...both(earlier)]
   return { instance: instanceOf(settings), links, networks: [...new Set(networks)], ...(settings.firewall.replaceFlannel ? { takeOver: true as const } : {}) }
 }
 

@@ -18,6 +18,8 @@ export interface Pool {
 export interface NetworkConf {
   readonly v4?: Pool
   readonly v6?: Pool
+  /** Networks beside these two that peers' subnets may be of: while a network moves. */
+  readonly peers?: readonly Cidr[]
   /** `Backend`: its Type in lower case, `vxlan` unless given, and the other keys as they came. */
   readonly backend: { readonly type: string; readonly options: Readonly<Record<string, unknown>> }
   /** As flannel publishes it; plumb masquerades by nft either way. */
@@ -37,11 +39,17 @@ export function parseNetworkConf(text: string): NetworkConf {
   if (isDeep(options, DEEPEST)) throw new ValueError('Cannot read Backend: it is nested too deep; want an object such as {"Type": "vxlan"}')
   return {
     ...Object.fromEntries(families.map((family) => [family.name, pool(family, value)])),
+    ...(value.PeerNetworks.length > 0 && { peers: value.PeerNetworks.map(masked) }),
     // flannel's code takes udp where there is none, its documents promise vxlan.
     backend: { type: Type.toLowerCase() || 'vxlan', options },
     enableNFTables: value.EnableNFTables,
     ...(notes.length + unused.length > 0 && { notes: [...notes, ...unused] }),
   }
+}
+
+/** The networks that pods of the cluster may have addresses of. */
+export function networksOf({ v4, v6, peers = [] }: Pick<NetworkConf, 'v4' | 'v6' | 'peers'>): readonly Cidr[] {
+  return [...(v4 ? [v4.network] : []), ...(v6 ? [v6.network] : []), ...peers]
 }
 
 /** What differs between the families: the names of the keys, and the lengths of flannel's rules. `usual` is the length of a node's subnet where the network has room for four of them, `longest` the last that has room for a tunnel's and a bridge's address. */
@@ -67,6 +75,7 @@ const shape = v.object({
   EnableIPv4: v.optional(field.flag, true),
   EnableIPv6: v.optional(field.flag, false),
   EnableNFTables: v.optional(field.flag, false),
+  PeerNetworks: v.optional(v.array(field.cidr), []),
   ...keys(V4),
   ...keys(V6),
   Backend: v.optional(v.looseObject({ Type: v.exactOptional(field.text) }), {}),

@@ -7,6 +7,7 @@ import { face } from './diff.ts'
 import { encodeKey, type Lease, type SubnetKey } from './lease.ts'
 import { settleIds, throughNexthop } from './nexthops.ts'
 import { within } from './scope.ts'
+import { judgePlaces, type Span, Subnets, spanOf } from './subnets.ts'
 import { giveBack } from './tidy.ts'
 import type { Uplink } from './uplink.ts'
 
@@ -26,6 +27,8 @@ export interface Context<C> {
   readonly facts: Facts
 }
 
+/** Why a peer's subnet is refused, by where it lies. */
+type Judge = ReturnType<typeof judgePlaces>
 /** What one peer comes to: the resources that reach it, or a clause that says why it cannot be reached. */
 export type Reach = (peer: Peer) => readonly Resource[] | string
 // What one lease comes to.
@@ -33,6 +36,8 @@ interface Made {
   readonly key: SubnetKey
   lease: Lease
   readonly resources: readonly Resource[]
+  /** What of its subnets may be its own: where they lie nothing is wrong. */
+  readonly spans: readonly Span<Lease>[]
   /** Why it cannot be reached. */
   readonly problem?: string
 }
@@ -43,6 +48,7 @@ interface Sum {
   readonly resources: readonly Resource[]
   readonly problems: ReadonlyMap<SubnetKey, string>
   readonly isPlain: boolean
+  readonly subnets: Subnets<Lease>
   readonly holders: Holders
   readonly ids: Ids
 }
@@ -55,23 +61,24 @@ const NONE: readonly never[] = []
 
 /**
  * A function from peers to what they come to, by a function of one peer. It remembers: a peer whose lease says what it said before, while all else is the same
- * too, gives the same objects, and what changes among ten thousand leases costs what that one costs. This node's own lease among them comes to nothing.
+ * too, gives the same objects, and what changes among ten thousand leases costs what that one costs. This node's own lease among them comes to nothing, and
+ * so does one that is refused: peers come oldest first, and the older of two that share an address keeps it.
  */
 export function eachPeer<C>(prepare: (context: Context<C>) => Reach): (peers: readonly Lease[], context: Context<C>) => Wanted {
   let known = new Map<SubnetKey, Made>()
-  let last: { readonly seen: string; readonly reach: Reach } | undefined
+  let last: { readonly seen: string; readonly reach: Reach; readonly judge: Judge } | undefined
   let sum: Sum | undefined
   return (peers, context) => {
     const { self, ...rest } = context
     const seen = JSON.stringify([self.subnets, self.data, rest])
     if (last?.seen !== seen || known.size > 2 * peers.length + 1000) [known, sum] = [new Map(), undefined]
-    if (last?.seen !== seen) last = { seen, reach: prepare(context) }
-    const { reach } = last
+    if (last?.seen !== seen) last = { seen, reach: prepare(context), judge: judgePlaces({ own: self.subnets, networks: context.facts.networks, uplink: context.uplink }) }
+    const { reach, judge } = last
     const make = (peer: Lease) => {
       const key = encodeKey(peer.subnets)
       const before = known.get(key)
       // A lease that was only renewed says the same.
-      const made = before && (before.lease === peer || said(before.lease) === said(peer)) ? before : reached(key, peer, context, reach)
+      const made = before && (before.lease === peer || said(before.lease) === said(peer)) ? before : reached(key, peer, context, reach, judge)
       made.lease = peer
       known.set(key, made)
       return made
@@ -100,19 +107,22 @@ export function called({ node, ips, subnets }: Lease): string {
   return `${both(subnets).join(' ')} of node ${node === undefined ? both(ips).join(' ') || 'without a name' : shown(node)}`
 }
 
-function reached<C>(key: SubnetKey, lease: Lease, context: Context<C>, reach: Reach): Made {
+function reached<C>(key: SubnetKey, lease: Lease, context: Context<C>, reach: Reach, judge: Judge): Made {
   let resources: readonly Resource[] = NONE
   const problems = new Set<string>()
+  const spans: Span<Lease>[] = []
   for (const family of FAMILIES) {
     const subnet = lease.subnets[family]
     const own = context.self.subnets[family]
     // A family that this node does not have has no device either; a lease of our own subnet is our own.
     if (subnet === undefined || own === undefined || subnet === own) continue
-    const made = refused(lease, family, context) ?? reach({ lease, family, subnet, ip: lease.ips[family] as Ip })
+    const misplaced = judge(subnet, lease.ips[family])
+    if (misplaced === undefined) spans.push(spanOf(subnet, lease))
+    const made = misplaced ?? refused(lease, family, context) ?? reach({ lease, family, subnet, ip: lease.ips[family] as Ip })
     if (typeof made === 'string') problems.add(made)
     else resources = resources === NONE ? made : [...resources, ...made]
   }
-  return { key, lease, resources, ...(problems.size === 0 ? {} : { problem: [...problems].join('; ') }) }
+  return { key, lease, resources, spans, ...(problems.size === 0 ? {} : { problem: [...problems].join('; ') }) }
 }
 
 function refused<C>({ backend, ips }: Lease, family: 'v4' | 'v6', { type, uplink }: Context<C>): string | undefined {
@@ -127,7 +137,8 @@ function said({ subnets, ips, backend, data, node }: Lease): string {
 }
 
 function whole(peers: readonly Lease[], all: readonly Made[]): Sum {
-  const { kept, holders } = withoutRivals(all)
+  const { kept: apart, subnets } = withoutOverlaps(all)
+  const { kept, holders } = withoutRivals(apart)
   const resources: Resource[] = []
   const problems = new Map<SubnetKey, string>()
   for (const one of kept) {
@@ -138,7 +149,7 @@ function whole(peers: readonly Lease[], all: readonly Made[]): Sum {
   const made = settled === resources ? kept : dealt(kept, settled)
   const ids: Ids = new Map()
   for (const one of settled) if (one.kind === 'nexthop') take(ids, one)
-  return { peers, made, resources: settled, problems, isPlain: made === all, holders, ids }
+  return { peers, made, resources: settled, problems, isPlain: made === all, subnets, holders, ids }
 }
 
 // The same leases with resources that were moved, as they stand in the list.
@@ -175,7 +186,9 @@ function changed(sum: Sum, peers: readonly Lease[], make: (peer: Lease) => Made)
   if (!sum.isPlain || gone.length > MANY) return undefined
   const more = peers.slice(start, peers.length - end).map(make)
   if (gone.length === more.length && gone.every((one, i) => one === more[i])) return { ...sum, peers }
+  for (const one of gone) for (const span of one.spans) sum.subnets.remove(span)
   for (const one of gone) for (const resource of one.resources) release(resource, sum)
+  for (const one of more) for (const span of one.spans) if (!sum.subnets.add(span)) return undefined
   for (const one of more) for (const resource of one.resources) if (!claim(resource, sum.holders) || (resource.kind === 'nexthop' && !take(sum.ids, resource))) return undefined
   const [at, count] = [lengthOf(sum.made, 0, start), lengthOf(sum.made, start, sum.made.length - end)]
   const resources = sum.resources.slice(0, at).concat(
@@ -242,6 +255,26 @@ function release(resource: Resource, { holders, ids }: Sum): void {
   if (resource.kind === 'nexthop' && id && --id.count === 0) ids.delete(resource.id)
 }
 
+// What two leases of one node share, as one of IPv4 and one of both families, leads to that node either way.
+function withoutOverlaps(made: readonly Made[]): { kept: readonly Made[]; subnets: Subnets<Lease> } {
+  const subnets = new Subnets<Lease>()
+  let overlaps = 0
+  const kept = made.map((one): Made => {
+    const rivals = one.spans.flatMap((span) => subnets.rival(span) ?? [])
+    overlaps += rivals.length
+    const other = rivals.find(({ owner }) => !isSameNode(one.lease, owner))
+    if (other) return { ...one, resources: [], problem: `it overlaps the older lease ${called(other.owner)}` }
+    for (const span of one.spans) subnets.add(span)
+    return one
+  })
+  return { kept: overlaps === 0 ? made : kept, subnets }
+}
+
+function isSameNode(one: Lease, other: Lease): boolean {
+  if (one.node !== undefined && other.node !== undefined) return one.node === other.node
+  return FAMILIES.every((family) => one.ips[family] === undefined || other.ips[family] === undefined || one.ips[family] === other.ips[family])
+}
+
 // Leases of one node, an old subnet's and a new one's, do not differ.
 function withoutRivals(made: readonly Made[]): { kept: readonly Made[]; holders: Holders } {
   const holders: Holders = new Map()
@@ -257,7 +290,7 @@ function withoutRivals(made: readonly Made[]): { kept: readonly Made[]; holders:
     const wanted = lost && claimOf(lost)
     if (!wanted) return one
     const title = lost.kind === 'tunnel' ? `the MAC ${wanted.what}` : `a subnet that begins at ${wanted.what}`
-    return { key: one.key, lease: one.lease, resources: [], problem: `it announces ${title}, as the node with ${holderOf(wanted)} does` }
+    return { ...one, resources: [], problem: `it announces ${title}, as the node with ${holderOf(wanted)} does` }
   })
   return { kept, holders }
 }

@@ -7,7 +7,7 @@ import { installNode } from './install.ts'
 import type { Lease } from './lease.ts'
 import { removeFlannelRules } from './leftovers.ts'
 import { instanceOf, scopeOf, tableOf, wishOf } from './life.ts'
-import type { NetworkConf } from './netconf.ts'
+import { type NetworkConf, networksOf } from './netconf.ts'
 import { hasNexthops } from './nexthops.ts'
 import { type NodeSubnet, readSubnetEnv, remember, writeSubnetEnv } from './nodefiles.ts'
 import type { Parts } from './parts.ts'
@@ -40,7 +40,7 @@ export async function prepare({ settings, before, signal, ...given }: Ground, aw
     conf,
     backend,
     options,
-    facts: { instance, nexthops: await nexthops(signal, awaiting) },
+    facts: { instance, nexthops: await nexthops(signal, awaiting), networks: networksOf(conf) },
     converger: new Converger(scopeOf(settings, conf, backend.links(options), before?.network), run),
     run,
     wakes: makeWakes(signal),

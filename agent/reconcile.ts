@@ -253,9 +253,9 @@ export class Reconciler {
   }
 
   async #firewall(lease: Lease): Promise<void> {
-    const { firewall, run, conf, facts } = this.#parts
+    const { firewall, run, facts } = this.#parts
+    const { networks } = facts
     const { table, masquerade, keep, random, forward } = firewall
-    const networks = [...(conf.v4 ? [conf.v4.network] : []), ...(conf.v6 ? [conf.v6.network] : [])]
     const isFirst = this.#now.kinds['nft'] === undefined
     const done: Fought[] = []
     const rules = { networks, own: both(lease.subnets), masquerade, keep, random }

@@ -16,6 +16,7 @@ export interface Draft extends Pick<Lease, 'ips' | 'backend' | 'data'> {
 
 /** Everything that a store knows, at once. */
 export interface Snapshot {
+  /** Oldest first. */
   readonly leases: readonly Lease[]
   /** Entries that could not be read: their keys and why. */
   readonly unreadable: readonly { readonly key: string; readonly why: string }[]

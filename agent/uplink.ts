@@ -109,6 +109,11 @@ export function chooseUplink(sight: Sight, wish: Wish, on: Both<unknown>, before
   return { uplink: { name, index: row.ifindex, mtu: row.mtu, tunnel, advertise, routes: routesOf(sight.routes) }, why: [why, ...told].join(', ') }
 }
 
+/** The networks that stand on the uplink itself: their addresses are its neighbours. */
+export function directRoutes({ name, routes }: Pick<Uplink, 'name' | 'routes'>): readonly Cidr[] {
+  return routes.flatMap(({ dst, dev, gateway }) => (dev === name && !gateway ? [dst] : []))
+}
+
 /** Whether a packet to an address goes there without a router in between, by way of one link: the longest prefix decides. */
 export function directDevice({ routes }: Pick<Uplink, 'routes'>, ip: Ip): IfName | undefined {
   const found = routes.find(({ dst }) => contains(dst, ip))

@@ -37,7 +37,7 @@ if (import.meta.main) {
 async function measure(type: string, count: number): Promise<Scale> {
   const backend = await openBackend(type)
   const conf = backend.conf({})
-  const facts = { nexthops: await hasNexthops(run), instance: parse.network('default') }
+  const facts = { nexthops: await hasNexthops(run), instance: parse.network('default'), networks: ['10.0.0.0/9' as Cidr] }
   const self = { ...lease(type, 1), data: backend.announce('node-1', UPLINK, conf) }
   const scope = { instance: facts.instance, links: backend.links(conf), networks: ['10.0.0.0/9' as Cidr] }
   const peers = Array.from({ length: count }, (_, i) => lease(type, i + 2))

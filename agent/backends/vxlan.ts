@@ -76,8 +76,8 @@ const vxlan: Backend<Conf, Vtep> = {
   },
   data: (raw) => ({ ...(raw.v4 === undefined ? {} : { v4: vtep(raw.v4, 'BackendData') }), ...(raw.v6 === undefined ? {} : { v6: vtep(raw.v6, 'BackendV6Data') }) }),
   want(self, peers, uplink, conf, facts) {
-    // Routes come and go, and mean nothing to a tunnel.
-    const seen = conf.DirectRouting ? uplink : { ...uplink, routes: [] }
+    // Other routes come and go, and mean nothing to a tunnel.
+    const seen = conf.DirectRouting ? uplink : { ...uplink, routes: uplink.routes.filter(({ dev, gateway }) => dev === uplink.name && !gateway) }
     const reached = reach(peers, { type: 'vxlan', self, uplink: seen, conf, facts })
     return { ...reached, resources: [...FAMILIES.flatMap((family) => own(self, family, uplink, conf, facts)), ...reached.resources] }
   },

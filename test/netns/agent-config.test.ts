@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { until } from '../harness.ts'
+import { ping, until } from '../harness.ts'
 import { fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
 
 const NETWORK = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
@@ -46,6 +46,38 @@ describe('plumb agent', () => {
         assert.ok((await one.ns.ip('-6', 'route', 'show', 'proto', '112')).includes('fd00:245:'))
         assert.equal(subnetEnv(one)?.['FLANNEL_MTU'], '1500')
         for (const agent of agents) assert.equal(await agent.stop(), 0)
+      },
+    ),
+  )
+
+  it(
+    '[FA3] a network moves node by node: while "PeerNetworks" names the other one, a moved node and one that has not moved reach each other, unmasqueraded',
+    inCluster(
+      2,
+      (cluster) => fileStore(cluster, { ...NETWORK, PeerNetworks: ['10.245.0.0/16'] }),
+      async (cluster, test) => {
+        test.timeout(60_000)
+        const [one, two] = cluster.nodes as [Node, Node]
+        const agents = [one.agent(), two.agent()] as const
+        for (const agent of agents) await agent.ready(30_000)
+        fileStore(cluster, { ...NETWORK, Network: '10.245.0.0/16', PeerNetworks: ['10.244.0.0/16'] })
+        process.kill(agents[0].pid, 'SIGHUP')
+        await until(() => /^10\.245\./.test(subnetEnv(one)?.['FLANNEL_SUBNET'] ?? ''), 20_000)
+        const first = (node: Node) => (subnetEnv(node)?.['FLANNEL_SUBNET'] ?? '').replace('.1/24', '.0')
+        await until(() => ping(one.ns, first(two)), 20_000)
+        await until(() => ping(two.ns, first(one)), 20_000)
+        for (const { ns } of [one, two]) {
+          const rules = (await ns.exec(['nft', 'list', 'ruleset'])).stdout
+          // nft joins the two.
+          assert.match(rules, /elements = \{ 10\.244\.0\.0(\/15|-10\.245\.255\.255) \}/)
+        }
+        // It has moved for good.
+        fileStore(cluster, { ...NETWORK, Network: '10.245.0.0/16' })
+        for (const { pid } of agents) process.kill(pid, 'SIGHUP')
+        await until(() => /^10\.245\./.test(subnetEnv(two)?.['FLANNEL_SUBNET'] ?? ''), 20_000)
+        for (const agent of agents) await until(async () => (await agent.status())?.state === 'ready', 20_000)
+        await until(() => ping(one.ns, first(two)), 20_000)
+        for (const { ns } of [one, two]) assert.doesNotMatch(await ns.ip('route', 'show', 'proto', '112'), /10\.244\./)
       },
     ),
   )

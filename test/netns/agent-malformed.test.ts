@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { encodeValue } from '../../agent/lease.ts'
 import { ping, until } from '../harness.ts'
@@ -56,6 +56,14 @@ const LEASES: Readonly<Record<string, readonly [key: string, value: string, said
   'a MAC that is none': ['10.244.125.0-24', '{"PublicIP":"172.30.0.125","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"x; reboot"}}', /10\.244\.125\.0\/24.*VtepMAC/],
   'another backend': ['10.244.126.0-24', '{"PublicIP":"172.30.0.126","BackendType":"wireguard"}', /10\.244\.126\.0\/24.*wireguard/],
 }
+
+/** Leases of subnets that no peer can have, with the last number of the address that they announce, and what is said of them. */
+const REFUSED: readonly (readonly [key: string, last: number, said: RegExp])[] = [
+  ['8.0.0.0-5', 120, /overlaps 10\.244\.\d+\.0\/24, this node's own/],
+  ['10.9.0.0-24', 121, /outside the network 10\.244\.0\.0\/16; want a subnet of it, or "PeerNetworks" of net-conf\.json to name its network/],
+  ['172.30.0.0-24', 122, /holds 172\.30\.0\.1, this node's address on eth0/],
+  ['172.30.0.128-25', 222, /holds 172\.30\.0\.222, the address that it announces/],
+]
 
 describe('plumb agent and what is malformed', () => {
   it(
@@ -154,6 +162,86 @@ describe('plumb agent and what is malformed', () => {
         put(cluster, '10.244.122.0-24', encodeValue(draft('', 122)))
         await until(async () => (await one.ns.ip('route', 'show', 'proto', '112')).includes('10.244.122.0/24'))
         assert.equal((await agent.status())?.unreadable, 4)
+      },
+    ),
+  )
+
+  it(
+    '[FA18] what is no regular file among the leases, or in place of the configuration, is named and holds nothing up',
+    inCluster(
+      1,
+      ({ dir }) => ['--store', 'file', '--file-store-dir', join(dir, 'store')],
+      async (cluster, test) => {
+        test.timeout(60_000)
+        const [one] = cluster.nodes as [Node]
+        const store = join(cluster.dir, 'store')
+        for (const folder of ['subnets', 'nodes']) mkdirSync(join(store, folder), { recursive: true })
+        writeFileSync(join(store, 'config'), JSON.stringify(VXLAN))
+        const odd = async (...names: string[]) => assert.equal((await one.ns.exec(['mkfifo', ...names.map((name) => join(store, name))])).status, 0)
+        await odd('subnets/10.244.120.0-24', 'subnets/odd', 'nodes/n9')
+        assert.equal((await one.ns.exec(['mknod', join(store, 'subnets/10.244.121.0-24'), 'c', '1', '5'])).status, 0)
+        const listening = Bun.listen({ unix: join(store, 'subnets/10.244.122.0-24'), socket: { data() {} } })
+        put(cluster, '10.244.123.0-24', encodeValue(draft('', 123)))
+        const agent = one.agent()
+        try {
+          const status = await agent.ready(30_000)
+          assert.deepEqual([status.unreadable, status.peers.map(({ subnets }) => subnets.v4)], [4, ['10.244.123.0/24']])
+          assert.equal(told(agent, /passed over "10\.244\.120\.0-24" in the store: .* a FIFO; want a regular file/), 1)
+          assert.equal(told(agent, /passed over "10\.244\.121\.0-24" in the store: .* a device; want a regular file/), 1)
+          assert.equal(told(agent, /passed over "10\.244\.122\.0-24" in the store: .* a socket; want a regular file/), 1)
+          assert.equal(told(agent, /passed over "odd"/), 1)
+          // One that comes while the agent runs.
+          await odd('subnets/10.244.124.0-24')
+          await until(async () => (await agent.status())?.unreadable === 5)
+        } finally {
+          listening.stop()
+        }
+        await agent.stop()
+        rmSync(join(store, 'config'))
+        await odd('config')
+        const again = one.agent()
+        await until(async () => /config is a FIFO; want a regular file/.test((await again.status())?.reasons.join() ?? ''))
+      },
+    ),
+  )
+
+  it(
+    '[FA3] leases that would take the underlay, this node’s own subnet or another’s are refused with a reason; the node is ready, the others are served',
+    inCluster(
+      1,
+      (cluster) => fileStore(cluster, VXLAN),
+      async (cluster, test) => {
+        test.timeout(60_000)
+        const [one] = cluster.nodes as [Node]
+        const agent = one.agent()
+        await agent.ready(30_000)
+        put(cluster, '10.244.130.0-24', encodeValue(draft('', 130)))
+        for (const [key, n] of REFUSED) put(cluster, key, encodeValue(draft('', n)))
+        put(cluster, '10.244.131.0-24', encodeValue(draft('', 131)))
+        put(cluster, '10.244.128.0-17', encodeValue(draft('', 132)))
+        // By its key it is the first.
+        for (const [seconds, key] of ['10.244.130.0-24', '10.244.131.0-24', '10.244.128.0-17'].entries()) utimesSync(join(cluster.dir, 'store/subnets', key), 1, seconds + 1)
+        const status = await until(async () => {
+          const seen = await agent.status()
+          return seen?.ready && seen.peers.filter(({ problem }) => problem).length === REFUSED.length + 1 ? seen : undefined
+        })
+        assert.equal(status?.state, 'degraded')
+        const problems = Object.fromEntries(status?.peers.map(({ subnets, problem }) => [subnets.v4, problem]) ?? [])
+        assert.equal(problems['10.244.130.0/24'], undefined)
+        assert.equal(problems['10.244.128.0/17'], 'it overlaps the older lease 10.244.130.0/24 of node 172.30.0.130')
+        for (const [key, , said] of REFUSED) assert.match(problems[key.replace('-', '/')] ?? '', said, key)
+        const routes = await one.ns.ip('route', 'show', 'proto', '112')
+        assert.deepEqual([...routes.matchAll(/^\S+/gm)].map(String).sort(), ['10.244.130.0/24', '10.244.131.0/24'])
+        assert.equal((await one.ns.exec([PLUMB, 'leases', '--socket', join(one.dir, 'agent.sock')])).stdout.match(/outside the network 10\.244\.0\.0\/16/g)?.length, 1)
+        put(cluster, '10.244.133.0-24', encodeValue(draft('', 133)))
+        await until(async () => (await one.ns.ip('route', 'show', 'proto', '112')).includes('10.244.133.0/24'))
+        put(cluster, '10.244.110.0-24', encodeValue(draft('', 1)))
+        await until(async () => (await agent.status())?.peers.some(({ problem }) => problem === "it announces 172.30.0.1, this node's own address"))
+        // Its own subnet, which only the running agent knows.
+        const own = (subnetEnv(one)?.['FLANNEL_SUBNET'] ?? '').replace(/\.1\/24$/, '.128')
+        put(cluster, `${own}-25`, encodeValue(draft('', 134)))
+        await until(async () => (await agent.status())?.peers.some(({ problem }) => problem?.endsWith("this node's own")))
+        assert.equal(await one.ns.ip('route', 'show', `${own}/25`), '')
       },
     ),
   )

@@ -5,13 +5,13 @@ import vxlan from '../../agent/backends/vxlan.ts'
 import { Converger } from '../../agent/converge.ts'
 import type { Lease } from '../../agent/lease.ts'
 import { run } from '../../lib/exec.ts'
-import type { Ip } from '../../lib/ip.ts'
+import type { Cidr, Ip } from '../../lib/ip.ts'
 import { type NetnsPath, parse } from '../../lib/values.ts'
 import { answers, assertReached, cluster, held, lease, type Member, members, NETWORKS, uplink, type Wiring } from '../cluster.ts'
 import { inNamespaces } from '../harness.ts'
 
 const MTU = { v4: 1450, v6: 1430 }
-const FACTS = { nexthops: true, instance: parse.network('default') }
+const FACTS = { nexthops: true, instance: parse.network('default'), networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr] }
 
 describe('Converger', () => {
   for (const backend of [vxlan, hostGw] as readonly Backend[]) {

@@ -3,7 +3,7 @@ import vxlan from '../../agent/backends/vxlan.ts'
 import { inside } from '../../lib/netns.ts'
 import { txChecksum } from '../../lib/sockets.ts'
 import { parse } from '../../lib/values.ts'
-import { answers, assertReached, cluster, held, type Member, members, pinging, uplink } from '../cluster.ts'
+import { answers, assertReached, cluster, held, type Member, members, NETWORKS, pinging, uplink } from '../cluster.ts'
 import { inNamespaces, type Namespace } from '../harness.ts'
 import { testBackend } from '../suites/testBackend.ts'
 
@@ -210,7 +210,7 @@ function reannounced(one: Member, data: object): Member {
           peers.map((peer) => peer.lease),
           one.uplink,
           vxlan.conf({}),
-          { nexthops: true, instance: parse.network('default') },
+          { nexthops: true, instance: parse.network('default'), networks: NETWORKS },
         ).resources,
       ),
   }

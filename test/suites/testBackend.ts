@@ -2,12 +2,13 @@ import assert from 'node:assert/strict'
 import type { Backend, Facts } from '../../agent/backend.ts'
 import { encodeKey, type Lease } from '../../agent/lease.ts'
 import { ownership } from '../../agent/scope.ts'
+import type { Cidr } from '../../lib/ip.ts'
 import { parse } from '../../lib/values.ts'
 import { answers, assertReached, cluster, held, lease, NETWORKS, uplink } from '../cluster.ts'
 import { inNamespaces, snapshot } from '../harness.ts'
 import { settled } from '../network.ts'
 
-const FACTS: Facts = { nexthops: true, instance: parse.network('default') }
+const FACTS: Facts = { nexthops: true, instance: parse.network('default'), networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr] }
 
 /** Defines the tests that every backend has to pass: what it announces and wants, pure; and for one that `reaches` other nodes itself, that packets of full size go both ways, and that nothing stays of a node that left. */
 export function testBackend(backend: Backend, reaches: boolean): void {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { isDeepStrictEqual } from 'node:util'
 import { encodeValue } from '../../agent/lease.ts'
+import { until } from '../harness.ts'
 import { DUAL, draft, dualDraft, type Given, mac, watch } from './leases.ts'
 
 /** Defines the tests of what every store tells of its leases. */
@@ -29,6 +30,19 @@ function testChanges({ name, network }: Given): void {
     )
     await (await held.open()).release('a')
     await seen.until(({ leases }) => leases.length === 0)
+    await seen.end()
+  })
+
+  it(`[FA3] ${name}.leases() gives the oldest first, however its key sorts`, async () => {
+    const held = await network()
+    await held.put('10.5.3.0-24', encodeValue(draft('', 3)))
+    const seen = watch(await held.open())
+    // Two that are written within a tick of the disk's clock are of one age.
+    await until(async () => {
+      await held.put('10.5.1.0-24', encodeValue(draft('', 1)))
+      const { leases } = await seen.until((one) => one.leases.length === 2)
+      return leases[0]?.subnets.v4 === '10.5.3.0/24'
+    })
     await seen.end()
   })
 

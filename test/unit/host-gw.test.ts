@@ -5,7 +5,7 @@ import { handler } from '../../lib/kinds/index.ts'
 import { parse } from '../../lib/values.ts'
 import { lease, uplink } from '../cluster.ts'
 
-const FACTS = { nexthops: false, instance: parse.network('default') }
+const FACTS = { nexthops: false, instance: parse.network('default'), networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr] }
 
 describe('host-gw', () => {
   const own = lease(1, {}, 'host-gw')

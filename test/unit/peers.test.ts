@@ -13,8 +13,17 @@ import { type Mac, parse } from '../../lib/values.ts'
 
 const DEV = parse.ifname('flannel.1')
 const UPLINK: Uplink = { name: parse.ifname('eth0'), index: 2, mtu: 1500, tunnel: { v4: '192.0.2.1' as Ip }, advertise: { v4: '192.0.2.1' as Ip }, routes: [] }
-const FACTS: Facts = { nexthops: true, instance: parse.network('default') }
+const FACTS: Facts = { nexthops: true, instance: parse.network('default'), networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr] }
 const CONTEXT: Context<object> = { type: 'vxlan', self: lease(0), uplink: UPLINK, conf: {}, facts: FACTS }
+
+// Its own subnet is far from the peers'.
+const FAR: Context<object> = { ...CONTEXT, self: lease(65_535) }
+const reachAll = () =>
+  eachPeer<object>(
+    () =>
+      ({ subnet, ip, lease }) =>
+        resourcesOf(subnet, ip, lease),
+  )
 
 describe('eachPeer()', () => {
   it('[FA16] a lease among many that says something else is looked at alone, and nothing is collected for it; a renewed one is not even looked at', () => {
@@ -71,6 +80,61 @@ describe('eachPeer()', () => {
               ? peers
               : peers.toSpliced(at, 0, one)
       const [now, fresh] = [want(peers, CONTEXT), reach()(peers, CONTEXT)]
+      assert.deepEqual(now.resources, fresh.resources)
+      assert.deepEqual(sorted(now.problems), sorted(fresh.problems))
+    }
+  })
+  it('[FA3] refuses a subnet that is outside the networks, holds an address of this node or its own, covers the underlay, or overlaps this node’s', () => {
+    const uplink = { ...UPLINK, routes: [{ dst: '192.0.2.0/24' as Cidr, dev: UPLINK.name, gateway: false }] }
+    const want = (subnet: string, ip: string, networks: readonly string[]) => {
+      const peer = { ...lease(1), subnets: { v4: subnet as Cidr }, ips: { v4: ip as Ip } }
+      const { problems, resources } = reachAll()([peer], { ...CONTEXT, uplink, facts: { ...FACTS, networks: networks as Cidr[] } })
+      assert.equal(resources.length === 0, problems.size === 1)
+      return [...problems.values()][0]
+    }
+    const [pods, all] = [['10.0.0.0/8'], ['0.0.0.0/0']]
+    assert.equal(want('10.3.3.0/24', '192.0.2.3', pods), undefined)
+    assert.equal(want('11.3.3.0/24', '192.0.2.3', [...pods, '11.3.0.0/16']), undefined)
+    assert.equal(want('8.0.0.0/5', '192.0.2.3', pods), "its subnet 8.0.0.0/5 overlaps 10.0.0.0/24, this node's own")
+    assert.equal(want('10.0.0.128/25', '192.0.2.3', pods), "its subnet 10.0.0.128/25 overlaps 10.0.0.0/24, this node's own")
+    assert.equal(want('11.0.0.0/24', '192.0.2.3', pods), 'its subnet 11.0.0.0/24 is outside the network 10.0.0.0/8; want a subnet of it, or "PeerNetworks" of net-conf.json to name its network')
+    assert.equal(want('192.0.2.0/30', '198.51.100.3', all), "its subnet 192.0.2.0/30 holds 192.0.2.1, this node's address on eth0")
+    assert.equal(want('192.0.2.128/25', '192.0.2.129', all), 'its subnet 192.0.2.128/25 holds 192.0.2.129, the address that it announces')
+    assert.match(want('10.3.3.0/24', '192.0.2.1', pods) ?? '', /this node's own address/)
+    const elsewhere = { ...uplink, tunnel: { v4: '203.0.113.9' as Ip }, advertise: { v4: '203.0.113.9' as Ip } }
+    const { problems } = reachAll()([{ ...lease(1), subnets: { v4: '192.0.0.0/16' as Cidr } }], { ...CONTEXT, uplink: elsewhere })
+    assert.deepEqual([...problems.values()], ['its subnet 192.0.0.0/16 covers 192.0.2.0/24, the network of eth0'])
+  })
+  it('[FA3] of two leases that overlap the older stays, whatever comes later; a node with two of its own keeps both', () => {
+    const [older, younger] = [lease(257), { ...lease(9), subnets: { v4: '10.1.0.0/16' as Cidr } }]
+    const want = reachAll()
+    const routesOf = (peers: readonly Lease[]) => want(peers, CONTEXT).resources.flatMap((one) => (one.kind === 'route' ? [one.dst as string] : []))
+    const problemsOf = (peers: readonly Lease[]) => [...want(peers, CONTEXT).problems.values()]
+    assert.deepEqual(routesOf([older, lease(2)]), ['10.1.1.0/24', '10.0.2.0/24'])
+    assert.deepEqual(routesOf([older, lease(2), younger]), ['10.1.1.0/24', '10.0.2.0/24'])
+    assert.deepEqual(problemsOf([older, lease(2), younger]), ['it overlaps the older lease 10.1.1.0/24 of node "node-257"'])
+    assert.deepEqual(routesOf([lease(2), younger]), ['10.0.2.0/24', '10.1.0.0/16'])
+    assert.deepEqual(routesOf([younger, older]), ['10.1.0.0/16'])
+    // A node that was given IPv6 has a lease of both families beside the one of IPv4, until that ends.
+    const dual = { ...older, subnets: { ...older.subnets, v6: 'fd00::/64' as Cidr } }
+    assert.deepEqual(problemsOf([older, dual]), [])
+    // What is refused for its place keeps nobody else's.
+    assert.deepEqual(problemsOf([{ ...younger, subnets: { v4: '0.0.0.0/1' as Cidr } }, older]).length, 1)
+  })
+  it('[FA3] after any changes refuses the same overlaps as somebody who sees the leases for the first time', () => {
+    const want = reachAll()
+    let peers: Lease[] = []
+    let seed = 7
+    const random = (most: number) => {
+      seed = (seed * 48_271) % 2_147_483_647
+      return seed % most
+    }
+    for (let i = 0; i < 400; i++) {
+      const n = random(20) + 1
+      const one = { ...lease(n), subnets: { v4: `10.0.${n & (random(4) === 0 ? 0x1c : 0xff)}.0/${random(4) === 0 ? 22 : 24}` as Cidr } }
+      const isThere = peers.some(({ subnets }) => subnets.v4 === one.subnets.v4)
+      peers = random(3) === 0 ? peers.toSpliced(random(peers.length + 1), 1) : isThere ? peers : [...peers, one]
+      const [now, fresh] = [want(peers, FAR), reachAll()(peers, FAR)]
       assert.deepEqual(now.resources, fresh.resources)
       assert.deepEqual(sorted(now.problems), sorted(fresh.problems))
     }

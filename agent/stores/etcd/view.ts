@@ -112,7 +112,8 @@ export class View {
     const owners = this.owners()
     const leases: Lease[] = []
     const unreadable: { readonly key: string; readonly why: string }[] = []
-    for (const { key, lease, why } of this.#entries.values()) {
+    const byAge = [...this.#entries.values()].sort((a, b) => Number(a.created - b.created))
+    for (const { key, lease, why } of byAge) {
       if (lease) leases.push(this.#named(lease, owners.get(key)))
       if (why !== undefined) unreadable.push({ key, why })
     }

@@ -1,16 +1,23 @@
-import { type BigIntStats, readdirSync, readFileSync, statSync } from 'node:fs'
+import { type BigIntStats, closeSync, constants, fstatSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs'
+
+/** What a file says: its text, or why it has none to be read; and when it was written, in milliseconds since 1970. */
+export interface Found {
+  readonly text: string
+  readonly why?: string
+  readonly writtenMs: number
+}
 
 /** The files of a folder, each read when it is another than before; names that begin with a dot are drafts. All methods throw Error for a disk that fails; a folder that is not there is empty. */
 export class Folder<T> {
   readonly #dir: string
-  readonly #parse: (text: string, name: string) => T
+  readonly #parse: (found: Found, name: string) => T
   readonly #known = new Map<string, { readonly stamp: string; readonly value: T }>()
   #stamp = ''
   /** How many changes were seen. */
   version = 0
 
-  /** `parse` throws nothing. */
-  constructor(dir: string, parse: (text: string, name: string) => T) {
+  /** `parse` throws nothing; `writtenMs` is the file's time, in milliseconds since 1970. */
+  constructor(dir: string, parse: (found: Found, name: string) => T) {
     this.#dir = dir
     this.#parse = parse
   }
@@ -40,10 +47,10 @@ export class Folder<T> {
     const stats = status(path)
     const stamp = stats && stampOf(stats)
     if (stamp !== undefined && stamp === this.#known.get(name)?.stamp) return
-    const text = stamp === undefined ? undefined : read(path)
-    if (stamp === undefined || text === undefined) this.#drop(name)
+    const found = stats && find(path, Number(stats.mtimeMs))
+    if (stamp === undefined || found === undefined) this.#drop(name)
     else {
-      this.#known.set(name, { stamp, value: this.#parse(text, name) })
+      this.#known.set(name, { stamp, value: this.#parse(found, name) })
       this.version++
     }
   }
@@ -63,9 +70,42 @@ export function status(path: string): BigIntStats | undefined {
   return statSync(path, { bigint: true, throwIfNoEntry: false })
 }
 
-/** A file's text; undefined when there is none, or a folder in its place. */
+/** A file's text; undefined when there is none, or a folder in its place. Throws OddFileError, and Error for a disk that fails. */
 export function read(path: string): string | undefined {
-  return present(() => readFileSync(path, 'utf8'))
+  return present(() => {
+    // A FIFO without a writer would hold up whoever opens it.
+    const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK)
+    try {
+      const stats = fstatSync(fd)
+      if (!stats.isFile() && !stats.isDirectory()) throw new OddFileError(path, stats.isFIFO() ? 'a FIFO' : 'a device')
+      return readFileSync(fd, 'utf8')
+    } finally {
+      closeSync(fd)
+    }
+  })
+}
+
+/** It is no regular file. */
+class OddFileError extends Error {
+  // A failure of the folder, as of a disk.
+  readonly code = 'EINVAL'
+  readonly what: string
+  constructor(path: string, what: string) {
+    super(`${path} is ${what}; want a regular file`)
+    this.what = what
+  }
+}
+
+function find(path: string, writtenMs: number): Found | undefined {
+  try {
+    const text = read(path)
+    return text === undefined ? undefined : { text, writtenMs }
+  } catch (cause) {
+    // What the kernel says of a socket that is opened.
+    const what = cause instanceof OddFileError ? cause.what : (cause as NodeJS.ErrnoException).code === 'ENXIO' && 'a socket'
+    if (what) return { text: '', why: `it is ${what}; want a regular file`, writtenMs }
+    throw cause
+  }
 }
 
 function list(dir: string): readonly string[] {

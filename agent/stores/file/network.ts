@@ -3,7 +3,7 @@ import type { Cidr } from '../../../lib/ip.ts'
 import { type Both, decodeKey, decodeLease, type Lease, type SubnetKey } from '../../lease.ts'
 import { isNodeName } from '../../nodename.ts'
 import type { Snapshot } from '../../store.ts'
-import { Folder } from './folder.ts'
+import { Folder, type Found } from './folder.ts'
 
 /** One file of `subnets/`, and what the records say of it. */
 export interface Held {
@@ -13,6 +13,8 @@ export interface Held {
   readonly text: string
   readonly lease: Omit<Lease, 'node' | 'expires'> | undefined
   readonly why?: string
+  /** When its file was written, in milliseconds since 1970. */
+  readonly writtenMs: number
   readonly node?: string
   /** In milliseconds since 1970; absent for one that never does. */
   readonly expires?: number
@@ -78,23 +80,24 @@ export class Network {
 
 /** What the files tell, as every store tells it. */
 export function snapshotOf({ held, strangers }: Files): Snapshot {
-  const leases = held.flatMap(({ lease, node, expires }): Lease[] => (lease ? [{ ...lease, ...(node !== undefined && { node }), ...(expires !== undefined && { expires }) }] : []))
+  const leases = held.toSorted((a, b) => a.writtenMs - b.writtenMs).flatMap(({ lease, node, expires }): Lease[] => (lease ? [{ ...lease, ...(node !== undefined && { node }), ...(expires !== undefined && { expires }) }] : []))
   return { leases, unreadable: [...held.flatMap(({ key, why }) => (why === undefined ? [] : [{ key, why }])), ...strangers] }
 }
 
-function lease(text: string, name: string): Pick<Held, 'text' | 'lease' | 'why'> & { readonly subnets?: Both<Cidr> } {
+function lease({ text, why, writtenMs }: Found, name: string): Pick<Held, 'text' | 'lease' | 'why' | 'writtenMs'> & { readonly subnets?: Both<Cidr> } {
   let subnets: Both<Cidr> | undefined
   try {
     subnets = decodeKey(name)
-    return { text, subnets, lease: decodeLease(subnets, text) }
+    if (why !== undefined) return { text, writtenMs, subnets, lease: undefined, why }
+    return { text, writtenMs, subnets, lease: decodeLease(subnets, text) }
   } catch (cause) {
     if (!(cause instanceof ValueError)) throw cause
-    return { text, lease: undefined, why: cause.message, ...(subnets && { subnets }) }
+    return { text, writtenMs, lease: undefined, why: why ?? cause.message, ...(subnets && { subnets }) }
   }
 }
 
 // One that cannot be read says nothing: its node gets its lease back by its addresses.
-function record(text: string): NodeRecord | undefined {
+function record({ text }: Found): NodeRecord | undefined {
   try {
     const { subnet, expires, reserved } = JSON.parse(text)
     return typeof subnet === 'string' ? { subnet, ...(Number.isFinite(expires) && { expires }), ...(reserved === true && { reserved }) } : undefined

@@ -30,7 +30,7 @@ const fits = matcher([
   'route add <cidr> proto 112[ via <ip> dev <name>][ onlink][ nhid <number>]',
 ])
 const SECRET = 'S3cret-S3cret'
-const FACTS = { nexthops: false, instance: parse.network('default') }
+const FACTS = { nexthops: false, instance: parse.network('default'), networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr] }
 const DEVICES = /^(flannel|fl|flannel-v6|fl6)\.\d+$/
 const peer = (n: number) => lease(n, { v4: { VNI: 1, VtepMAC: `02:00:00:00:00:0${n}` } }, 'vxlan')
 const [SELF, UPLINK] = [peer(1), uplink(1)]
