@@ -54,7 +54,7 @@ export const FLAGS = {
   'check-config': { kind: 'flag', fallback: 'false', about: 'read the settings, say what is wrong, and end' },
   'node-name': { kind: 'text', fallback: '', value: 'NAME', about: 'whose lease it is, whatever the addresses are (NODE_NAME, else the host name)' },
   store: { kind: 'text', fallback: '', value: 'file|etcd', about: 'where leases are; etcd when anything of etcd is given, else file' },
-  'file-store-dir': { kind: 'text', fallback: '/var/lib/plumb/store', value: 'DIR', about: 'folder of the file store, shared by all nodes' },
+  'file-store-dir': { kind: 'text', fallback: '/var/lib/plumb/store', value: 'DIR', about: 'folder of the file store, shared by all nodes; must exist' },
   'state-dir': { kind: 'text', fallback: '/var/lib/plumb', value: 'DIR', about: 'what the node remembers: its last lease, what it installed' },
   'tunnel-address': { kind: 'list', fallback: '', value: 'IP[,IP]', about: "where this node's tunnels begin, one per family; else an address of the link" },
   'advertise-address': { kind: 'list', fallback: '', value: 'IP[,IP]', about: 'what other nodes are told, one per family, such as an address that a NAT translates; else public-ip, else the tunnel address' },

@@ -1,18 +1,19 @@
 import { ValueError } from '../../lib/errors.ts'
 import { withLock } from '../../lib/files.ts'
-import { type Lease, parseNode } from '../lease.ts'
+import { encodeKey, type Lease, parseNode } from '../lease.ts'
 import { type NetworkConf, parseNetworkConf } from '../netconf.ts'
 import { type Draft, type Snapshot, StoreError, type StoreState, type SubnetStore } from '../store.ts'
 import { claim, release } from './file/claim.ts'
 import { read } from './file/folder.ts'
 import { follow } from './file/follow.ts'
 import { Network, snapshotOf } from './file/network.ts'
+import { AwayError, Root } from './file/root.ts'
 import { pause } from './pause.ts'
 import { snapshots } from './snapshots.ts'
 
 /** Where the network is on disk. */
 export interface FileOptions {
-  /** /var/lib/plumb/network unless given; a folder that several nodes share, when they do. */
+  /** /var/lib/plumb/network unless given; a folder that several nodes share, when they do. It is never made: without its file system it is an empty mount point. */
   readonly dir?: string
   /** net-conf.json's text; else it is read from the folder's file `config`. */
   readonly config?: string
@@ -37,8 +38,10 @@ class FileStore implements SubnetStore {
   readonly #options: FileOptions
   readonly #dir: string
   readonly #network: Network
+  readonly #root: Root
   readonly #closing = new AbortController()
   #state: StoreState = { name: 'file', connected: false }
+  #told: Snapshot = { leases: [], unreadable: [] }
 
   constructor(options: FileOptions) {
     const { ttlSeconds } = options
@@ -46,6 +49,7 @@ class FileStore implements SubnetStore {
     this.#options = options
     this.#dir = options.dir ?? DIR
     this.#network = new Network(this.#dir)
+    this.#root = new Root(this.#dir, options.config === undefined)
   }
 
   async config(signal: AbortSignal): Promise<NetworkConf> {
@@ -66,7 +70,7 @@ class FileStore implements SubnetStore {
   leases(signal: AbortSignal): AsyncIterable<Snapshot> {
     const followed = { dir: this.#dir, network: this.#network, pollMs: this.#options.pollMs ?? POLL_MS, tried: <T>(work: () => T) => this.#tried('read the leases', work) }
     return snapshots(
-      () => snapshotOf(this.#network.files()),
+      () => this.#snapshot(),
       (changed, ended) => follow(followed, changed, ended),
       this.#until(signal),
     )
@@ -96,7 +100,13 @@ class FileStore implements SubnetStore {
     }
   }
 
-  /** Undefined when the disk fails: the state tells why. */
+  // What was known last, when the folder is away since it was looked at.
+  #snapshot(): Snapshot {
+    this.#told = this.#tried('read the leases', () => snapshotOf(this.#network.files())) ?? this.#told
+    return this.#told
+  }
+
+  /** Undefined when the disk fails, or is away: the state tells why. */
   #tried<T>(what: string, work: () => T): T | undefined {
     try {
       return this.#attempt(what, work)
@@ -107,13 +117,18 @@ class FileStore implements SubnetStore {
   }
 
   #attempt<T>(what: string, work: () => T): T {
+    const check = () => this.#root.check(() => this.#told.leases.map(({ subnets }) => encodeKey(subnets)))
     try {
+      check()
       const done = work()
+      // It may have gone meanwhile, and what was read was the mount point.
+      check()
       this.#state = { name: 'file', connected: true, heard: Date.now() }
       return done
     } catch (cause) {
-      if (typeof (cause as NodeJS.ErrnoException).code !== 'string') throw cause
-      const error = new StoreError(`Cannot ${what} in ${this.#dir}: ${(cause as Error).message}`, { cause })
+      const isAway = cause instanceof AwayError
+      if (!isAway && typeof (cause as NodeJS.ErrnoException).code !== 'string') throw cause
+      const error = new StoreError(isAway ? cause.message : `Cannot ${what} in ${this.#dir}: ${(cause as Error).message}`, { cause })
       this.#state = { ...this.#state, connected: false, error: error.message }
       throw error
     }

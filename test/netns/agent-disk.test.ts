@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { ping, until } from '../harness.ts'
@@ -110,6 +110,41 @@ describe('plumb agent, when a disk fails', () => {
       ),
     )
   }
+})
+
+describe('plumb agent, when the shared folder is unmounted', () => {
+  it(
+    '[FA4] peers stay, the node is ready and degraded, nothing is written below the mount point; it goes on when the folder is back',
+    inCluster(
+      2,
+      ({ dir }) => ['--store', 'file', '--file-store-dir', join(dir, 'shared')],
+      async ({ nodes, dir }) => {
+        const [one, two] = nodes as [Node, Node]
+        const shared = join(dir, 'shared')
+        mkdirSync(shared)
+        await sh(`mount -t tmpfs shared ${shared}`)
+        try {
+          writeFileSync(join(shared, 'config'), JSON.stringify(VXLAN))
+          const agent = one.agent()
+          await two.agent().ready(30_000)
+          await reaches(one, two)
+          await sh(`mkdir ${dir}/elsewhere; mount --make-private ${shared}; mount --bind ${shared} ${dir}/elsewhere; umount ${shared}`)
+          await until(async () => (await agent.status())?.degraded.some((text) => /^the store is away, going on with what is known: There is no network configuration at/.test(text)), 20_000)
+          const status = await agent.status()
+          assert.deepEqual([status?.ready, status?.store.connected, status?.peers.length], [true, false, 1])
+          // It is repaired, too.
+          await one.ns.ip('link', 'del', 'flannel.1')
+          await reaches(one, two)
+          assert.deepEqual(readdirSync(shared), [])
+          await sh(`mount --bind ${dir}/elsewhere ${shared}`)
+          await until(async () => (await agent.status())?.state === 'ready', 20_000)
+          await agent.stop()
+        } finally {
+          await sh(`umount --lazy ${dir}/elsewhere ${shared} || true; umount --lazy ${shared} || true`)
+        }
+      },
+    ),
+  )
 })
 
 /** A small disk of its own for a node. */

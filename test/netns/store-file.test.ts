@@ -19,8 +19,15 @@ afterEach(async () => {
   for (const dir of made.splice(0)) rmSync(dir, { recursive: true, force: true })
 })
 
-/** A network in a fresh folder. */
+/** A network in a fresh folder, with a configuration. */
 function network(options: object = {}): Held & { readonly dir: string } {
+  const held = bare(options)
+  writeFileSync(join(held.dir, 'config'), SMALL)
+  return held
+}
+
+/** One without. */
+function bare(options: object = {}): Held & { readonly dir: string } {
   const dir = mkdtempSync(join(tmpdir(), 'plumb-network-'))
   made.push(dir)
   return {
@@ -46,7 +53,7 @@ function network(options: object = {}): Held & { readonly dir: string } {
 }
 
 describe('the file store', () => {
-  testStore('file', async () => network())
+  testStore('file', async () => bare())
 })
 
 describe('the file store, between processes', () => {
@@ -103,7 +110,7 @@ describe('the file store, on its disk', () => {
   it('keeps flannel’s value in subnets/, the node’s record in nodes/, both readable by all and neither a draft', async () => {
     const { dir, open } = network()
     await (await open()).claim(draft('a', 2, { before: { v4: parseCidr('10.5.2.0/24') } }), SMALL_CONF, signal)
-    assert.deepEqual(readdirSync(dir).sort(), ['lock', 'nodes', 'subnets'])
+    assert.deepEqual(readdirSync(dir).sort(), ['config', 'lock', 'nodes', 'subnets'])
     assert.deepEqual([readdirSync(join(dir, 'subnets')), readdirSync(join(dir, 'nodes'))], [['10.5.2.0-24'], ['a']])
     assert.equal(readFileSync(join(dir, 'nodes/a'), 'utf8'), '{"subnet":"10.5.2.0-24"}')
     for (const file of ['nodes/a', 'subnets/10.5.2.0-24']) assert.equal(statSync(join(dir, file)).mode & 0o777, 0o644)
@@ -139,18 +146,64 @@ describe('the file store, on its disk', () => {
     await seen.end()
   })
 
-  it('hears of changes by its poll when the whole network’s folder is made, removed and made again', async () => {
-    const { dir, open, put } = network({ pollMs: 50 })
-    rmSync(dir, { recursive: true })
-    const seen = watch(await open())
-    await seen.until(({ leases }) => leases.length === 0)
-    for (let i = 0; i < 3; i++) {
-      await put('10.5.1.0-24', encodeValue(draft('', i + 2)))
-      await seen.until(({ leases }) => leases[0]?.ips.v4 === `172.30.0.${i + 2}`)
+  it('[FA4] a folder that is gone, empty, or another one with a configuration is away: what is known stays, nothing is written there; it goes on when it is back', async () => {
+    const kept = network()
+    const { dir, open, put } = { ...network({ pollMs: 50 }), put: kept.put }
+    await put('10.5.1.0-24', encodeValue(draft('', 2)))
+    const [other, copy] = [network(), bare()]
+    for (const { dir } of [other, copy]) await execa('mount', ['-t', 'tmpfs', 'tmpfs', dir])
+    const bind = (from: string) => execa('mount', ['--bind', from, dir])
+    const unmount = (at: string) => execa('umount', [at])
+    try {
+      rmSync(join(dir, 'config'))
+      await bind(kept.dir)
+      const store = await open()
+      const seen = watch(store)
+      await seen.until(({ leases }) => leases.length === 1)
+      const isAway = async (why: RegExp) => {
+        await until(() => !store.state().connected && why.test(store.state().error ?? ''))
+        await assert.rejects(store.claim(draft('a', 3), SMALL_CONF, signal), { name: 'StoreError' })
+        await assert.rejects(store.release('a'), { name: 'StoreError' })
+        assert.equal(seen.all.at(-1)?.leases.length, 1)
+      }
+      const isBack = async (at: string, last: number) => {
+        await until(() => store.state().connected)
+        writeFileSync(join(at, 'subnets/10.5.1.0-24'), encodeValue(draft('', last)))
+        await seen.until(({ leases }) => leases.length === 1 && leases[0]?.ips.v4 === `172.30.0.${last}`)
+      }
+      await unmount(dir)
+      await isAway(/^There is no network configuration at .*\/config$/)
+      assert.deepEqual(readdirSync(dir), [])
+      await bind(kept.dir)
+      await isBack(kept.dir, 4)
+      // A mount point with a configuration of its own, on another file system.
+      await unmount(dir)
+      writeFileSync(join(other.dir, 'config'), SMALL)
+      await bind(other.dir)
+      await isAway(/is another folder than before, with none of the leases/)
+      assert.deepEqual(readdirSync(other.dir), ['config'])
+      // The same network, with another number of its file system.
+      await unmount(dir)
+      await execa('cp', ['-a', `${kept.dir}/.`, copy.dir])
+      await bind(copy.dir)
+      await isBack(copy.dir, 5)
+      await unmount(dir)
       rmSync(dir, { recursive: true })
-      await seen.until(({ leases }) => leases.length === 0)
+      await isAway(/^There is no network configuration/)
+      assert.equal(readdirSync(join(dir, '..')).includes(dir.slice(dir.lastIndexOf('/') + 1)), false)
+      await seen.end()
+    } finally {
+      for (const at of [dir, other.dir, copy.dir]) await execa('umount', ['--lazy', at], { reject: false })
     }
-    await seen.end()
+  })
+
+  it('[FA4] the folder is never made, with a configuration of its own neither', async () => {
+    const { dir, open } = bare({ config: SMALL })
+    rmSync(dir, { recursive: true })
+    const store = await open()
+    await assert.rejects(store.claim(draft('a', 2), SMALL_CONF, signal), { name: 'StoreError', message: `There is no folder ${dir}; want it made, or its file system mounted` })
+    mkdirSync(dir)
+    await store.claim(draft('a', 2), SMALL_CONF, signal)
   })
 
   it('hears of changes at once, without its poll, when a folder is made, removed and made again', async () => {
@@ -170,6 +223,7 @@ describe('the file store, on its disk', () => {
     const below = mkdtempSync('/run/below-')
     const dir = mkdtempSync('/run/shared-')
     mkdirSync(join(below, 'subnets'))
+    writeFileSync(join(below, 'config'), SMALL)
     const empty = mkdtempSync('/run/empty-')
     await execa('mount', ['-t', 'overlay', 'overlay', '-o', `lowerdir=${below}:${empty}`, dir])
     try {

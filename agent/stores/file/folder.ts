@@ -108,7 +108,8 @@ function find(path: string, writtenMs: number): Found | undefined {
   }
 }
 
-function list(dir: string): readonly string[] {
+/** The names in a folder; none when it is not there. */
+export function list(dir: string): readonly string[] {
   return present(() => readdirSync(dir)) ?? []
 }
 

@@ -7,16 +7,16 @@ export type Touched = (dir: string, name?: string) => void
 
 /** Says what happens in folders, until the signal. Starts no process. A folder that is not there yet, or is made anew, is watched as soon as it is there. `poll` is called now and then for what the kernel does not tell of: another machine's writes to a shared folder, and the end of leases. */
 export async function watchFolders(dirs: readonly string[], touched: Touched, poll: () => void, pollMs: number, signal: AbortSignal): Promise<void> {
-  const watched = new Map<string, { readonly ino: bigint; readonly watcher: FSWatcher }>()
+  const watched = new Map<string, { readonly id: string; readonly watcher: FSWatcher }>()
   const attach = () => {
     for (const dir of dirs) {
-      const ino = found(dir)
+      const id = found(dir)
       const now = watched.get(dir)
-      if (now?.ino === ino) continue
+      if (now?.id === id) continue
       now?.watcher.close()
       watched.delete(dir)
-      const watcher = ino === undefined ? undefined : open(dir, heard)
-      if (ino !== undefined && watcher) watched.set(dir, { ino, watcher })
+      const watcher = id === undefined ? undefined : open(dir, heard)
+      if (id !== undefined && watcher) watched.set(dir, { id, watcher })
       touched(dir)
     }
   }
@@ -45,9 +45,11 @@ function open(dir: string, heard: (dir: string, name: string | undefined) => voi
   }
 }
 
-function found(dir: string): bigint | undefined {
+// Roots of file systems have the same inode number.
+function found(dir: string): string | undefined {
   try {
-    return status(dir)?.ino
+    const stats = status(dir)
+    return stats && `${stats.dev}-${stats.ino}`
   } catch {
     return undefined
   }
