@@ -22,7 +22,7 @@ export async function cleanup(settings: Settings): Promise<string[]> {
   const { files, node } = settings
   await refuseBeside(files.socket)
   const done: string[] = []
-  const earlier = remembered(files.stateDir, node)
+  const earlier = remembered(files.stateDir, node, instanceOf(settings))
   const conf = await released(settings, done)
   const links = conf ? await linksOf(conf) : []
   const { changed, failed } = await new Converger(scopeOf(settings, conf ?? EMPTY, links, earlier?.network), run).step([])
@@ -33,7 +33,7 @@ export async function cleanup(settings: Settings): Promise<string[]> {
   await leaveForward(instanceOf(settings), run)
   const { undone, left } = uninstall(files)
   done.push(...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`))
-  done.push(...forget(files.stateDir, node, files.subnetEnv).map((path) => `removed ${path}`))
+  done.push(...forget(files.stateDir, node, files.subnetEnv, instanceOf(settings)).map((path) => `removed ${path}`))
   return done
 }
 

@@ -7,8 +7,11 @@ import { log } from '../lib/log.ts'
 import { readText } from '../lib/reading.ts'
 import { field, read } from '../lib/shape.ts'
 import { subnetEntries } from '../lib/subnetenv.ts'
+import { type NetworkName, parse } from '../lib/values.ts'
 import { draftOf } from './drafts.ts'
 import type { Both } from './lease.ts'
+
+const DEFAULT = parse.network('default')
 
 /** What the node is known by to the pods that start on it. */
 export interface NodeSubnet {
@@ -38,27 +41,34 @@ export function readSubnetEnv(path: string): Pick<NodeSubnet, 'network' | 'subne
   return { network: both('NETWORK'), subnet: both('SUBNET') }
 }
 
+/** What an agent remembers is its own: two of them on a node, of two networks, have one state directory. */
+export function statePath(stateDir: string, what: 'lease', instance: NetworkName): string {
+  return `${stateDir}/${what}${instance === DEFAULT ? '' : `-${instance}`}.json`
+}
+
 /** Remembers what the node has, so that subnet.env can be written at boot before the store answers; false when it was remembered already. What it had before, of which subnet.env tells until it is written anew, is kept beside it for `forget`. */
-export function remember(stateDir: string, node: string, subnet: NodeSubnet): boolean {
-  const was = saved(stateDir, node)
+export function remember(stateDir: string, node: string, subnet: NodeSubnet, instance = DEFAULT): boolean {
+  const path = statePath(stateDir, 'lease', instance)
+  const was = saved(path, node)
   const before = was && (subnetEnv(was) === subnetEnv(subnet) ? was.before : { ...was, before: undefined })
-  return writeChanged(`${stateDir}/lease.json`, `${JSON.stringify({ node, ...subnet, before }, null, 2)}\n`)
+  return writeChanged(path, `${JSON.stringify({ node, ...subnet, before }, null, 2)}\n`)
 }
 
 /** What was remembered for a node of this name: a disk that was copied from another node tells nothing. */
-export function remembered(stateDir: string, node: string): NodeSubnet | undefined {
-  const found = saved(stateDir, node)
+export function remembered(stateDir: string, node: string, instance = DEFAULT): NodeSubnet | undefined {
+  const found = saved(statePath(stateDir, 'lease', instance), node)
   if (!found) return undefined
   const { before: _, ...subnet } = found
   return subnet
 }
 
 /** Removes what is remembered, and subnet.env as long as that, or what was remembered before it, is what says so, and what a kill left half written of either; gives the paths that are gone. */
-export function forget(stateDir: string, node: string, path: string): string[] {
-  const subnet = saved(stateDir, node)
+export function forget(stateDir: string, node: string, path: string, instance = DEFAULT): string[] {
+  const lease = statePath(stateDir, 'lease', instance)
+  const subnet = saved(lease, node)
   const own = [subnet, subnet?.before].map((one) => one && subnetEnv(one))
-  const gone = [...(own.includes(readText(path) ?? '') ? [path] : []), `${stateDir}/lease.json`].filter((one) => readText(one) !== undefined)
-  for (const one of [...gone, draftOf(path), draftOf(`${stateDir}/lease.json`)]) remove(one)
+  const gone = [...(own.includes(readText(path) ?? '') ? [path] : []), lease].filter((one) => readText(one) !== undefined)
+  for (const one of [...gone, draftOf(path), draftOf(lease)]) remove(one)
   return gone
 }
 
@@ -66,8 +76,7 @@ interface Saved extends NodeSubnet {
   readonly before?: NodeSubnet | undefined
 }
 
-function saved(stateDir: string, node: string): Saved | undefined {
-  const path = `${stateDir}/lease.json`
+function saved(path: string, node: string): Saved | undefined {
   const text = readText(path)
   if (text === undefined) return undefined
   try {

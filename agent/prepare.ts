@@ -9,7 +9,7 @@ import { removeFlannelRules } from './leftovers.ts'
 import { instanceOf, scopeOf, tableOf, wishOf } from './life.ts'
 import { type NetworkConf, networksOf } from './netconf.ts'
 import { hasNexthops } from './nexthops.ts'
-import { type NodeSubnet, readSubnetEnv, remember, writeSubnetEnv } from './nodefiles.ts'
+import { type NodeSubnet, readSubnetEnv, remember, statePath, writeSubnetEnv } from './nodefiles.ts'
 import type { Parts } from './parts.ts'
 import { makeProbes } from './probes.ts'
 import { run } from './run.ts'
@@ -109,12 +109,14 @@ export async function differs({ store, conf, log }: Parts, signal: AbortSignal):
   }
 }
 
-function writeNode({ node, files, firewall }: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): string[] {
+function writeNode(settings: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): string[] {
+  const { node, files, firewall } = settings
+  const instance = instanceOf(settings)
   const subnet = { network: { ...(v4 ? { v4: v4.network } : {}), ...(v6 ? { v6: v6.network } : {}) }, subnet: lease.subnets, mtu, ipMasq: firewall.masquerade }
   // In this order: what is not remembered `cleanup` cannot tell from flannel's. Pods start though the state cannot be written.
   const written: string[] = []
   try {
-    if (remember(files.stateDir, node, subnet)) written.push(`${files.stateDir}/lease.json`)
+    if (remember(files.stateDir, node, subnet, instance)) written.push(statePath(files.stateDir, 'lease', instance))
   } finally {
     if (writeSubnetEnv(files.subnetEnv, subnet)) written.push(files.subnetEnv)
   }

@@ -28,7 +28,7 @@ export async function serve(settings: Settings, version: string, signal: AbortSi
 
 async function serveOne(settings: Settings, version: string, signal: AbortSignal, anew: () => void): Promise<void> {
   const { node, files } = settings
-  const before = remembered(files.stateDir, node)
+  const before = remembered(files.stateDir, node, instanceOf(settings))
   // Pods that start meanwhile have what they had; who reads the file needs no store for it.
   if (before) attempt(() => writeSubnetEnv(files.subnetEnv, before))
   endOrphans(instanceOf(settings))

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { existsSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { encodeValue } from '../../agent/lease.ts'
 import { STRACE, stand } from '../crash/shots.ts'
@@ -48,7 +48,7 @@ describe('SIGKILL of plumb agent at every child and change of files', () => {
           // So that there is something to write: a node without /run, as after a boot, or without what it remembered, but not without both.
           const [env, state] = [join(one.dir, 'subnet.env'), join(one.dir, 'state')]
           if (nth % 2 === 0 && existsSync(env)) rmSync(state, { recursive: true, force: true })
-          else if (existsSync(join(state, 'lease.json'))) rmSync(env, { force: true })
+          else if (existsSync(state) && readdirSync(state).some((name) => name.startsWith('lease'))) rmSync(env, { force: true })
           const agent = one.agentAs(stand('plumb', { name: call, nth }, true).file)
           isReady = await readyOrKilled(agent)
           if (isReady) {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { readFileSync } from 'node:fs'
+import { readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Status } from '../../agent/status.ts'
 import { type Namespace, ping, until } from '../harness.ts'
@@ -87,6 +87,36 @@ describe('plumb agent beside others', () => {
         await again.stop()
         assert.equal((await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options, ...second(cluster, one)])).status, 0)
         assert.equal(await standing(one.ns), bare)
+      },
+    ),
+  )
+
+  it(
+    '[FA12] two agents on a node with one state directory: each remembers its own subnet, at a boot without its store too, and forgets that alone',
+    inCluster(
+      1,
+      (cluster) => fileStore(cluster, VXLAN),
+      async (cluster, test) => {
+        test.timeout(60_000)
+        const [one] = cluster.nodes as [Node]
+        const shared = [...second(cluster, one), '--state-dir', join(one.dir, 'state')]
+        const other = { ...one, dir: join(one.dir, 'second') }
+        const agents = [one.agent(), one.agent(...shared)]
+        for (const agent of agents) await agent.ready(30_000)
+        const had = [subnetEnv(one), subnetEnv(other)]
+        for (const agent of agents) await agent.stop('SIGKILL')
+        // A boot: /run is empty, and no store answers.
+        for (const { dir } of [one, other]) rmSync(join(dir, 'subnet.env'))
+        const nowhere = ['--file-store-dir', join(one.dir, 'nowhere')]
+        const again = [one.agent(...nowhere), one.agent(...shared, ...nowhere)]
+        await until(() => subnetEnv(one) && subnetEnv(other))
+        assert.deepEqual([subnetEnv(one), subnetEnv(other)], had)
+        for (const agent of again) await agent.stop()
+        assert.equal((await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options])).status, 0)
+        assert.deepEqual([subnetEnv(one), subnetEnv(other)], [undefined, had[1]])
+        const last = one.agent(...shared)
+        await last.ready(30_000)
+        assert.deepEqual(subnetEnv(other), had[1])
       },
     ),
   )
