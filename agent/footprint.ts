@@ -1,4 +1,4 @@
-import { dlopen, FFIType, ptr } from 'bun:ffi'
+import { dlopen, FFIType } from 'bun:ffi'
 import { closeSync, existsSync, openSync, readFileSync, statSync } from 'node:fs'
 
 // prctl(2) and madvise(2) of Linux.
@@ -87,6 +87,6 @@ function faultsOf(plugin: string): number | undefined {
 
 function childFaults(): number {
   const usage = new BigInt64Array(18)
-  getrusage(RUSAGE_CHILDREN, ptr(usage))
+  getrusage(RUSAGE_CHILDREN, usage)
   return Number(usage[MINOR_FAULTS])
 }

@@ -55,7 +55,7 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: ()
   for (const { tool, ns } of all.slice(1)) if (tool === 'nft' || tool === 'tc') run.prepare?.(tool === 'nft' ? NFT : SHAPING, ns)
   const last = all.filter(({ ns }) => ns !== 'host').pop()
   const inPod = last?.tool === 'ip' ? last : undefined
-  const give = (batch: Batch) => void (underWay.has(batch) || underWay.set(batch, feed(batch, run, batch === (inPod ?? all.filter((one) => one.isEarly).pop()))))
+  const give = (batch: Batch) => void (underWay.has(batch) || underWay.set(batch, feed(batch, run)))
   const take = async (batch: Batch) => {
     underWay.delete(batch)
     already.push(...(await perform(batch, plan, run)).already)
@@ -81,10 +81,10 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: ()
 }
 
 // Gives a tool its input; what is returned waits for its end.
-function feed(batch: Batch, run: Run, isLast: boolean): () => Promise<unknown> {
+function feed(batch: Batch, run: Run): () => Promise<unknown> {
   if (!run.feed) return async () => undefined
   const [argv, input] = batch.tool === 'nft' ? [NFT, firstInput(batch)] : [argvOf(batch), inputOf(batch.steps)]
-  run.feed(argv, input, batch.ns, isLast)
+  run.feed(argv, input, batch.ns)
   return () => run(argv, input, batch.ns)
 }
 

@@ -156,6 +156,7 @@ function given(io: Io): string {
   try {
     return io.stdin()
   } catch (cause) {
+    if (cause instanceof CniError) throw cause
     throw new CniError(CODE.io, 'Cannot read the configuration from stdin', (cause as Error).message, { cause })
   }
 }

@@ -1,4 +1,4 @@
-import { dlopen, FFIType, ptr } from 'bun:ffi'
+import { dlopen, FFIType } from 'bun:ffi'
 
 const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, MSG_DONTWAIT] = [1, 2, 0x80000, 0x40]
 const { i32, u64, i64, ptr: pointer } = FFIType
@@ -17,8 +17,8 @@ export function datagram(path: string, text: string): void {
   const message = new TextEncoder().encode(text)
   const fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)
   try {
-    if (connect(fd, ptr(address), address.length) !== 0) throw new Error('nobody listens there')
-    if (Number(send(fd, ptr(message), BigInt(message.length), MSG_DONTWAIT)) < 0) throw new Error('the listener does not take it')
+    if (connect(fd, address, address.length) !== 0) throw new Error('nobody listens there')
+    if (Number(send(fd, message, BigInt(message.length), MSG_DONTWAIT)) < 0) throw new Error('the listener does not take it')
   } finally {
     close(fd)
   }

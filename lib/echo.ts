@@ -40,7 +40,10 @@ export function openEchoes(from: Ip): Echoes {
   if (fd < 0) throw new Error(`socket: errno ${errno()}`)
   const id = Math.floor(Math.random() * 0x10000)
   const [address, filter] = [socketAddress(from), program(version, id)]
-  if (c.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, filter.head, 16) !== 0 || c.bind(fd, address, address.length) !== 0) {
+  const isFiltered = c.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, filter.head, 16) === 0
+  // An address in a struct is no reference: until here the program must not be collected.
+  filter.code.fill(0)
+  if (!isFiltered || c.bind(fd, address, address.length) !== 0) {
     const code = errno()
     c.close(fd)
     throw new Error(`Cannot send from ${from}: ${code === EADDRNOTAVAIL ? 'the node does not have this address' : `errno ${code}`}`)

@@ -8,7 +8,6 @@ import { linkIn } from './linkfacts.ts'
 import { isLink } from './looking.ts'
 import { chainUses, isThere, ruleCounts, setNames } from './netfilter.ts'
 import { inside } from './netns.ts'
-import { sendAway, wake } from './placing.ts'
 import type { Output, Run } from './plugin.ts'
 import { type Ear, linkState } from './sockets.ts'
 import type { Netns } from './state.ts'
@@ -38,16 +37,16 @@ const hung = new Set<string>()
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string, ns: Netns = 'host'): Promise<Output> => {
     const key = `${ns} ${argv.join(' ')}`
-    return collect(taken(working, `${key} ${stdin}`) ?? put(key, argv, stdin, ns, true), argv)
+    return collect(taken(working, `${key} ${stdin}`) ?? put(key, argv, stdin, ns), argv)
   },
   {
     prepare(argv: readonly string[], ns: Netns = 'host') {
       const key = `${ns} ${argv.join(' ')}`
       if (!ready.has(key)) ready.set(key, begin(argv, ns))
     },
-    feed(argv: readonly string[], stdin: string, ns: Netns = 'host', isLast = false) {
+    feed(argv: readonly string[], stdin: string, ns: Netns = 'host') {
       const key = `${ns} ${argv.join(' ')}`
-      if (!working.has(`${key} ${stdin}`)) working.set(`${key} ${stdin}`, put(key, argv, stdin, ns, isLast))
+      if (!working.has(`${key} ${stdin}`)) working.set(`${key} ${stdin}`, put(key, argv, stdin, ns))
     },
     running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
     link: isLink,
@@ -78,19 +77,17 @@ export function locate(name: string): string {
   return `${dir}/${name}`
 }
 
-function put(key: string, argv: readonly string[], stdin: string, ns: Netns, isLast: boolean): Working {
+function put(key: string, argv: readonly string[], stdin: string, ns: Netns): Working {
   const child = taken(ready, key) ?? begin(argv, ns)
   const ending = endingOf(argv, stdin, ns, child)
-  return { ...wake(child.pid, working.size, isLast, () => fed(child, stdin, argv)), ending }
+  return { ...fed(child, stdin, argv), ending }
 }
 
 function begin(argv: readonly string[], ns: Netns): Started {
   const file = locate(argv[0] ?? '')
   return inside(ns, () => {
     const ear = earOf(argv)
-    const child = start(file, argv, ENV, false, ear?.fd)
-    sendAway(child.pid)
-    return { ...child, ear }
+    return { ...start(file, argv, ENV, false, ear?.fd), ear }
   })
 }
 

@@ -1,6 +1,5 @@
 import type * as Native from 'node:fs'
-import { ptr } from './ffi.ts'
-import { bytes, lastError, libc } from './libc.ts'
+import { bytes, hasLibc, lastError, libc } from './libc.ts'
 
 // asm-generic/fcntl.h, the same on x86-64 and arm64.
 const [O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND, O_CLOEXEC] = [1, 2, 0x40, 0x80, 0x400, 0x80000]
@@ -8,9 +7,8 @@ const [O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND, O_CLOEXEC] = [1, 2, 0x40, 0x
 const FLAGS = { r: 0, 'r+': O_RDWR, w: O_WRONLY | O_CREAT, wx: O_WRONLY | O_CREAT | O_EXCL, a: O_WRONLY | O_CREAT | O_APPEND } as const
 const AT_FDCWD = -100
 const [S_IFMT, S_IFREG, S_IFDIR] = [0o170000, 0o100000, 0o040000]
-const [SYS_STATX, SYS_GETDENTS] = process.arch === 'arm64' ? [291n, 61n] : [332n, 217n]
 // struct statx of linux/stat.h: its size, and where in it what is asked for stands.
-const [STATX_BASIC, STATX_BYTES, MODE, INO, MTIME, DEV] = [0x7ffn, 256, 28, 32, 112, 136]
+const [STATX_BASIC, STATX_BYTES, MODE, INO, MTIME, DEV] = [0x7ff, 256, 28, 32, 112, 136]
 // struct linux_dirent64 of getdents(2): how long it is, and where the name begins.
 const [RECORD, NAME] = [16, 19]
 const [SOME, PATH_MAX, STATFS_BYTES] = [16_384, 4096, 128]
@@ -52,6 +50,8 @@ export const fs = {
   },
   /** How much was written. */
   writeSync(fd: number, text: Uint8Array, offset = 0): number {
+    // What has gone wrong can be said all the same.
+    if (!hasLibc()) return process.getBuiltinModule('node:fs').writeSync(fd, text, offset)
     const rest = text.subarray(offset)
     const count = rest.length === 0 ? 0 : Number(libc().write(fd, rest, rest.length))
     return count >= 0 ? count : retried('write', '', (native) => native.writeSync(fd, text, offset))
@@ -103,8 +103,7 @@ export const fs = {
   /** Undefined when there is no such file. */
   statSync(path: string): Stat | undefined {
     const seen = new Uint8Array(STATX_BYTES)
-    const text = c(path)
-    if (Number(libc().syscall(SYS_STATX, BigInt(AT_FDCWD), BigInt(ptr(text)), 0n, STATX_BASIC, BigInt(ptr(seen)))) === 0) return statOf(new DataView(seen.buffer))
+    if (libc().statx(AT_FDCWD, c(path), 0, STATX_BASIC, seen) === 0) return statOf(new DataView(seen.buffer))
     if (lastError().code === 'ENOENT') return undefined
     return retried('stat', path, ({ statSync }) => {
       const found = statSync(path, { bigint: true, throwIfNoEntry: false })
@@ -204,7 +203,7 @@ function kindOf(mode: number): Stat['kind'] {
 }
 
 function entries(fd: number, into: Uint8Array): number {
-  return Number(libc().syscall(SYS_GETDENTS, BigInt(fd), BigInt(ptr(into)), BigInt(into.length), 0n, 0n))
+  return Number(libc().getdents64(fd, into, into.length))
 }
 
 function namesIn(entries: Uint8Array): string[] {

@@ -1,5 +1,5 @@
-import type { Pointer } from 'bun:ffi'
-import { dlopen, ptr, read, TYPES } from './ffi.ts'
+import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
+import { CniError, CODE } from './errors.ts'
 
 const CLONE_NEWNET = 0x40000000
 const [LOCK_SH, LOCK_EX, LOCK_NB] = [1, 2, 4]
@@ -10,9 +10,8 @@ const MFD_CLOEXEC = 1
 const [F_SETFL, O_NONBLOCK, F_SETPIPE_SZ, PIPE_BYTES] = [4, 0x800, 1031, 1 << 20]
 const POLLIN = 1
 const SYS_PIDFD_OPEN = 434n
-const SYS_FCNTL = process.arch === 'arm64' ? 25n : 72n
 // struct flock of 64-bit machines: two shorts, then from where and how much.
-const [F_OFD_SETLK, F_WRLCK, F_UNLCK, FLOCK_BYTES, FLOCK_START, FLOCK_LENGTH] = [37n, 1, 2, 32, 8, 16]
+const [F_OFD_SETLK, F_WRLCK, F_UNLCK, FLOCK_BYTES, FLOCK_START, FLOCK_LENGTH] = [37, 1, 2, 32, 8, 16]
 
 /** Moves this thread, and what it starts, into the network namespace behind an open file (setns(2)). Throws Error with the errno. */
 export function setns(fd: number): void {
@@ -31,11 +30,12 @@ export function flock(fd: number, { shared = false, wait = true } = {}): boolean
 
 /** Locks one byte of an open file for whoever has it open by the same open(2), heirs too (F_OFD_SETLK, fcntl(2)); false when another has it. With `held: false` it is unlocked. Throws Error with the errno. */
 export function lockByte(fd: number, at: bigint, held = true): boolean {
-  const lock = new DataView(new ArrayBuffer(FLOCK_BYTES))
+  const bytes = new Uint8Array(FLOCK_BYTES)
+  const lock = new DataView(bytes.buffer)
   lock.setInt16(0, held ? F_WRLCK : F_UNLCK, true)
   lock.setBigInt64(FLOCK_START, at, true)
   lock.setBigInt64(FLOCK_LENGTH, 1n, true)
-  if (Number(libc().syscall(SYS_FCNTL, BigInt(fd), F_OFD_SETLK, BigInt(ptr(lock)), 0n, 0n)) === 0) return true
+  if (libc().fcntl64(fd, F_OFD_SETLK, bytes) === 0) return true
   const code = errno()
   if (code !== EWOULDBLOCK && code !== EACCES) throw new Error(`fcntl: ${named(code)}`)
   return false
@@ -62,20 +62,22 @@ export function spawn(file: string, argv: readonly string[], env: readonly strin
     const stdout = noted(memory())
     const stderr = ownStderr ? -1 : noted(memory())
     const pipe = new Int32Array(2)
-    must('pipe2', c.pipe2(ptr(pipe), O_CLOEXEC))
+    must('pipe2', c.pipe2(pipe, O_CLOEXEC))
     const [input, stdin] = [noted(pipe[0] as number), noted(pipe[1] as number)]
     c.fcntl(stdin, F_SETFL, O_NONBLOCK)
     const actions = new Uint8Array(ACTIONS_BYTES)
-    c.posix_spawn_file_actions_init(ptr(actions))
-    c.posix_spawn_file_actions_adddup2(ptr(actions), input, 0)
-    c.posix_spawn_file_actions_adddup2(ptr(actions), stdout, 1)
-    if (!ownStderr) c.posix_spawn_file_actions_adddup2(ptr(actions), stderr, 2)
+    c.posix_spawn_file_actions_init(actions)
+    c.posix_spawn_file_actions_adddup2(actions, input, 0)
+    c.posix_spawn_file_actions_adddup2(actions, stdout, 1)
+    if (!ownStderr) c.posix_spawn_file_actions_adddup2(actions, stderr, 2)
     // From a number to the same number: only that it is closed on exec is taken from it.
-    for (const fd of heirlooms) if (fd >= 0) c.posix_spawn_file_actions_adddup2(ptr(actions), fd, fd)
+    for (const fd of heirlooms) if (fd >= 0) c.posix_spawn_file_actions_adddup2(actions, fd, fd)
     const pid = new Int32Array(1)
     const [path, args, vars] = [bytes(file), list(argv), list(env)]
-    const code = c.posix_spawn(ptr(pid), ptr(path), ptr(actions), null, ptr(args.pointers), ptr(vars.pointers))
-    c.posix_spawn_file_actions_destroy(ptr(actions))
+    const code = c.posix_spawn(pid, path, actions, null, args.pointers, vars.pointers)
+    c.posix_spawn_file_actions_destroy(actions)
+    // The addresses among the pointers are no references: without this the texts may be gone before they are read.
+    args.texts.length = vars.texts.length = 0
     if (code !== 0) throw new Error(`posix_spawn: ${named(code)}`)
     c.close(input)
     return { pid: pid[0] as number, stdin, stdout, stderr }
@@ -102,7 +104,7 @@ export function wait(pid: number, limitMs: number, sign?: Sign): number | undefi
     if (come !== 'end') return come === 'sign' ? 0 : undefined
   }
   const status = new Int32Array(1)
-  while (c.waitpid(pid, ptr(status), 0) < 0) if (errno() !== EINTR) throw new Error(`waitpid: errno ${errno()}`)
+  while (c.waitpid(pid, status, 0) < 0) if (errno() !== EINTR) throw new Error(`waitpid: errno ${errno()}`)
   const [word = 0] = status
   return word & 0x7f ? 128 + (word & 0x7f) : (word >> 8) & 0xff
 }
@@ -111,7 +113,7 @@ function awaited(pidfd: number, until: number, sign?: Sign): 'end' | 'sign' | 'l
   // struct pollfd: a file, what is wanted of it, and what came.
   const polled = new Int32Array(sign ? [pidfd, POLLIN, sign.fd, POLLIN] : [pidfd, POLLIN])
   for (;;) {
-    const ready = libc().poll(ptr(polled), BigInt(polled.length / 2), Math.max(0, Math.ceil(until - performance.now())))
+    const ready = libc().poll(polled, BigInt(polled.length / 2), Math.max(0, Math.ceil(until - performance.now())))
     if (ready === 0) return 'limit'
     if (ready < 0 && errno() !== EINTR) throw new Error(`poll: ${named(errno())}`)
     // What came is in the upper half of the second number.
@@ -122,12 +124,14 @@ function awaited(pidfd: number, until: number, sign?: Sign): 'end' | 'sign' | 'l
 
 // sizeof(posix_spawn_file_actions_t) of glibc is 80 where pointers have 8 bytes.
 const ACTIONS_BYTES = 128
-const { i32, u64, i64, ptr: pointer } = TYPES
+const { i32, u64, i64, ptr: pointer } = FFIType
 const SIGNATURES = {
   setns: { args: [i32, i32], returns: i32 },
   flock: { args: [i32, i32], returns: i32 },
   pipe2: { args: [pointer, i32], returns: i32 },
   fcntl: { args: [i32, i32, i32], returns: i32 },
+  // The same call, for commands that take a struct.
+  fcntl64: { args: [i32, i32, pointer], returns: i32 },
   close: { args: [i32], returns: i32 },
   socket: { args: [i32, i32, i32], returns: i32 },
   ioctl: { args: [i32, u64, pointer], returns: i32 },
@@ -152,6 +156,8 @@ const SIGNATURES = {
   lseek: { args: [i32, i64, i32], returns: i64 },
   ftruncate: { args: [i32, i64], returns: i32 },
   fsync: { args: [i32], returns: i32 },
+  statx: { args: [i32, pointer, i32, i32, pointer], returns: i32 },
+  getdents64: { args: [i32, pointer, u64], returns: i64 },
   statfs: { args: [pointer, pointer], returns: i32 },
   readlink: { args: [pointer, pointer, u64], returns: i64 },
   mkdir: { args: [pointer, i32], returns: i32 },
@@ -167,14 +173,32 @@ const SIGNATURES = {
 } as const
 let opened: ReturnType<typeof open> | undefined
 
-/** The calls themselves, for `lib/fs.ts` and `lib/sockets.ts`. Opened on first use, all together: 0.05 ms, and 2.5 µs for each. */
+/** The calls themselves, for `lib/fs.ts` and `lib/sockets.ts`. Opened on first use, all together: 0.05 ms, and 2.5 µs for each. Throws CniError 5 where the process may not make memory executable: Bun makes the code of these calls when the program runs. */
 export function libc(): ReturnType<typeof open> {
   opened ??= open()
   return opened
 }
 
+/** Whether those calls can be made. */
+export function hasLibc(): boolean {
+  try {
+    return libc() !== undefined
+  } catch {
+    return false
+  }
+}
+
 function open() {
-  return dlopen('libc.so.6', SIGNATURES).symbols
+  try {
+    return dlopen('libc.so.6', SIGNATURES).symbols
+  } catch (cause) {
+    throw new CniError(
+      CODE.io,
+      'Cannot call libc: this process may not make memory executable, or has too little address space',
+      `plumb needs both: without MemoryDenyWriteExecute= in the systemd unit of the runtime, with execmem in its SELinux policy, and without ulimit -v (LimitAS=); ${(cause as Error).message}`,
+      { cause },
+    )
+  }
 }
 
 function errno(): number {
@@ -194,16 +218,16 @@ function must(call: string, status: number): void {
 
 /** A file in memory, closed by the caller: a tool that writes to it is never held up, and nobody is woken for each of its words. With `text` it is what a tool reads, from its beginning. Throws Error with the errno. */
 export function memory(text = ''): number {
-  const fd = libc().memfd_create(ptr(bytes('plumb')), MFD_CLOEXEC)
+  const fd = libc().memfd_create(bytes('plumb'), MFD_CLOEXEC)
   const content = bytes(text)
-  if (fd < 0 || (text !== '' && Number(libc().pwrite(fd, ptr(content), BigInt(content.length - 1), 0n)) < 0)) throw new Error(`memfd_create: ${named(errno())}`)
+  if (fd < 0 || (text !== '' && Number(libc().pwrite(fd, content, BigInt(content.length - 1), 0n)) < 0)) throw new Error(`memfd_create: ${named(errno())}`)
   return fd
 }
 
 /** A pipe with room for 1 MB where the kernel grants that: a tool that tells of ten thousand changes at once is not held up. The caller closes both ends. Throws Error with the errno. */
 export function pipe(): { readonly read: number; readonly write: number } {
   const ends = new Int32Array(2)
-  must('pipe2', libc().pipe2(ptr(ends), O_CLOEXEC))
+  must('pipe2', libc().pipe2(ends, O_CLOEXEC))
   const [read = -1, write = -1] = ends
   libc().fcntl(write, F_SETPIPE_SZ, PIPE_BYTES)
   return { read, write }

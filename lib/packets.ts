@@ -38,7 +38,10 @@ export function openWire(ns: Netns, ifname: string, version: 4 | 6): Wire {
     if (fd < 0) throw new Error(`socket: errno ${errno()}`)
     const filter = program(version, port)
     const address = linkAddress(type, facts.index)
-    if (c.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, ptr(filter.head), 16) !== 0 || c.bind(fd, ptr(address), ADDRESS_BYTES) !== 0) {
+    const isFiltered = c.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, filter.head, 16) === 0
+    // An address in a struct is no reference: until here the program must not be collected.
+    filter.code.fill(0)
+    if (!isFiltered || c.bind(fd, address, ADDRESS_BYTES) !== 0) {
       const code = errno()
       c.close(fd)
       throw new Error(`Cannot listen on ${ifname}: errno ${code}`)
@@ -78,11 +81,11 @@ function wire(fd: number, type: number, { index, mac }: LinkFacts): Wire {
     mac,
     send(to, bytes, other = type) {
       const address = linkAddress(other, index, to)
-      if (Number(c.sendto(fd, ptr(bytes), BigInt(bytes.length), MSG_DONTWAIT, ptr(address), ADDRESS_BYTES)) < 0) throw new Error(`Cannot send: errno ${errno()}`)
+      if (Number(c.sendto(fd, bytes, BigInt(bytes.length), MSG_DONTWAIT, address, ADDRESS_BYTES)) < 0) throw new Error(`Cannot send: errno ${errno()}`)
     },
     hear() {
       length[0] = ADDRESS_BYTES
-      const size = open ? Number(c.recvfrom(fd, ptr(buffer), BigInt(buffer.length), MSG_DONTWAIT, ptr(sender), ptr(length))) : -1
+      const size = open ? Number(c.recvfrom(fd, buffer, BigInt(buffer.length), MSG_DONTWAIT, sender, length)) : -1
       return size < 0 ? undefined : { from: macAt(sender, 12), bytes: buffer.slice(0, size) }
     },
     close() {
@@ -102,7 +105,7 @@ function control(what: bigint, request: DataView<ArrayBuffer>, ifname: string): 
   const c = libc()
   const fd = c.socket(AF_INET, SOCK_DGRAM | SOCK_FLAGS, 0)
   try {
-    if (c.ioctl(fd, what, ptr(request)) !== 0) throw new Error(`Cannot use the link ${ifname}: ${errno() === 19 ? 'there is none' : `errno ${errno()}`}`)
+    if (c.ioctl(fd, what, new Uint8Array(request.buffer)) !== 0) throw new Error(`Cannot use the link ${ifname}: ${errno() === 19 ? 'there is none' : `errno ${errno()}`}`)
     return request
   } finally {
     c.close(fd)

@@ -35,8 +35,8 @@ export interface Run {
   (argv: readonly string[], stdin: string, ns?: 'host' | NetnsPath): Promise<Output>
   /** Starts a program whose input will come: what it does before it reads goes on beside other work. One that is never run does nothing. */
   prepare?(argv: readonly string[], ns?: 'host' | NetnsPath): void
-  /** Hands a program its input and goes on; the call with the same program, input and namespace then waits for its end. `isLast`: what is next is waiting. */
-  feed?(argv: readonly string[], stdin: string, ns?: 'host' | NetnsPath, isLast?: boolean): void
+  /** Hands a program its input and goes on; the call with the same program, input and namespace then waits for its end. */
+  feed?(argv: readonly string[], stdin: string, ns?: 'host' | NetnsPath): void
   /** Waits until the kernel calls a link of the node running; false when `limitMs` went by first. Absent where there is no kernel. */
   running?(name: string, limitMs: number): boolean
   /** Whether a namespace has a link of this name; true where the kernel would not say. Absent where there is no kernel. */

@@ -1,5 +1,5 @@
+import { ptr } from 'bun:ffi'
 import { CniError, CODE } from './errors.ts'
-import { ptr } from './ffi.ts'
 import { bytes, lastError, libc } from './libc.ts'
 
 // A carrier takes the kernel 0 to 0.2 ms when the node is idle.
@@ -33,7 +33,7 @@ export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'runni
   try {
     // Each wait twice the last: hundreds of ADDs that look every 50 µs would keep the kernel from the very work they wait for.
     for (let [until, step] = [performance.now() + waitMs, STEP_US]; ; c.usleep(step), step = Math.min(step * 2, LONGEST_STEP_US)) {
-      const state = c.ioctl(fd, SIOCGIFFLAGS, ptr(request)) !== 0 ? (lastError().code === 'ENODEV' ? 'absent' : 'there') : (request[IFREQ_FLAGS] as number) & IFF_RUNNING ? 'running' : 'there'
+      const state = c.ioctl(fd, SIOCGIFFLAGS, request) !== 0 ? (lastError().code === 'ENODEV' ? 'absent' : 'there') : (request[IFREQ_FLAGS] as number) & IFF_RUNNING ? 'running' : 'there'
       if (state === 'running' || performance.now() >= until) return state
     }
   } finally {
@@ -51,9 +51,9 @@ export function txChecksum(name: string, to?: boolean): boolean | undefined {
   new DataView(request.buffer).setBigUint64(IFREQ_DATA, BigInt(ptr(value)), true)
   try {
     if (to !== undefined) value.set([ETHTOOL_STXCSUM, to ? 1 : 0])
-    if (to !== undefined && c.ioctl(fd, SIOCETHTOOL, ptr(request)) !== 0) return undefined
+    if (to !== undefined && c.ioctl(fd, SIOCETHTOOL, request) !== 0) return undefined
     value.set([ETHTOOL_GTXCSUM, 0])
-    return c.ioctl(fd, SIOCETHTOOL, ptr(request)) === 0 ? value[1] === 1 : undefined
+    return c.ioctl(fd, SIOCETHTOOL, request) === 0 ? value[1] === 1 : undefined
   } finally {
     c.close(fd)
   }
@@ -64,8 +64,8 @@ export function netlink(protocol: number, request: Uint8Array, isStrict = false)
   const c = libc()
   const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
   try {
-    if (isStrict) c.setsockopt(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, ptr(Uint32Array.of(1)), 4n)
-    if (Number(c.send(fd, ptr(request), BigInt(request.length), 0)) < 0) throw new Error(`send: ${lastError().code}`)
+    if (isStrict) c.setsockopt(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, Uint32Array.of(1), 4n)
+    if (Number(c.send(fd, request, BigInt(request.length), 0)) < 0) throw new Error(`send: ${lastError().code}`)
     return received(fd)
   } finally {
     c.close(fd)
@@ -87,12 +87,12 @@ export function listen(group: keyof typeof GROUPS, room?: number): Ear {
   const [protocol, bit] = GROUPS[group]
   const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
   // Where this is refused the usual room has to do.
-  if (room !== undefined) c.setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, ptr(Uint32Array.of(room)), 4n)
+  if (room !== undefined) c.setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, Uint32Array.of(room), 4n)
   const close = () => void c.close(fd)
   const address = new DataView(new ArrayBuffer(SOCKADDR_NL_BYTES))
   address.setUint16(0, AF_NETLINK, true)
   address.setUint32(SOCKADDR_NL_GROUPS, bit, true)
-  if (c.bind(fd, ptr(address), SOCKADDR_NL_BYTES) === 0) return { fd, heard: () => received(fd), close }
+  if (c.bind(fd, new Uint8Array(address.buffer), SOCKADDR_NL_BYTES) === 0) return { fd, heard: () => received(fd), close }
   const said = lastError().code
   close()
   throw new Error(`bind: ${said}`)
@@ -108,7 +108,7 @@ function received(fd: number): DataView[] {
   buffer ??= new Uint8Array(NETLINK_BYTES)
   const found: DataView[] = []
   for (;;) {
-    const length = Number(libc().recv(fd, ptr(buffer), BigInt(NETLINK_BYTES), MSG_DONTWAIT))
+    const length = Number(libc().recv(fd, buffer, BigInt(NETLINK_BYTES), MSG_DONTWAIT))
     if (length <= 0) return found
     const answer = new DataView(buffer.buffer.slice(0, length))
     for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
@@ -125,7 +125,7 @@ export function netnsCookie(): bigint | undefined {
   const fd = socket(AF_UNIX, SOCK_DGRAM)
   const [value, length] = [new BigUint64Array(1), new Uint32Array([BigUint64Array.BYTES_PER_ELEMENT])]
   try {
-    return c.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, ptr(value), ptr(length)) === 0 ? value[0] : undefined
+    return c.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, value, length) === 0 ? value[0] : undefined
   } finally {
     c.close(fd)
   }

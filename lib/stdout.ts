@@ -1,6 +1,6 @@
 import { CniError, CODE } from './errors.ts'
 import { fs } from './fs.ts'
-import { libc } from './libc.ts'
+import { hasLibc, libc } from './libc.ts'
 
 const [F_GETFD, FD_CLOEXEC] = [1, 1]
 
@@ -12,5 +12,5 @@ export function toStdout(text: string): void {
 
 // In place of a stdout that is closed Bun opens /dev/null to be closed on exec, which no file that was handed down can have.
 function isShut(): boolean {
-  return libc().fcntl(1, F_GETFD, 0) === FD_CLOEXEC
+  return hasLibc() && libc().fcntl(1, F_GETFD, 0) === FD_CLOEXEC
 }

@@ -22,13 +22,10 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
   {
     what: 'calls libc',
     rooms: ['lib', 'plugins', 'agent', 'cli'],
-    word: /from ['"](bun:ffi|.*\bffi\.ts)['"]/,
+    word: /from ['"]bun:ffi['"]/,
     except: {
-      'lib/ffi.ts': 'what the plugins have of it',
       'lib/libc.ts': 'the one place',
-      'lib/fs.ts': 'files',
       'lib/sockets.ts': 'what it asks of sockets',
-      'lib/placing.ts': 'which CPU',
       'lib/datagram.ts': "systemd's socket: calls that a plugin has no use for",
       'lib/packets.ts': 'packet sockets: as little',
       'lib/echo.ts': "the agent's probes",
@@ -67,7 +64,6 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
     },
   },
   { what: 'prints through console, which reports success on a closed stdout', rooms: ['lib', 'plugins', 'agent', 'cli'], word: /\bconsole\./, except: {} },
-  { what: 'loads bun:ffi', rooms: ['lib', 'plugins'], word: /^import (?!type )[^\n]*'bun:ffi'/m, except: { 'lib/datagram.ts': "systemd's socket", 'lib/packets.ts': "the DHCP daemon's", 'lib/echo.ts': "the agent's" } },
   { what: 'costs milliseconds at start', rooms: ['lib', 'plugins'], word: /['"](node:)?(crypto|child_process|http|https|os|util)['"]|process\.(stdin|stdout)|['"](execa|yaml|ip-address)['"]/, except: {} },
   {
     what: 'loads node:fs or node:path, a millisecond and a third of one',

@@ -4,8 +4,19 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { until } from '../harness.ts'
+import { skip } from '../skip.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
+
+// prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN), which what it starts inherits, then execv(3).
+const WITHOUT_WX = `
+const { dlopen, ptr } = require('bun:ffi')
+const { prctl, execv } = dlopen('libc.so.6', { prctl: { args: ['i32', 'u64', 'u64', 'u64', 'u64'], returns: 'i32' }, execv: { args: ['ptr', 'ptr'], returns: 'i32' } }).symbols
+const file = Buffer.from(process.argv.at(-1) + '\\0')
+const argv = new BigUint64Array([BigInt(ptr(file)), 0n])
+if (prctl(65, 1, 0, 0, 0) !== 0) process.exit(77)
+execv(file, argv)
+`
 
 describe('the executable', () => {
   let dir = ''
@@ -62,4 +73,27 @@ describe('the executable', () => {
     await call
     assert.equal((Number(`0x${address}`) - Number(`0x${offset}`)) % (2 << 20), 0)
   })
+
+  for (const [what, argv] of Object.entries({
+    'where no memory may be made executable (MemoryDenyWriteExecute=, SELinux without execmem)': [process.execPath, '-e', WITHOUT_WX],
+    'with an address space of 2 GB (ulimit -v)': ['sh', '-c', 'ulimit -v 2000000 && exec "$0"'],
+  }))
+    it(`[FP7] ${what}: one CNI error says what is missing, and VERSION works`, async function () {
+      const call = (command: string) =>
+        execa(argv[0] as string, [...argv.slice(1), join(DIST, 'bridge')], {
+          env: { CNI_COMMAND: command, CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: '/run/netns/none', CNI_PATH: DIST },
+          extendEnv: false,
+          input: '{"cniVersion":"1.1.0","name":"net","type":"bridge"}',
+          reject: false,
+        })
+      if ((await call('VERSION')).exitCode === 77) skip(this, 'this kernel has no PR_SET_MDWE (Linux 6.3)')
+      assert.ok(JSON.parse((await call('VERSION')).stdout).supportedVersions.includes('1.1.0'))
+      for (const command of ['ADD', 'DEL', 'STATUS']) {
+        const { stdout, exitCode } = await call(command)
+        assert.equal(exitCode, 1)
+        const { code, msg, details } = JSON.parse(stdout)
+        assert.deepEqual([code, msg], [5, 'Cannot call libc: this process may not make memory executable, or has too little address space'])
+        assert.match(details, /MemoryDenyWriteExecute=.*execmem.*ulimit -v/)
+      }
+    })
 })
