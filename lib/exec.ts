@@ -1,3 +1,4 @@
+import { remaining } from './deadline.ts'
 import { type Ending, earOf, endingOf } from './ending.ts'
 import { CniError, CODE, ExecError } from './errors.ts'
 import { fs } from './fs.ts'
@@ -16,8 +17,8 @@ import type { Netns } from './state.ts'
 const TOOLS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin', '/usr/local/sbin', '/usr/local/bin']
 const ENV = [`PATH=${TOOLS.join(':')}`, 'LC_ALL=C']
 const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'iproute2', tc: 'iproute2', nft: 'nftables', 'dbus-send': 'dbus-bin' }
-/** No tool that works needs this long; one that hangs must not hang the runtime. One that did is not waited for as long again, when what was made is taken back. */
-const [LIMIT_MS, AGAIN_MS] = [30_000, 5000]
+/** A tool that hung is not waited for as long again, when what was made is taken back. */
+const AGAIN_MS = 2000
 
 /** A tool that was started, with what it has to be heard by from then on. */
 interface Started extends Child {
@@ -33,7 +34,7 @@ const ready = new Map<string, Started>()
 const working = new Map<string, Working>()
 const hung = new Set<string>()
 
-/** Starts a tool in a namespace and waits for it: argv never through a shell, C locale, nothing inherited but a fixed PATH. `prepare` starts it ahead, `feed` gives it its input too, so that both go on beside other work. Throws CniError 5 when it is not installed, 11 when it took longer than 30 s. */
+/** Starts a tool in a namespace and waits for it: argv never through a shell, C locale, nothing inherited but a fixed PATH. `prepare` starts it ahead, `feed` gives it its input too, so that both go on beside other work. Throws CniError 5 when it is not installed, 11 when the call's time is over (lib/deadline.ts). */
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string, ns: Netns = 'host'): Promise<Output> => {
     const key = `${ns} ${argv.join(' ')}`
@@ -107,8 +108,9 @@ function taken<T>(from: Map<string, T>, key: string): T | undefined {
 
 function collect({ pid, stdout, stderr, ending }: Working, argv: readonly string[]): Output {
   try {
+    const started = performance.now()
     const status = wait(pid, limitOf(argv), ending)
-    if (status === undefined) throw killed(pid, argv)
+    if (status === undefined) throw killed(pid, argv, started)
     return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
   } finally {
     ending?.close()
@@ -117,26 +119,26 @@ function collect({ pid, stdout, stderr, ending }: Working, argv: readonly string
   }
 }
 
-function killed(pid: number, argv: readonly string[]): CniError {
-  const limit = limitOf(argv)
+function killed(pid: number, argv: readonly string[], since: number): CniError {
   hung.add(argv[0] ?? '')
   process.kill(pid, 'SIGKILL')
-  wait(pid, LIMIT_MS)
-  return new CniError(CODE.tryLater, `Cannot wait for ${argv.join(' ')}: it was killed after ${limit / 1000} s`)
+  wait(pid, AGAIN_MS)
+  return new CniError(CODE.tryLater, `Cannot wait for ${argv.join(' ')}: it was killed after ${Math.round((performance.now() - since) / 1000)} s`)
 }
 
 function limitOf([tool = '']: readonly string[]): number {
-  return hung.has(tool) ? AGAIN_MS : LIMIT_MS
+  return hung.has(tool) ? Math.min(AGAIN_MS, remaining()) : remaining()
 }
 
 // A tool that hangs reads nothing, and a pipe holds 64 kB.
 function fed(child: Child, input: string, argv: readonly string[]): Child {
   try {
     const bytes = new TextEncoder().encode(input)
-    const until = performance.now() + limitOf(argv)
+    const started = performance.now()
+    const until = started + limitOf(argv)
     for (let done = 0; done < bytes.length; ) {
       const more = written(child.stdin, bytes, done)
-      if (more === 0 && performance.now() >= until) throw killed(child.pid, argv)
+      if (more === 0 && performance.now() >= until) throw killed(child.pid, argv, started)
       if (more === 0) Bun.sleepSync(1)
       done += more
     }

@@ -1,3 +1,4 @@
+import { remaining } from '../deadline.ts'
 import { CniError, CODE } from '../errors.ts'
 import { fs } from '../fs.ts'
 import { lockByte } from '../libc.ts'
@@ -5,8 +6,6 @@ import { log } from '../log.ts'
 
 // On a file system that a reboot empties. What somebody is at work on is one byte of it that is locked.
 const FILE = '/run/cni/plumb/busy'
-/** How long a call waits for another one. */
-export const LIMIT_MS = 30_000
 const LONGEST_STEP_MS = 20
 let opened: number | undefined
 const own = new Set<bigint>()
@@ -18,7 +17,7 @@ export function busyFile(): number {
 }
 
 /** Waits until no other process, nor a tool that a killed one has left behind, is at work on this (a path that stands for it), and makes others wait until this process and its tools have ended. False when `limitMs` went by first; true where /run cannot be written to or locked. */
-export function occupy(what: string, limitMs = LIMIT_MS): boolean {
+export function occupy(what: string, limitMs = remaining()): boolean {
   const fd = busyFile()
   const byte = byteOf(what)
   for (let [until, step] = [performance.now() + limitMs, 1]; fd >= 0 && !locked(fd, byte); step = Math.min(step * 2, LONGEST_STEP_MS)) {
@@ -29,9 +28,9 @@ export function occupy(what: string, limitMs = LIMIT_MS): boolean {
   return true
 }
 
-/** As `occupy`, for an ADD: throws CniError 11 when an earlier call for the attachment does not end within 30 s. `who` is what is at work, and for whom. */
+/** As `occupy`, for an ADD: throws CniError 11 when an earlier call for the attachment does not end in the time that a call has (lib/deadline.ts). `who` is what is at work, and for whom. */
 export function takeTurn(what: string, who: string): void {
-  if (!occupy(what)) throw new CniError(CODE.tryLater, `Cannot begin: ${who} is still at work`, 'it, or a tool that it started, has not ended for 30 s')
+  if (!occupy(what)) throw new CniError(CODE.tryLater, `Cannot begin: ${who} is still at work`, 'it, or a tool that it started, does not end')
 }
 
 // A kernel that gives out no locks must not keep a DEL from removing.

@@ -6,7 +6,7 @@ import { CniError } from '../errors.ts'
 import { type Delegate, delegate } from '../ipam.ts'
 import { beginRemoval, close, entries, LINK, partName } from '../journal/journal.ts'
 import { letGo, letGoBut } from '../journal/shared-links.ts'
-import { LIMIT_MS, occupy } from '../journal/turns.ts'
+import { occupy } from '../journal/turns.ts'
 import { log } from '../log.ts'
 import { isLink } from '../looking.ts'
 import { aliased } from '../observe.ts'
@@ -80,10 +80,9 @@ export async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Ca
   throwAll(failures, call)
 }
 
-// Until the calls for other attachments have ended, in all as long as one may take.
+// Until the calls for other attachments have ended.
 function waitFor(network: NetworkName, valid: readonly Owner[]): void {
-  const until = performance.now() + LIMIT_MS
-  for (const { owner, unfinished } of entries(network, valid)) if (unfinished) occupy(partName(LINK, owner), Math.max(0, until - performance.now()))
+  for (const { owner, unfinished } of entries(network, valid)) if (unfinished) occupy(partName(LINK, owner))
 }
 
 /** Removes the network's links that are none of these attachments'. */
