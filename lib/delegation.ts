@@ -15,13 +15,13 @@ export interface Wanted<R extends Plugin['role']> {
   readonly example: string
 }
 
-/** Finds the plugin of a type along CNI_PATH: another program's file, or, when that file is our own executable or no CNI_PATH was given, the plugin, which then works in this process and saves a start. Throws ValueError for what is no type, CniError 7 naming the type and where it was looked for. */
-export async function findPlugin<R extends Plugin['role']>(type: string, { roles, what, key, example }: Wanted<R>, { at: { path }, io }: Call): Promise<string | Extract<Plugin, { role: R }>> {
+/** Finds the plugin of a type along CNI_PATH: another program's file, or, when that file is our own executable or no CNI_PATH was given, the plugin, which then works in this process and saves a start. Throws ValueError for what is no type, CniError 7, or 50 for STATUS, naming the type and where it was looked for. */
+export async function findPlugin<R extends Plugin['role']>(type: string, { roles, what, key, example }: Wanted<R>, { command, at: { path }, io }: Call): Promise<string | Extract<Plugin, { role: R }>> {
   if (!isName(type) || type.length > 255) throw new ValueError(`Cannot read ${key} ${shown(type)}: want the name of a plugin, such as ${example}`)
   const file = path.map((dir) => `${dir}/${type}`).find(isFile)
   if (file !== undefined && !(io.isOurs ?? isOurs)(file)) return file
   const plugin = file !== undefined || path.length === 0 ? await io.plugin(type) : undefined
-  if (!roles.some((role) => role === plugin?.role)) throw new CniError(CODE.config, `Cannot find the ${what} ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
+  if (!roles.some((role) => role === plugin?.role)) throw new CniError(command === 'STATUS' ? CODE.notReady : CODE.config, `Cannot find the ${what} ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
   return plugin as Extract<Plugin, { role: R }>
 }
 

@@ -19,7 +19,7 @@ import { forDel, readConf, requirePod, requirePrevious, validAttachments } from 
 import { throwAll } from './failures.ts'
 import { dropNoted, outdated, reserve } from './noted.ts'
 import { evict } from './orphans.ts'
-import { podOf } from './reachable.ts'
+import { podOf, reachable } from './reachable.ts'
 
 /** The verbs of a plugin that adds to what others made. What it makes is noted before it is made, so that DEL and GC need nothing else. */
 export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
@@ -55,11 +55,12 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   const part = partName(plugin.type, at)
   begin(part, plugin, call)
   const { shared, own, text } = plugin.look ? planned(facts(plugin, conf, call, given)) : early
-  const before = readPart(part)?.own
+  const noted = readPart(part)
   // A second ADD that wants the same, or one after a kill -9: what the first made is completed, and never missing for a moment.
-  const isAgain = JSON.stringify(before) === JSON.stringify(own)
-  if (before && !isAgain && before.some(isClaim)) await dropNoted([part], io.run)
-  else if (before) await apply({ put: [], drop: outdated(before, own) }, io.run)
+  const isAgain = noted !== undefined && isThere(noted) && JSON.stringify(noted.own) === JSON.stringify(own)
+  if (noted && !isAgain && noted.own.some(isClaim)) await dropNoted([part], io.run)
+  // What was in a pod that is gone has gone with it.
+  else if (noted) await apply({ put: [], drop: outdated(reachable(noted, io.run), own) }, io.run)
   if (own.length === 0 && shared.length === 0) return { text }
   // It starts up while that is noted.
   if (own.some(({ kind, ns }) => (kind === 'setting' || kind === 'route') && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)

@@ -156,7 +156,7 @@ async function wire<C>(wiring: Wiring, { at, io, version }: Call, attempt: Attem
 /** What of a noted wiring stands on the node is made before a pool is asked that may have to ask on it (dhcp), and while any other looks for an address: the interfaces of the result. */
 async function move<C extends NetConf>(plugin: InterfacePlugin<C>, { at, io, version }: Call, attempt: Attempt<C>): Promise<Pick<Result, 'interfaces'>> {
   const { conf, pool, made } = attempt
-  refuseLent(at)
+  await refuseLent(plugin, at, io.run)
   const { own, result } = plugin.wire(conf, at, {}, nodeFacts)
   if (!pool) encode(result, version)
   made.noted = noteLent(at, own)

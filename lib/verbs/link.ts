@@ -1,7 +1,7 @@
 import { apply } from '../apply.ts'
 import type { Call } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
-import { beginRemoval, LINK, note, partName, readPart } from '../journal/journal.ts'
+import { beginRemoval, isThere, LINK, note, partName, readPart } from '../journal/journal.ts'
 import { handler } from '../kinds/index.ts'
 import { netnsState } from '../netns.ts'
 import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
@@ -33,9 +33,12 @@ export function noteLent(at: Attachment, own: Wiring['own']): boolean {
   return own.length > 0
 }
 
-/** Throws CniError 4 when a device is lent to an attachment already. */
-export function refuseLent(owner: Owner): void {
-  if (readPart(partName(LINK, owner))) throw new CniError(CODE.env, `${owner.ifname} of container ${owner.containerId} is attached to network ${owner.network} already`, 'DEL it first')
+/** Throws CniError 4 when a device is lent to an attachment already. One whose pod is gone without a DEL gets its name and settings back first. */
+export async function refuseLent<C extends NetConf>({ unwire }: InterfacePlugin<C>, owner: Owner, run: Run): Promise<void> {
+  const part = readPart(partName(LINK, owner))
+  if (!part) return
+  if (!isThere(part)) await apply({ put: [], drop: unwire(owner) }, run)
+  else throw new CniError(CODE.env, `${owner.ifname} of container ${owner.containerId} is attached to network ${owner.network} already`, 'DEL it first')
 }
 
 /** Removes the link of an attachment by its owner alone (GC). */

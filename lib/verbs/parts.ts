@@ -7,6 +7,7 @@ import { readLoose } from '../shape.ts'
 import type { Owner, PartName, Resource } from '../state.ts'
 import { taken } from './link.ts'
 import { dropNoted, outdated } from './noted.ts'
+import { reachable } from './reachable.ts'
 
 // The parts that DEL and GC of an interface plugin look for: its own masquerading, and what chained plugins made, within its calls or in the list.
 const PARTS = [MASQUERADE, 'portmap', 'firewall', 'bandwidth', 'tuning']
@@ -24,8 +25,8 @@ export async function noteFirst<C extends NetConf>({ unwire }: InterfacePlugin<C
 export async function noteParts({ noted = [], result }: Wiring, at: Attachment, run: Run): Promise<void> {
   const parts = noted.filter(({ own }) => own.length > 0)
   for (const { type, own } of parts) {
-    const before = readPart(partName(type, at))?.own ?? []
-    if (before.length > 0) await apply({ put: [], drop: outdated(before, own) }, run)
+    const before = readPart(partName(type, at))
+    if (before) await apply({ put: [], drop: outdated(reachable(before, run), own) }, run)
   }
   note(at, Object.fromEntries(parts.map(({ type, own }) => [type, own])), result.ips)
 }

@@ -6,7 +6,7 @@ import type { Kind, Resource } from '../state.ts'
 import { isLastOf } from '../vrfs.ts'
 
 /** Of what was noted what can still be there: what was in a pod has gone with it, and settings with their link; no process is started for those. `isFailed`: the ADD that made it fails. */
-export function reachable(note: Note, run: Run, isFailed: boolean): Resource[] {
+export function reachable(note: Note, run: Run, isFailed = false): Resource[] {
   const inPod = isThere(note)
   return note.own
     .filter((one) => one.kind !== 'vrf' || (inPod && occupy(podOf(note.inode)) && isLastOf(one, note.owner.ifname)))

@@ -1,0 +1,63 @@
+import assert from 'node:assert/strict'
+import { execa } from 'execa'
+import { chain, good } from '../chained.ts'
+import { inNamespaces, until } from '../harness.ts'
+import { deviceConf, makeDevices } from '../lent.ts'
+import { bridgeConf, containerId, network } from '../network.ts'
+
+const KEYS = {
+  tuning: { mtu: 1400, sysctl: { 'net.ipv4.conf.IFNAME.arp_filter': '1' } },
+  sbr: {},
+  portmap: { runtimeConfig: { portMappings: [{ hostPort: 8080, containerPort: 80 }] } },
+  bandwidth: { ingressRate: 8000, ingressBurst: 80_000 },
+}
+
+describe('an ADD for a container whose former namespace went without a DEL', () => {
+  for (const [type, keys] of Object.entries(KEYS))
+    it(
+      `[FS2] ${type} works in the new one, and its DEL leaves nothing`,
+      inNamespaces(['node', 'pod', 'next'], async ({ node, pod, next }) => {
+        const net = chain(node, { type, ...keys })
+        const id = { containerId: 'same' }
+        await net.add(pod, {}, id)
+        await execa('ip', ['netns', 'delete', containerId(pod)])
+        await network(node, net.bridge).del(pod, id)
+        const prevResult = await net.add(next, {}, id)
+        good(await net.call('CHECK', next, { prevResult }, id))
+        good(await net.call('DEL', next, {}, id))
+      }),
+    )
+
+  it(
+    '[FS3] host-device lends the device again, as it was on the node',
+    inNamespaces(['node', 'pod', 'next'], async ({ node, pod, next }) => {
+      await makeDevices(node, 'dev0')
+      const net = network(node, deviceConf({ device: 'dev0', ipam: undefined }))
+      await net.add(pod, { containerId: 'same' })
+      await execa('ip', ['netns', 'delete', containerId(pod)])
+      // What is no hardware the kernel deletes with the namespace: somebody makes it anew.
+      await until(async () => !(await node.json('link')).some(({ ifname }) => ifname === 'far-dev0'))
+      await makeDevices(node, 'dev0')
+      await net.add(next, { containerId: 'same' })
+      assert.deepEqual(
+        (await next.json('link')).map(({ ifname }) => ifname),
+        ['lo', 'eth0'],
+      )
+      await net.del(next, { containerId: 'same' })
+      assert.ok((await node.json('link')).some(({ ifname }) => ifname === 'dev0'))
+    }),
+  )
+})
+
+describe('STATUS of a network', () => {
+  for (const type of ['bridge', 'ptp', 'flannel'])
+    it(
+      `[FP13] ${type} says code 50 when the program of its pool is missing`,
+      inNamespaces(['node'], async ({ node }) => {
+        const conf = { ...bridgeConf(), type, ipam: { type: 'nowhere' }, subnetFile: '/run/subnet.env' }
+        await node.exec(['sh', '-c', 'printf "FLANNEL_NETWORK=10.244.0.0/16\\nFLANNEL_SUBNET=10.244.1.1/24\\nFLANNEL_MTU=1450\\nFLANNEL_IPMASQ=true\\n" >/run/subnet.env'])
+        const { code, msg } = await network(node, conf).fails('STATUS', node, { netns: null, containerId: null, ifname: null })
+        assert.deepEqual([code, msg], [50, 'Cannot find the IPAM plugin "nowhere"'])
+      }),
+    )
+})
