@@ -50,7 +50,8 @@ async function removeIfGone(owner: Owner, run: Run, isOver = (entry: Entry) => i
     for (const [part] of parts(owner)) occupy(part)
     const entry = readEntry(owner)
     if (!entry || !isOver(entry)) return false
-    log('plumb: what a container left that is gone is removed: no DEL of plumb was called for it', { network: owner.network, container: owner.containerId })
+    // Of a link alone nothing is left that anybody would miss.
+    if (partsOf(entry).some(([part]) => part !== partName(LINK, owner))) log('plumb: what a container left that is gone is removed: no DEL of plumb was called for it', { network: owner.network, container: owner.containerId })
     const link = entry.parts[LINK]?.own ?? []
     const drop = link.some((one) => one.kind === 'link' && one.lent) ? givingBack(owner) : ownIn(noted(owner) ?? [], run)
     await apply({ put: [], drop }, run)
