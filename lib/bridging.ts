@@ -16,17 +16,20 @@ interface Wanted {
   readonly holder: IfName
   readonly gateways: readonly Addr[]
   readonly isForced: boolean
+  /** The port of the pod, when it is to be locked to the pod's address. */
+  readonly locked: IfName | undefined
   /** The result, once it is known what the bridge is like. */
   result(mac: Mac, mtu: number): Result
 }
 
 /** The `settle` of what stands on a bridge. Throws CniError 7 for a link of its name that is none, and for an address in the way of its gateways unless `isForced`. */
-export function settling({ bridge, holder, gateways, isForced, result }: Wanted, now: Now): () => Settled {
+export function settling({ bridge, holder, gateways, isForced, locked, result }: Wanted, now: Now): () => Settled {
   // While tools in the pod change links, who asks the kernel for one waits for them.
   const seen = now.seen?.(bridge.name, 'host')
   return () => {
     if (!seen) throw new CniError(CODE.internal, `Cannot see bridge ${bridge.name} after it was made`, 'another program removed it; try again')
     mustBeBridge(bridge.name, seen)
+    if (locked !== undefined) mustBeLocked(locked, now)
     const { put, drop } = gatewayPlan(holder === bridge.name ? seen : now.seen?.(holder, 'host'), gateways, isForced, now)
     return { result: result(seen.mac, seen.mtu), plan: { put: [...raised(seen, bridge), ...put], drop } }
   }
@@ -34,6 +37,11 @@ export function settling({ bridge, holder, gateways, isForced, result }: Wanted,
 
 function mustBeBridge(name: IfName, { kind }: SeenLink): void {
   if (kind !== 'bridge') throw new CniError(CODE.config, `Cannot use "${name}" as a bridge: "${name}" already exists but is not a bridge`, `it is ${kind ? `of type ${kind}` : 'hardware, or lo'}; set "bridge" to another name`)
+}
+
+// Kernels before 5.16 take the flag from a newer ip and forget it.
+function mustBeLocked(port: IfName, now: Now): void {
+  if (now.seen?.(port, 'host')?.locked === false) throw new CniError(CODE.unsupportedField, 'Cannot serve "macspoofchk": this kernel does not lock ports of a bridge', 'want Linux 5.16 or newer, or leave "macspoofchk" out')
 }
 
 function raised({ isUp, promisc }: SeenLink, { shared: _, ...bridge }: Link): Link[] {

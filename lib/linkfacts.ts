@@ -9,7 +9,7 @@ import type { IfName, Mac } from './values.ts'
 // linux/rtnetlink.h, linux/if_link.h, linux/if.h and linux/if_arp.h
 const RTM_GETLINK = 18
 const [IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_MASTER, IFLA_TXQLEN, IFLA_LINKINFO, IFLA_IFALIAS, IFLA_EXT_MASK, IFLA_LINK_NETNSID, IFLA_PERM_ADDRESS] = [1, 3, 4, 5, 10, 13, 18, 20, 29, 37, 54]
-const [IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_VRF_TABLE] = [1, 2, 1]
+const [IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_INFO_SLAVE_DATA, IFLA_VRF_TABLE, IFLA_BRPORT_LOCKED] = [1, 2, 5, 1, 39]
 const [IFINFOMSG_BYTES, IFI_TYPE, IFI_INDEX, IFI_FLAGS] = [16, 2, 4, 8]
 const [IFF_UP, IFF_PROMISC, IFF_ALLMULTI] = [1, 0x100, 0x200]
 const ARPHRD_ETHER = 1
@@ -32,12 +32,14 @@ export interface LinkFacts extends Required<Omit<Settings, 'master'>> {
   readonly isOnElsewhere: boolean
   /** The index of the link that it is a port of. */
   readonly master: number | undefined
+  /** Of a port of a bridge: it takes no packets of addresses that it was not told of (Linux 5.16). */
+  readonly locked: boolean
   /** Of a VRF: its table. */
   readonly table: number | undefined
 }
 
 /** What decides about a link that is to be used. */
-export type SeenLink = Pick<LinkFacts, 'index' | 'mtu' | 'mac' | 'kind' | 'alias' | 'isEthernet' | 'isUp' | 'promisc'>
+export type SeenLink = Pick<LinkFacts, 'index' | 'mtu' | 'mac' | 'kind' | 'alias' | 'isEthernet' | 'isUp' | 'promisc' | 'locked'>
 
 /** What the kernel says of a link of this thread's namespace, by its name or index (rtnetlink(7)), in microseconds and without a process; undefined when there is none. Throws Error with the errno when it cannot be asked. */
 export function linkFacts(which: string | number): LinkFacts | undefined {
@@ -78,6 +80,7 @@ function read({ body, attributes }: Answer): LinkFacts {
   const inner = info ? attributesOf(info) : undefined
   const kind = textOf(inner?.get(IFLA_INFO_KIND))
   const data = kind === 'vrf' ? inner?.get(IFLA_INFO_DATA) : undefined
+  const port = inner?.get(IFLA_INFO_SLAVE_DATA)
   const flags = body.getUint32(IFI_FLAGS, true)
   const permanent = macOf(attributes.get(IFLA_PERM_ADDRESS))
   return {
@@ -91,6 +94,7 @@ function read({ body, attributes }: Answer): LinkFacts {
     on: numberOf(attributes.get(IFLA_LINK)),
     isOnElsewhere: attributes.has(IFLA_LINK_NETNSID),
     master: numberOf(attributes.get(IFLA_MASTER)),
+    locked: port !== undefined && attributesOf(port).get(IFLA_BRPORT_LOCKED)?.getUint8(0) === 1,
     table: data ? numberOf(attributesOf(data).get(IFLA_VRF_TABLE)) : undefined,
     mac: macOf(attributes.get(IFLA_ADDRESS)),
     mtu: numberOf(attributes.get(IFLA_MTU)) ?? 0,

@@ -117,7 +117,7 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
     ...(conf.ipMasq && { noted: [{ type: MASQUERADE, own: masquerade(at, addresses) }] }),
     later: gateways,
     result: result(undefined, undefined),
-    settle: (now) => settling({ bridge: link.bridge, holder: holder?.name ?? conf.bridge, gateways, isForced: conf.forceAddress, result }, now),
+    settle: (now) => settling({ bridge: link.bridge, holder: holder?.name ?? conf.bridge, gateways, isForced: conf.forceAddress, locked: conf.macspoofchk ? link.port.name : undefined, result }, now),
   }
 }
 

@@ -41,7 +41,7 @@ function nowOf(links: readonly Link[], isUp: boolean, held: readonly Addr[]): No
     seen(name) {
       const index = links.findIndex((one) => one.name === name)
       const { type: kind, mac = '' as Mac, mtu = 1500, promisc = false } = links[index] ?? {}
-      return kind && { index, kind, mac, mtu, promisc, isUp, alias: '', isEthernet: true }
+      return kind && { index, kind, mac, mtu, promisc, isUp, alias: '', isEthernet: true, locked: true }
     },
     held: (index, family) => held.filter(({ dev, cidr }) => dev === links[index]?.name && (family === undefined || split(cidr).family === family)).map(({ cidr }) => ({ cidr, scope: 0 })),
   }

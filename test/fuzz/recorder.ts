@@ -88,7 +88,7 @@ export class Recorder {
   #seen(name: string, ns: string): SeenLink | undefined {
     const here = this.#space(ns)
     const row = here.get(name)
-    return row && { index: [...here.keys()].indexOf(name) + 1, mtu: 1500, mac: parse.mac('02:00:00:00:00:07'), kind: row.kind, alias: row.alias ?? '', isEthernet: name !== 'lo', isUp: true, promisc: false }
+    return row && { index: [...here.keys()].indexOf(name) + 1, mtu: 1500, mac: parse.mac('02:00:00:00:00:07'), kind: row.kind, alias: row.alias ?? '', isEthernet: name !== 'lo', isUp: true, promisc: false, locked: true }
   }
 
   #held(index: number, family?: 4 | 6): Held[] {

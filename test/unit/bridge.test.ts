@@ -149,7 +149,7 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
 })
 
 describe('bridge.wire().settle()', () => {
-  const seen: SeenLink = { index: 2, mtu: 1450, mac: parse.mac('02:00:00:00:00:99'), kind: 'bridge', alias: '', isEthernet: true, isUp: true, promisc: false }
+  const seen: SeenLink = { index: 2, mtu: 1450, mac: parse.mac('02:00:00:00:00:99'), kind: 'bridge', alias: '', isEthernet: true, isUp: true, promisc: false, locked: false }
   // The addresses are those of the link of that name.
   const settle = (keys: object, addresses: readonly string[], more: Partial<SeenLink> = {}, holder = 'cni0') => {
     const { settle } = wired({ isGateway: true, ...keys }, DUAL)
@@ -176,6 +176,11 @@ describe('bridge.wire().settle()', () => {
   })
   it('[BR 44] refuses a link that is no bridge', () => {
     assert.throws(() => settle({}, [], { kind: 'dummy' }), { name: 'CniError', code: 7, details: 'it is of type dummy; set "bridge" to another name' })
+  })
+  it('[FP11] refuses macspoofchk where the kernel has forgotten that it was told to lock the port', () => {
+    const all = ['10.1.0.1/24', 'fd00:1::1/64']
+    assert.deepEqual(settle({ macspoofchk: true }, all, { locked: true })?.plan, { put: [], drop: [] })
+    assert.throws(() => settle({ macspoofchk: true }, all, { locked: false }), { name: 'CniError', code: 2, message: 'Cannot serve "macspoofchk": this kernel does not lock ports of a bridge' })
   })
   it('judges the link of the VLAN, where that has the gateway addresses', () => {
     const settled = (...addresses: readonly string[]) => settle({ vlan: 5 }, addresses, {}, 'cni0.5')
