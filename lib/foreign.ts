@@ -1,10 +1,14 @@
+import { isSix } from './cidr.ts'
 import { has } from './exec.ts'
+import { type Cidr, split } from './ip.ts'
 import { rows } from './iproute.ts'
+import { iptablesRules } from './iptables.ts'
 import type { LinkRow } from './kinds/link.ts'
 import { isThere } from './netfilter.ts'
 import type { Attachment, Run } from './plugin.ts'
 import { readText } from './reading.ts'
 import type { Owner } from './state.ts'
+import type { IfName } from './values.ts'
 
 /** Removes the veth pair that a reference plugin made for this attachment: the pod's link of its name, when that is a veth whose other end on the host `isTheirs` accepts. Nobody else's link is touched. */
 export async function removeForeignVeth({ netns, ifname }: Attachment, isTheirs: (host: LinkRow) => boolean, run: Run): Promise<void> {
@@ -21,8 +25,8 @@ export async function removeForeignVeth({ netns, ifname }: Attachment, isTheirs:
 
 /** Removes the masquerade rules that a reference plugin made for this attachment, of its iptables and its nftables backend (pkg/ip ipmasq: chain `CNI-` and 24 hex digits of sha512 of network and container; rules whose comment begins with two hashes). */
 export async function removeForeignMasquerade(owner: Owner, run: Run): Promise<void> {
-  if (isThere('inet', 'cni_plugins_masquerade')) await removeNft(owner, run)
-  const chain = `CNI-${sha512(owner.network + owner.containerId).slice(0, 24)}`
+  if (isThere('inet', NFT_TABLE)) await removeNft(owner, run)
+  const chain = masqueradeChain(owner)
   for (const [six, family] of [
     ['', 'ip'],
     ['6', 'ip6'],
@@ -32,10 +36,39 @@ export async function removeForeignMasquerade(owner: Owner, run: Run): Promise<v
   }
 }
 
+/** The rules by which a reference plugin masquerades these addresses of an attachment, as far as they are missing: one phrase for each address. */
+export async function missingForeignMasquerade(owner: Owner, addresses: readonly Cidr[], run: Run): Promise<string[]> {
+  const chain = masqueradeChain(owner)
+  const wanted = addresses.map((address) => ({ ip: split(address).ip, six: isSix(address) }))
+  const table = wanted.length > 0 && isThere('inet', NFT_TABLE) ? (await run(['nft', 'list', 'table', 'inet', NFT_TABLE], '')).stdout : ''
+  const checks = table.includes('goto masq_checks') ? table.split('\n').filter((line) => line.includes(`masquerade comment "${masqueradeNote(owner)}`)) : []
+  const saved = { 4: wanted.some(({ six }) => !six) ? await iptablesRules(false, 'nat', run) : [], 6: wanted.some(({ six }) => six) ? await iptablesRules(true, 'nat', run) : [] }
+  return wanted.flatMap(({ ip, six }) => {
+    const rules = saved[six ? 6 : 4]
+    const isJumped = rules.some((rule) => rule.startsWith(`-A POSTROUTING -s ${ip}/`) && rule.endsWith(` -j ${chain}`))
+    const isMasked = rules.some((rule) => rule.startsWith(`-A ${chain} `) && rule.endsWith(' -j MASQUERADE'))
+    return (isJumped && isMasked) || checks.some((line) => line.includes(` saddr ${ip} `)) ? [] : [`masquerade of ${ip} is missing: neither iptables nor nft has the rules of the reference plugin for it (chain ${chain})`]
+  })
+}
+
+/** The chains in which a reference bridge compares the addresses of a sender, as far as they are missing: `port` is the node's end, `mac` the pod's. */
+export async function missingForeignSpoofCheck({ containerId, ifname }: Owner, port: string, mac: string, run: Run): Promise<string[]> {
+  const chain = `cni-br-iface-${containerId}-${ifname}`
+  const { stdout } = isThere('bridge', 'nat', chain) ? await run(['nft', 'list', 'table', 'bridge', 'nat'], '') : { stdout: '' }
+  const body = (name: string) => stdout.split(`chain ${name} {`)[1]?.split('}')[0] ?? ''
+  const isThereAll = body('PREROUTING').includes(`iifname "${port}" jump ${chain} `) && body(chain).includes(`jump ${chain}-mac `) && body(`${chain}-mac`).includes(`ether saddr ${mac} return`) && /^\s*drop /m.test(body(`${chain}-mac`))
+  return isThereAll ? [] : [`nft chain ${chain} of table bridge nat, by which the reference plugin checks MAC ${mac} on ${port}, is missing or not whole`]
+}
+
 /** Removes the link on which a reference plugin shaped what this attachment sends (plugins/meta/bandwidth: `bwp` and 12 hex digits of sha512 of network and container). */
 export async function removeForeignIfb({ network, containerId }: Owner, run: Run): Promise<void> {
-  const name = `bwp${sha512(network + containerId).slice(0, 12)}`
+  const name = foreignIfb({ network, containerId })
   if (run.link?.(name, 'host') !== false) await run(['ip', 'link', 'delete', 'dev', name], '')
+}
+
+/** The name of that link. */
+export function foreignIfb({ network, containerId }: Pick<Owner, 'network' | 'containerId'>): IfName {
+  return `bwp${sha512(network + containerId).slice(0, 12)}` as IfName
 }
 
 /** Removes the chains in which a reference bridge compares addresses of senders (pkg/link spoofcheck: table bridge nat; PREROUTING jumps to `cni-br-iface-` with container and interface, that to the same with `-mac`): those of this attachment, or without one those whose port is gone. */
@@ -50,11 +83,22 @@ export async function removeForeignSpoofCheck(owner: Owner | undefined, run: Run
   if (lines.length > 0) await run(['nft', '-f', '-'], `${lines.join('\n')}\n`)
 }
 
-async function removeNft({ network, containerId, ifname }: Owner, run: Run): Promise<void> {
-  const prefix = `${sha512(network).slice(0, 16)}-${sha512(`${ifname}:${containerId}`).slice(0, 16)}`
-  const { stdout } = await run(['nft', '-a', 'list', 'chain', 'inet', 'cni_plugins_masquerade', 'masq_checks'], '')
+const NFT_TABLE = 'cni_plugins_masquerade'
+
+function masqueradeChain({ network, containerId }: Owner): string {
+  return `CNI-${sha512(network + containerId).slice(0, 24)}`
+}
+
+// How the comments of its nft rules begin.
+function masqueradeNote({ network, containerId, ifname }: Owner): string {
+  return `${sha512(network).slice(0, 16)}-${sha512(`${ifname}:${containerId}`).slice(0, 16)}`
+}
+
+async function removeNft(owner: Owner, run: Run): Promise<void> {
+  const prefix = masqueradeNote(owner)
+  const { stdout } = await run(['nft', '-a', 'list', 'chain', 'inet', NFT_TABLE, 'masq_checks'], '')
   const handles = [...stdout.matchAll(/comment "([^"]*)".*# handle (\d+)$/gm)].filter(([, comment = '']) => comment.startsWith(prefix)).map(([, , handle]) => handle)
-  if (handles.length > 0) await run(['nft', '-f', '-'], handles.map((handle) => `delete rule inet cni_plugins_masquerade masq_checks handle ${handle}\n`).join(''))
+  if (handles.length > 0) await run(['nft', '-f', '-'], handles.map((handle) => `delete rule inet ${NFT_TABLE} masq_checks handle ${handle}\n`).join(''))
 }
 
 async function removeIptables(tool: string, chain: string, run: Run): Promise<void> {

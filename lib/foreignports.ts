@@ -1,6 +1,8 @@
 import { ExecError } from './errors.ts'
 import { has } from './exec.ts'
+import type { Place } from './hostports.ts'
 import { type Ip, parseIp } from './ip.ts'
+import { iptablesRules } from './iptables.ts'
 import { isThere } from './netfilter.ts'
 import type { Output, Run } from './plugin.ts'
 import { readText } from './reading.ts'
@@ -23,6 +25,40 @@ export async function removeForeignPorts(owner: Owner, { addresses, isMapped }: 
     if (chains.some((chain) => isThere(family, 'nat', chain))) await removeIptables(`ip${six}tables`, chains, run)
     if (isMapped && /^nat$/m.test(readText(`/proc/net/ip${six}_tables_names`) ?? '')) await removeIptables(`ip${six}tables-legacy`, chains, run)
   }
+}
+
+/** The host ports of an attachment that the reference portmap, by neither of its backends, leads to the pod: one phrase for each. `pods` are the pod's addresses, one of each family at most. */
+export async function missingForeignPorts(owner: Owner, places: readonly Place[], pods: Readonly<Partial<Record<4 | 6, Ip>>>, run: Run): Promise<string[]> {
+  const [chain = ''] = chainsOf(owner)
+  const missing: string[] = []
+  for (const family of [4, 6] as const) {
+    const pod = pods[family]
+    const mine = places.filter((place) => place.family === family)
+    if (pod === undefined || mine.length === 0) continue
+    const rules = await iptablesRules(family === 6, 'nat', run)
+    const isHooked = rules.some((rule) => rule.startsWith('-A PREROUTING ') && rule.endsWith(' -j CNI-HOSTPORT-DNAT'))
+    const ip = family === 6 ? 'ip6' : 'ip'
+    const { stdout: table } = isThere(ip, 'cni_hostport') ? await run(['nft', 'list', 'table', ip, 'cni_hostport'], '') : { stdout: '' }
+    const lines = /chain prerouting \{[^}]*jump hostports_all/.test(table) ? table.split('\n').filter((line) => line.endsWith(` comment "${owner.containerId}"`)) : []
+    for (const { protocol, hostPort, containerPort, ip: at } of mine) {
+      const to = `${family === 6 ? `[${pod}]` : pod}:${containerPort}`
+      const isJumped = rules.some((rule) => rule.startsWith(`-A CNI-HOSTPORT-DNAT -p ${protocol} `) && rule.endsWith(` -j ${chain}`) && portsOf(rule).includes(hostPort))
+      const isLed = rules.some((rule) => rule.startsWith(`-A ${chain} `) && isOn(rule, at) && rule.includes(`-p ${protocol} `) && rule.includes(` --dport ${hostPort} `) && rule.endsWith(` --to-destination ${to}`))
+      const isByNft = lines.some((line) => isOn(line, at) && line.includes(`${protocol} dport ${hostPort} `) && line.includes(` dnat to ${to} `))
+      if (!(isHooked && isJumped && isLed) && !isByNft) missing.push(`host port ${at ?? ''}${at ? ' ' : ''}${hostPort}/${protocol} is missing: neither iptables nor nft has the rules of the reference plugin that lead it to ${to} (chain ${chain})`)
+    }
+  }
+  return missing
+}
+
+// `-d 192.0.2.1/32` of iptables, `daddr 192.0.2.1 ` of nft.
+function isOn(rule: string, at: Ip | undefined): boolean {
+  return at === undefined || rule.includes(` -d ${at}/`) || rule.includes(` daddr ${at} `)
+}
+
+function portsOf(rule: string): number[] {
+  const [, list = ''] = / --dports ([\d,]+) /.exec(rule) ?? []
+  return list.split(',').map(Number)
 }
 
 // Neither network nor interface stands in the rules. A container's mappings by way of another network lead to another address.

@@ -2,6 +2,7 @@ import { hostCidr, isSix } from './cidr.ts'
 import { ExecError } from './errors.ts'
 import { has } from './exec.ts'
 import { type Cidr, split } from './ip.ts'
+import { iptablesRules } from './iptables.ts'
 import { isThere } from './netfilter.ts'
 import type { Run } from './plugin.ts'
 import { readText } from './reading.ts'
@@ -15,6 +16,26 @@ export async function removeForeignRules(addresses: readonly Cidr[], run: Run): 
     if (isThere(ip, 'filter', 'CNI-FORWARD')) await removeOf(`${ip}tables-nft`, own, run)
     if (/^filter$/m.test(readText(`/proc/net/${ip}_tables_names`) ?? '')) await removeOf(`${ip}tables-legacy`, own, run)
   }
+}
+
+/** The rules of the reference firewall that are missing: one phrase for each address that may not pass, and for each family in which the policy of a bridge is not kept. */
+export async function missingForeignRules(addresses: readonly Cidr[], bridge: { readonly name: string; readonly isApart: boolean } | undefined, run: Run): Promise<string[]> {
+  const missing: string[] = []
+  for (const six of [false, true]) {
+    const own = addresses.filter((address) => isSix(address) === six).map((address) => hostCidr(split(address).ip))
+    if (own.length === 0) continue
+    const rules = await iptablesRules(six, 'filter', run)
+    const has = (start: string, end: string) => rules.some((rule) => rule.startsWith(start) && rule.endsWith(` -j ${end}`))
+    const isHooked = has('-A FORWARD ', 'CNI-FORWARD')
+    for (const one of own)
+      if (!isHooked || !has(`-A CNI-FORWARD -s ${one} `, 'ACCEPT') || !has(`-A CNI-FORWARD -d ${one} `, 'ACCEPT')) missing.push(`rules of the reference plugin for ${one} in chain CNI-FORWARD of ${six ? 'ip6' : 'ip'}tables are missing`)
+    if (!bridge) continue
+    const { name, isApart } = bridge
+    const [first, second] = ['CNI-ISOLATION-STAGE-1', 'CNI-ISOLATION-STAGE-2']
+    const isKept = has('-A FORWARD ', first) && has(`-A ${first} -i ${name} ! -o ${name} `, second) && has(`-A ${second} -o ${name} `, 'DROP') && (!isApart || has(`-A ${first} -i ${name} -o ${name} `, 'DROP'))
+    if (!isKept) missing.push(`rules of the reference plugin for bridge ${name} in chain ${first} of ${six ? 'ip6' : 'ip'}tables are missing`)
+  }
+  return missing
 }
 
 async function removeOf(tool: string, addresses: readonly Cidr[], run: Run): Promise<void> {

@@ -76,13 +76,14 @@ export function readProtocol(value: unknown): Mapping['protocol'] {
 }
 
 /** One port of the node: without `ip` on all of its addresses of the family. */
-interface Place extends Pick<Mapping, 'protocol' | 'hostPort' | 'containerPort'> {
+export interface Place extends Pick<Mapping, 'protocol' | 'hostPort' | 'containerPort'> {
   readonly family: 4 | 6
   readonly ip: Ip | undefined
 }
 
 // A mapping may come twice.
-function places(mappings: readonly Mapping[]): Place[] {
+/** Where mappings stand on the node: once for each port, and for each family that a mapping is for. */
+export function places(mappings: readonly Mapping[]): Place[] {
   const all: Place[] = []
   for (const { protocol, hostPort, containerPort, hostIP, range } of mappings) {
     const families = hostIP === undefined ? ([4, 6] as const) : [isSix(hostIP) ? (6 as const) : (4 as const)]

@@ -161,6 +161,8 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly unwire: (owner: Owner & Pick<Attachment, 'netns'>) => readonly Resource[]
   /** Removes what a reference plugin made for the same attachment. Called when nothing of ours was there; must succeed when there is nothing. */
   readonly unwireForeign?: (conf: Partial<C>, at: Attachment, run: Run) => Promise<void>
+  /** What of the reference plugin's own rules is missing for an attachment that it made, one phrase each: CHECK asks this in place of looking for plumb's. Changes nothing. */
+  readonly checkForeign?: (conf: C, at: Attachment, given: Result, run: Run) => Promise<readonly string[]>
   /** Removes what reference plugins made for attachments whose link is gone (GC). */
   readonly unwireLost?: (run: Run) => Promise<void>
   /** Throws CniError 50 or 51 when an ADD could not work, or would work less than fully (CNI spec 1.1.0 STATUS). */
@@ -185,6 +187,8 @@ export interface ChainedPlugin<C extends NetConf> extends Described<C> {
   readonly notes?: (conf: C) => readonly string[]
   /** As of an interface plugin; called when there is no record of the attachment. */
   readonly unwireForeign?: (conf: Partial<C>, at: Attachment, run: Run) => Promise<void>
+  /** What of the reference plugin's own things is missing for an attachment that it made, one phrase each; CHECK asks this where nothing is noted of the attachment and plumb's own are not there. Changes nothing. */
+  readonly checkForeign?: (conf: C, at: Attachment, given: Result, run: Run) => Promise<readonly string[]>
   readonly status?: (conf: C, run: Run) => Promise<void>
   readonly unshare?: (conf: C, run: Run) => Promise<void>
 }

@@ -3,13 +3,15 @@ import { SHAPING } from '../lib/argv.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { has } from '../lib/exec.ts'
-import { removeForeignIfb } from '../lib/foreign.ts'
+import { foreignIfb, removeForeignIfb } from '../lib/foreign.ts'
+import { missingForeignShaping } from '../lib/foreignshaping.ts'
 import { hostVeth } from '../lib/owner.ts'
 import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import type { Result } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
 import { bucketOf, ifbOf, usualBurst } from '../lib/shaping.ts'
 import type { Link, Qdisc, Redirect, Resource } from '../lib/state.ts'
+import { nodeFacts } from '../lib/sysctls.ts'
 import { type IfName, parse } from '../lib/values.ts'
 import { compare } from '../lib/versions.ts'
 import { withoutSix } from '../lib/veth.ts'
@@ -42,6 +44,13 @@ export default definePlugin<Conf>({
   tools: (conf) => (Object.values(limitsOf(conf)).some(({ rate }) => rate > 0) ? [SHAPING] : []),
   async unwireForeign(_conf, at, run) {
     await removeForeignIfb(at, run)
+  },
+  async checkForeign(conf, at, given, run) {
+    const { ingress, egress } = limitsOf(conf)
+    const { name: dev } = hostEndOf(conf, at, given, nodeFacts)
+    const to = foreignIfb(at)
+    const rates = [...(ingress.rate > 0 ? [{ dev, rate: ingress.rate }] : []), ...(egress.rate > 0 ? [{ dev: to, rate: egress.rate }] : [])]
+    return missingForeignShaping(rates, egress.rate > 0 ? { dev, to } : undefined, run)
   },
   async status() {
     if (!has('tc')) throw new CniError(CODE.notReady, 'Cannot shape traffic: tc is not installed', 'install the package iproute2')

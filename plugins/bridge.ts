@@ -7,7 +7,7 @@ import { isSix } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { chooseDns } from '../lib/dns.ts'
 import { shown, ValueError } from '../lib/errors.ts'
-import { removeForeignMasquerade, removeForeignSpoofCheck, removeForeignVeth } from '../lib/foreign.ts'
+import { missingForeignMasquerade, missingForeignSpoofCheck, removeForeignMasquerade, removeForeignSpoofCheck, removeForeignVeth } from '../lib/foreign.ts'
 import { type Cidr, split } from '../lib/ip.ts'
 import { linkKeys } from '../lib/linkkeys.ts'
 import { MASQUERADE, masquerade } from '../lib/masquerade.ts'
@@ -17,6 +17,7 @@ import { gatewayOf, podSide } from '../lib/pod.ts'
 import type { IpConfig, Result, RouteConfig } from '../lib/result.ts'
 import { field } from '../lib/shape.ts'
 import type { Addr, Link, Resource } from '../lib/state.ts'
+import { nodeFacts } from '../lib/sysctls.ts'
 import { type IfName, type Mac, type NetnsPath, parse } from '../lib/values.ts'
 import { mute } from '../lib/veth.ts'
 import { portVlans, trunkShape, vlanId } from '../lib/vlans.ts'
@@ -79,6 +80,11 @@ export default definePlugin<Conf>({
     await removeForeignVeth(at, ({ master }) => master !== undefined && master === (bridge ?? master), run)
     if (ipMasq !== false) await removeForeignMasquerade(at, run)
     if (macspoofchk !== false) await removeForeignSpoofCheck(at, run)
+  },
+  async checkForeign(conf, at, given, run) {
+    const { port, mac } = links(conf, at, given, nodeFacts)
+    const addresses = (given.ips ?? []).map(({ address }) => address)
+    return [...(conf.ipMasq ? await missingForeignMasquerade(at, addresses, run) : []), ...(conf.macspoofchk ? await missingForeignSpoofCheck(at, port.name, mac, run) : [])]
   },
   unwireLost: (run) => removeForeignSpoofCheck(undefined, run),
   status: async ({ bridge, vlan, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, !(isGateway || isDefaultGateway) ? undefined : vlan ? gatewayName(bridge, vlan) : bridge, run),

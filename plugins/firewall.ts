@@ -6,8 +6,9 @@ import { definePlugin } from '../lib/cni.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { has } from '../lib/exec.ts'
 import { ADMIN, adminChain, guarded, passages, readAdmin } from '../lib/firewall.ts'
-import { removeForeignRules } from '../lib/foreignrules.ts'
+import { missingForeignRules, removeForeignRules } from '../lib/foreignrules.ts'
 import { type Cidr, split } from '../lib/ip.ts'
+import { differences } from '../lib/observe.ts'
 import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import type { Interface, Result } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
@@ -42,6 +43,12 @@ export default definePlugin<Conf>({
     const addresses = addressesOf(prevResult, cniVersion)
     await removeForeignRules(addresses, run)
     await apply({ put: [], drop: zonedOf({ backend, firewalldZone }, addresses, nodeFacts) }, run)
+  },
+  async checkForeign(conf, _at, given, run) {
+    const addresses = (given.ips ?? []).map(({ address }) => address)
+    if (isByZone(conf, nodeFacts)) return differences(zonedOf(conf, addresses, nodeFacts), run)
+    const policy = conf.ingressPolicy || 'open'
+    return missingForeignRules(addresses, policy === 'open' ? undefined : { name: bridgeOf(given, policy), isApart: policy === 'isolated' }, run)
   },
   async status(conf) {
     if (!has('nft')) throw new CniError(CODE.notReady, 'Cannot guard pods: nft is not installed', 'install the package nftables')

@@ -5,8 +5,8 @@ import { definePlugin } from '../lib/cni.ts'
 import { dropConditionChains, readConditions } from '../lib/conditions.ts'
 import { CniError, CODE, ValueError } from '../lib/errors.ts'
 import { has } from '../lib/exec.ts'
-import { removeForeignPorts } from '../lib/foreignports.ts'
-import { hostPorts, podAddresses, readProtocol, refuseTwice } from '../lib/hostports.ts'
+import { missingForeignPorts, removeForeignPorts } from '../lib/foreignports.ts'
+import { hostPorts, places, podAddresses, readProtocol, refuseTwice } from '../lib/hostports.ts'
 import { type Cidr, type Ip, parseIp, split } from '../lib/ip.ts'
 import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import type { Result } from '../lib/result.ts'
@@ -59,6 +59,7 @@ export default definePlugin<Conf>({
     const { portMappings = [] } = runtimeConfig ?? {}
     await removeForeignPorts(at, { addresses: addressesOf(prevResult, cniVersion, at), isMapped: portMappings.length > 0 }, run)
   },
+  checkForeign: ({ runtimeConfig }, at, given, run) => missingForeignPorts(at, places(runtimeConfig.portMappings), Object.fromEntries(podAddresses(given, at.ifname).map((address) => [isSix(address) ? 6 : 4, split(address).ip])), run),
   async unshare({ name }, run) {
     await dropConditionChains(name, run)
   },

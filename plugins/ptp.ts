@@ -5,7 +5,7 @@ import { contains, hostCidr, isSix } from '../lib/cidr.ts'
 import { definePlugin } from '../lib/cni.ts'
 import { chooseDns } from '../lib/dns.ts'
 import { CniError, CODE } from '../lib/errors.ts'
-import { removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
+import { missingForeignMasquerade, removeForeignMasquerade, removeForeignVeth } from '../lib/foreign.ts'
 import { notForwarding } from '../lib/forwarding.ts'
 import { type Cidr, split } from '../lib/ip.ts'
 import { rows } from '../lib/iproute.ts'
@@ -50,6 +50,14 @@ export default definePlugin<Conf>({
     await removeForeignVeth(at, ({ master }) => master === undefined, run)
     if (ipMasq !== false) await removeForeignMasquerade(at, run)
   },
+  checkForeign: async ({ ipMasq }, at, { ips = [] }, run) =>
+    ipMasq
+      ? missingForeignMasquerade(
+          at,
+          ips.map(({ address }) => address),
+          run,
+        )
+      : [],
   status,
 })
 

@@ -4,6 +4,7 @@ import { definePlugin } from '../lib/cni.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { type LinkFacts, linkFacts } from '../lib/linkfacts.ts'
 import { inside } from '../lib/netns.ts'
+import { differences } from '../lib/observe.ts'
 import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import { repeatedKeys } from '../lib/repeated.ts'
 import type { Result } from '../lib/result.ts'
@@ -54,6 +55,12 @@ export default definePlugin<Conf>({
   async unwireForeign({ dataDir = DATA_DIR }, at, run) {
     await restoreSaved(dataDir, at, run)
   },
+  // It leaves the node's end of the link as it is.
+  checkForeign: (conf, at, given, run) =>
+    differences(
+      wire(conf, at, given, { bridgeNf: false }).own.filter(({ ns }) => ns === at.netns),
+      run,
+    ),
 })
 
 /** What one attachment's sysctls and link are to be like. Pure. */

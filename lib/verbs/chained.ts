@@ -20,6 +20,7 @@ import { throwAll } from './failures.ts'
 import { dropNoted, outdated, reserve } from './noted.ts'
 import { evict } from './orphans.ts'
 import { podOf, reachable } from './reachable.ts'
+import { hasOurs, logTheirs } from './theirs.ts'
 
 /** The verbs of a plugin that adds to what others made. What it makes is noted before it is made, so that DEL and GC need nothing else. */
 export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
@@ -88,7 +89,11 @@ async function check<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): P
   const given = requirePrevious(call)
   const { shared, own } = plugin.wire(conf, call.at, given, facts(plugin, conf, call, given))
   const wrong = await differences([...shared, ...following(own, (claim) => !isElsewhere(claim))], call.io.run)
-  if (wrong.length > 0) throw new CniError(CODE.internal, `Cannot confirm what ${plugin.type} made for container ${call.at.containerId}: ${wrong[0]}`, wrong.join('; '))
+  if (wrong.length === 0) return
+  const theirs = readPart(partName(plugin.type, call.at)) ? undefined : await plugin.checkForeign?.(conf, call.at, given, call.io.run)
+  if (theirs?.length === 0) return logTheirs(plugin.type, call.at)
+  const missing = theirs && !hasOurs(call.at, given) ? theirs : [...wrong, ...(theirs ?? [])]
+  throw new CniError(CODE.internal, `Cannot confirm what ${plugin.type} made for container ${call.at.containerId}: ${missing[0]}`, missing.join('; '))
 }
 
 async function gc<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Promise<void> {

@@ -24,6 +24,7 @@ import { reserve } from './noted.ts'
 import { evict } from './orphans.ts'
 import { dropParts, noteFirst, noteParts } from './parts.ts'
 import { del, gc, poolOf, remove, unlessGone } from './removal.ts'
+import { asTheirs, isForeign, logTheirs } from './theirs.ts'
 import { together } from './within.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
@@ -229,8 +230,11 @@ async function check<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call):
   const given = requirePrevious(call)
   await (await poolOf(conf, call))?.check()
   const whole = await together(plugin, conf, call)
-  const { shared, own, later = [], noted = [] } = whole.wire(conf, at, given, nodeFacts)
+  const isTheirs = isForeign(plugin, at, given)
+  const { shared, own, later = [], noted = [] } = (isTheirs ? plugin : whole).wire(conf, at, given, nodeFacts)
   const parts = noted.flatMap((one) => following(one.own, (claim) => !isElsewhere(claim)))
-  const wrong = await differences([...shared, ...unmoved(at, own), ...unmoved(at, later), ...parts], io.run)
+  const wanted = isTheirs ? asTheirs([...shared, ...own, ...later]) : [...shared, ...own, ...later, ...parts]
+  const wrong = [...(await differences(unmoved(at, wanted), io.run)), ...((isTheirs && (await whole.checkForeign?.(conf, at, given, io.run))) || [])]
   if (wrong.length > 0) throw new CniError(CODE.internal, `Cannot confirm ${at.ifname} of container ${at.containerId}: ${wrong[0]}`, wrong.join('; '))
+  if (isTheirs && wanted.length > 0) logTheirs(conf.type, at)
 }

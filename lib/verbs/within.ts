@@ -22,6 +22,11 @@ export async function together<C extends NetConf>(plugin: InterfacePlugin<C>, co
     tools: (conf) => [...(plugin.tools?.(conf) ?? []), ...parts.flatMap((part) => part.plugin.tools?.(part.conf) ?? [])],
     wire: (conf, at, given, node) => joined(plugin.wire(conf, at, given, node), parts, at, node),
     ...(links && { links: (conf, at, node) => nodeLinks(links(conf, at, node), plugin.wire(conf, at, {}, node), parts, at, node) }),
+    async checkForeign(conf, at, given, run) {
+      const missing = [...((await plugin.checkForeign?.(conf, at, given, run)) ?? [])]
+      for (const part of parts) missing.push(...((await part.plugin.checkForeign?.(part.conf, at, given, run)) ?? []))
+      return missing
+    },
     async status(conf, run) {
       await plugin.status?.(conf, run)
       for (const part of parts) await part.plugin.status?.(part.conf, run)

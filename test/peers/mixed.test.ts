@@ -5,7 +5,7 @@ import { cnitool, type Peer, references } from '../../scripts/peers.ts'
 import { type Namespace, ping, type Row, until } from '../harness.ts'
 import { WORLD, wireWorld } from '../packets.ts'
 import { skip } from '../skip.ts'
-import { DIST, folder, left, on, onFreshNode } from './tool.ts'
+import { DIST, folder, left, on, onFreshNode, page } from './tool.ts'
 
 const NOTHING = { cached: [], reserved: [], ports: [] }
 const pool = { type: 'host-local', ranges: [[{ subnet: '10.9.0.0/24' }], [{ subnet: 'fd00:9::/64' }]] }
@@ -145,17 +145,3 @@ function together(reference: Peer, types: readonly string[]): string {
   for (const type of types) symlinkSync(join(DIST, type), join(dir, type))
   return `${dir}:${reference.path}`
 }
-
-/** What an HTTP server on port 80 of a pod answers to who asks at an address, once it does: the client it sees. */
-async function page(from: Namespace, pod: Namespace, authority: string): Promise<string> {
-  const server = Bun.spawn(['nsenter', `--net=${pod.path}`, '--', process.execPath, '-e', SERVER])
-  try {
-    return await until(async () => (await from.exec([process.execPath, '-e', CLIENT, `http://${authority}/`])).stdout)
-  } finally {
-    server.kill('SIGKILL')
-    await server.exited
-  }
-}
-
-const SERVER = `Bun.serve({ hostname: '0.0.0.0', port: 80, fetch: (request, server) => new Response('for ' + server.requestIP(request).address) })`
-const CLIENT = `process.stdout.write(await (await fetch(process.argv.at(-1), { signal: AbortSignal.timeout(1000) })).text())`

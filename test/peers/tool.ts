@@ -3,7 +3,7 @@ import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'nod
 import { join } from 'node:path'
 import { cnitool } from '../../scripts/peers.ts'
 import { ENV, writeEnv } from '../flannel.ts'
-import { type Finished, inNamespaces, type Namespace } from '../harness.ts'
+import { type Finished, inNamespaces, type Namespace, until } from '../harness.ts'
 import type { Sample } from '../samples.ts'
 
 /** What `left` gives of a network without attachments. */
@@ -76,6 +76,30 @@ export async function everyVerb({ dir, name, cniVersion, capabilities }: Sample,
     assert.deepEqual(await left(node, name), NOTHING, `after ${removal[0]}`)
   }
 }
+
+/** What an HTTP server on port 80 of a pod answers to who asks at an address, once it does: the client it sees. */
+export async function page(from: Namespace, pod: Namespace, authority: string): Promise<string> {
+  return serving(pod, () => until(() => asked(from, authority)))
+}
+
+/** Runs an HTTP server on port 80 of a pod for as long as `work` takes. */
+export async function serving<T>(pod: Namespace, work: () => Promise<T>): Promise<T> {
+  const server = Bun.spawn(['nsenter', `--net=${pod.path}`, '--', process.execPath, '-e', SERVER])
+  try {
+    return await work()
+  } finally {
+    server.kill('SIGKILL')
+    await server.exited
+  }
+}
+
+/** What such a server answers now; empty when nothing does within a second. */
+export async function asked(from: Namespace, authority: string): Promise<string> {
+  return (await from.exec([process.execPath, '-e', CLIENT, `http://${authority}/`])).stdout
+}
+
+const SERVER = `Bun.serve({ hostname: '0.0.0.0', port: 80, fetch: (request, server) => new Response('for ' + server.requestIP(request).address) })`
+const CLIENT = `process.stdout.write(await (await fetch(process.argv.at(-1), { signal: AbortSignal.timeout(1000) })).text())`
 
 function files(dir: string): string[] {
   return existsSync(dir) ? readdirSync(dir).sort() : []
