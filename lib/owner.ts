@@ -1,22 +1,31 @@
 import { digest, localMac } from './digest.ts'
+import type { NodeFacts } from './plugin.ts'
 import type { Owner } from './state.ts'
 import type { IfName, Mac } from './values.ts'
 
-/** The host end of an attachment's veth pair. Named after its owner alone, so that DEL finds it with nothing else to go by, and no other attachment has it. */
-export function hostVeth(owner: Owner): { name: IfName; mac: Mac } {
-  const hash = digest(`host ${owner.network} ${owner.containerId} ${owner.ifname}`)
-  return { name: `veth${hash.slice(0, 11)}` as IfName, mac: localMac(hash.slice(11)) }
+/** The name of the host end of an attachment's veth pair. It comes from the owner alone: DEL finds the link with nothing else to go by, and no other attachment has it. */
+export function hostVeth(owner: Owner): IfName {
+  return `veth${hostDigest(owner).slice(0, 11)}` as IfName
 }
 
-/** The two ends of a pair whose one end holds a bridge's gateway addresses in a VLAN and is called `name`, whichever network made it: the port's name, and the addresses of port and holder. */
-export function gatewayPair(name: IfName): { port: IfName; portMac: Mac; mac: Mac } {
-  const hash = digest(`gateway ${name}`)
-  return { port: `veth${hash.slice(0, 11)}` as IfName, portMac: localMac(hash.slice(11)), mac: localMac(digest(`gateway's ${name}`)) }
+/** Its MAC. As all MACs here it holds the machine's id: two nodes of one layer 2 may run the same container id. */
+export function hostMac(owner: Owner, { machineId }: Machine): Mac {
+  return localMac(hostDigest(owner, machineId).slice(11))
+}
+
+/** The name of the port of a pair whose other end, `name`, holds a bridge's gateway addresses in a VLAN, whichever network made it. */
+export function gatewayPort(name: IfName): IfName {
+  return `veth${digest(`gateway ${name}`).slice(0, 11)}` as IfName
+}
+
+/** The MACs of that port and of the link that holds the addresses. */
+export function gatewayMacs(name: IfName, { machineId = '' }: Machine): { port: Mac; holder: Mac } {
+  return { port: localMac(digest(`${machineId}gateway ${name}`).slice(11)), holder: localMac(digest(`${machineId}gateway's ${name}`)) }
 }
 
 /** The address that a pod's link gets when nobody asks for another: the same for the same attachment, locally administered. */
-export function podMac(owner: Owner): Mac {
-  return localMac(digest(`pod ${owner.network} ${owner.containerId} ${owner.ifname}`))
+export function podMac(owner: Owner, { machineId = '' }: Machine): Mac {
+  return localMac(digest(`${machineId}pod ${owner.network} ${owner.containerId} ${owner.ifname}`))
 }
 
 /** The name that a link which stands in the pod alone is made under, before it gets its own together with its alias. */
@@ -25,6 +34,12 @@ export function birthName(owner: Owner): IfName {
 }
 
 /** The address of a bridge that its first attachment makes, fixed from the start: one that takes its lowest port's would change it as pods come and go. */
-export function bridgeMac(name: IfName, first: Owner): Mac {
-  return localMac(digest(`bridge ${name} ${first.containerId}`))
+export function bridgeMac(name: IfName, first: Owner, { machineId = '' }: Machine): Mac {
+  return localMac(digest(`${machineId}bridge ${name} ${first.containerId}`))
+}
+
+type Machine = Pick<NodeFacts, 'machineId'>
+
+function hostDigest(owner: Owner, machineId = ''): string {
+  return digest(`${machineId}host ${owner.network} ${owner.containerId} ${owner.ifname}`)
 }

@@ -71,6 +71,8 @@ export type Now = Pick<Run, 'seen' | 'held'>
 
 /** What of the node's own settings decides how something is wired. */
 export interface NodeFacts {
+  /** Tells this machine from all others: MACs are made of it. Absent where there is no node. */
+  readonly machineId?: string
   /** Bridged frames pass the firewall (sysctls net.bridge.bridge-nf-call-iptables and -ip6tables). */
   readonly bridgeNf: boolean
   /** The node's link towards an IPv4 address, by the main routing table. */

@@ -51,8 +51,15 @@ export function restoreSysctl({ name, before = '' }: Sysctl): void {
   }
 }
 
+// One plugin call asks several times.
+let machineId: string | undefined
+
 /** The node's settings, read when they are asked for. */
 export const nodeFacts: NodeFacts = {
+  get machineId() {
+    machineId ??= readMachineId()
+    return machineId
+  },
   noted: (type, owner) => readPart(partName(type, owner)) !== undefined,
   get bridgeNf() {
     return ['iptables', 'ip6tables'].some((tables) => readSysctl(`bridge/bridge-nf-call-${tables}`) === '1')
@@ -74,4 +81,10 @@ export const nodeFacts: NodeFacts = {
   floatingMac,
   defaultDevice: (ns) => inside(ns, defaultDevice),
   hostEnd,
+}
+
+// machine-id(5). An image without one, or that has not booted yet, has the id of this boot: MACs need not outlive it.
+function readMachineId(): string {
+  const text = readText('/etc/machine-id')?.trim() ?? ''
+  return /^[0-9a-f]{32}$/.test(text) ? text : (readText('/proc/sys/kernel/random/boot_id')?.trim() ?? '')
 }

@@ -1,6 +1,6 @@
 import { alias } from './alias.ts'
-import { hostVeth, podMac } from './owner.ts'
-import type { Attachment } from './plugin.ts'
+import { hostMac, hostVeth, podMac } from './owner.ts'
+import type { Attachment, NodeFacts } from './plugin.ts'
 import { previous } from './previous.ts'
 import type { Interface, Result } from './result.ts'
 import type { Link, Resource } from './state.ts'
@@ -16,16 +16,16 @@ export interface Pair {
 const VETH_MTU = 1500
 
 /** The pair of an attachment, of `mtu` bytes (0: the kernel's own choice). CHECK names the ends as ADD's result did: a reference plugin may have made them. Throws ValueError for a prevResult whose names cannot be links'. */
-export function vethPair(at: Attachment, mtu: number, { interfaces = [] }: Result): Pair {
+export function vethPair(at: Attachment, mtu: number, { interfaces = [] }: Result, node: NodeFacts): Pair {
   const made = { host: interfaces.find(({ sandbox }) => !sandbox), pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname) }
   const own = hostVeth(at)
-  const name = made.host ? previous(parse.ifname, made.host.name) : own.name
-  const outer = made.host?.mac ? previous(parse.mac, made.host.mac) : own.mac
-  const inner = made.pod?.mac ? previous(parse.mac, made.pod.mac) : podMac(at)
+  const name = made.host ? previous(parse.ifname, made.host.name) : own
+  const outer = made.host?.mac ? previous(parse.mac, made.host.mac) : hostMac(at, node)
+  const inner = made.pod?.mac ? previous(parse.mac, made.pod.mac) : podMac(at, node)
   const ns = at.netns as NetnsPath
   const size = (seen: Interface | undefined) => (mtu ? { mtu: seen?.mtu || mtu } : {})
   return {
-    host: { kind: 'link', ns: 'host', name, type: 'veth', mac: outer, ...size(made.host), ...(name === own.name ? { alias: alias(at) } : {}), peer: { ns, name: at.ifname, mac: inner }, up: true },
+    host: { kind: 'link', ns: 'host', name, type: 'veth', mac: outer, ...size(made.host), ...(name === own ? { alias: alias(at) } : {}), peer: { ns, name: at.ifname, mac: inner }, up: true },
     pod: { kind: 'link', ns, name: at.ifname, type: 'peer', mac: inner, ...size(made.pod), up: true },
     shown: [
       { name, mac: outer, mtu: mtu || VETH_MTU },

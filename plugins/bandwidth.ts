@@ -91,8 +91,8 @@ function limitsOf(conf: Conf): { readonly ingress: Limit; readonly egress: Limit
 /** The node's end of the pod's link, of those that the result names. Plumb's own is known by its name; of others' the kernel tells which it is. */
 function hostEndOf({ cniVersion }: Conf, at: Attachment, { interfaces = [] }: Result, node: NodeFacts): { readonly name: IfName; readonly mtu: number } {
   const outer = interfaces.filter(({ sandbox }) => !sandbox)
-  const own = outer.find(({ name }) => name === hostVeth(at).name)
-  if (own) return { name: hostVeth(at).name, mtu: own.mtu ?? node.hostEnd?.(at)?.mtu ?? MTU }
+  const own = outer.find(({ name }) => name === hostVeth(at))
+  if (own) return { name: hostVeth(at), mtu: own.mtu ?? node.hostEnd?.(at)?.mtu ?? MTU }
   // Before CNI 0.3.0 no result has any.
   const isOld = compare(cniVersion, '0.3.0') < 0
   if (interfaces.length === 0 && !isOld) throw refused('prevResult names no interfaces', 'want the plugin "bandwidth" after one that makes a veth, such as bridge or ptp')

@@ -11,7 +11,7 @@ import { missingForeignMasquerade, missingForeignSpoofCheck, removeForeignMasque
 import { type Cidr, split } from '../lib/ip.ts'
 import { linkKeys } from '../lib/linkkeys.ts'
 import { MASQUERADE, masquerade } from '../lib/masquerade.ts'
-import { bridgeMac, gatewayPair, hostVeth, podMac } from '../lib/owner.ts'
+import { bridgeMac, gatewayMacs, gatewayPort, hostMac, hostVeth, podMac } from '../lib/owner.ts'
 import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import { gatewayOf, podSide } from '../lib/pod.ts'
 import type { IpConfig, Result, RouteConfig } from '../lib/result.ts'
@@ -75,7 +75,7 @@ export default definePlugin<Conf>({
     return [bridge, port]
   },
   holders: (conf) => (conf.vlan && (conf.isGateway || conf.isDefaultGateway) ? [gatewayName(conf.bridge, conf.vlan)] : []),
-  unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
+  unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner), type: 'veth', up: true }],
   async unwireForeign({ bridge, ipMasq, macspoofchk }, at, run) {
     await removeForeignVeth(at, ({ master }) => master !== undefined && master === (bridge ?? master), run)
     if (ipMasq !== false) await removeForeignMasquerade(at, run)
@@ -99,7 +99,7 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   const addresses = ips.map(({ address }) => address)
   const addressed: IpConfig[] = ips.map((ip) => ({ ...ip, interface: 2, ...(gateway ? { gateway: gatewayOf(ip) } : {}) }))
   const plan = { ips: addressed, routes: conf.isDefaultGateway ? [...routes, ...defaults(addressed, routes)] : routes }
-  const holder = conf.vlan && gateway ? gatewayLink(conf) : undefined
+  const holder = conf.vlan && gateway ? gatewayLink(conf, node, Boolean(given.interfaces?.length)) : undefined
   const gateways = gateway ? addressed.map((ip): Addr => ({ kind: 'addr', ns: 'host', dev: holder?.name ?? conf.bridge, cidr: `${gatewayOf(ip)}/${split(ip.address).length}` as Cidr })) : []
   const pod: Link = { kind: 'link', ns: at.netns as NetnsPath, name: at.ifname, type: 'peer', mac: link.mac, ...link.podMtu, up: true }
   const own: Resource[] = [link.port, mute(link.port), ...portVlans(link.port.name, conf)]
@@ -135,7 +135,7 @@ function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, node: No
   const made = { host: interfaces.find(({ name, sandbox }) => !sandbox && name !== conf.bridge), pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname) }
   const own = hostVeth(at)
   const asked = conf.runtimeConfig.mac ?? conf.args.cni.mac ?? argument(at, 'MAC', parse.mac)
-  const mac = made.pod?.mac ? previous(parse.mac, made.pod.mac) : (asked ?? podMac(at))
+  const mac = made.pod?.mac ? previous(parse.mac, made.pod.mac) : (asked ?? podMac(at, node))
   const mtu = (seen?: { readonly mtu?: number }) => (conf.mtu ? { mtu: seen?.mtu || conf.mtu } : {})
   return {
     mac,
@@ -154,11 +154,11 @@ function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, node: No
     port: {
       kind: 'link',
       ns: 'host',
-      name: made.host ? previous(parse.ifname, made.host.name) : own.name,
+      name: made.host ? previous(parse.ifname, made.host.name) : own,
       type: 'veth',
-      mac: made.host?.mac ? previous(parse.mac, made.host.mac) : own.mac,
+      mac: made.host?.mac ? previous(parse.mac, made.host.mac) : hostMac(at, node),
       ...mtu(made.host),
-      ...(made.host && made.host.name !== own.name ? {} : { alias: alias(at) }),
+      ...(made.host && made.host.name !== own ? {} : { alias: alias(at) }),
       peer: { ns: at.netns as NetnsPath, name: at.ifname, mac },
       port: { master: conf.bridge, ...(conf.hairpinMode ? { hairpin: true } : {}), ...(conf.portIsolation || !isMarked ? { isolated: conf.portIsolation } : {}), locked: conf.macspoofchk },
       up: true,
@@ -168,7 +168,7 @@ function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, node: No
 
 // A pod's gateway keeps its MAC while ports come and go, also where the bridge is another's: that one keeps what it has, unless its last port has left it none.
 function fixedMac({ bridge, vlan, isGateway, isDefaultGateway }: Conf, at: Attachment, node: NodeFacts): Pick<Link, 'mac' | 'pinned'> {
-  const own = bridgeMac(bridge, at)
+  const own = bridgeMac(bridge, at, node)
   const floating = (isGateway || isDefaultGateway) && !vlan ? node.floatingMac?.(bridge) : undefined
   return floating ? { mac: /^[0:]*$/.test(floating) ? own : floating, pinned: true } : { mac: own }
 }
@@ -195,15 +195,16 @@ function forwarding(bridge: IfName, ips: readonly IpConfig[], gateway: boolean):
   return [set(`ipv6/conf/${bridge}/accept_ra`, '0'), ...(on(false) ? [set('ipv4/ip_forward', '1')] : []), ...(on(true) ? [set('ipv6/conf/all/forwarding', '1')] : [])]
 }
 
-/** With a VLAN the gateway's addresses stand on a link of their own, `<bridge>.<vlan>`, whose other end is a port in that VLAN. */
-function gatewayLink({ bridge, vlan, mtu }: Conf): { name: IfName; mac: Mac; resources: Resource[] } {
+/** With a VLAN the gateway's addresses stand on a link of their own, `<bridge>.<vlan>`, whose other end is a port in that VLAN. CHECK (`isMade`) takes the pair as it is. */
+function gatewayLink({ bridge, vlan, mtu }: Conf, node: NodeFacts, isMade: boolean): { name: IfName; mac: Mac; resources: Resource[] } {
   const name = gatewayName(bridge, vlan)
-  const { port, portMac, mac } = gatewayPair(name)
+  const port = gatewayPort(name)
+  const macs = gatewayMacs(name, node)
   return {
     name,
-    mac,
+    mac: macs.holder,
     resources: [
-      { kind: 'link', ns: 'host', name: port, type: 'veth', mac: portMac, ...(mtu ? { mtu } : {}), peer: { ns: 'host', name, mac }, port: { master: bridge }, up: true, shared: true },
+      { kind: 'link', ns: 'host', name: port, type: 'veth', ...(isMade ? {} : { mac: macs.port }), ...(mtu ? { mtu } : {}), peer: { ns: 'host', name, mac: macs.holder }, port: { master: bridge }, up: true, shared: true },
       ...portVlans(port, { vlan, vlanTrunk: [], preserveDefaultVlan: false }).map((one) => ({ ...one, shared: true as const })),
       { kind: 'link', ns: 'host', name, type: 'peer', up: true },
     ],

@@ -2,7 +2,7 @@ import * as v from 'valibot'
 import { ValueError } from '../lib/errors.ts'
 import { linkKeys } from '../lib/linkkeys.ts'
 import { podMac } from '../lib/owner.ts'
-import type { Attachment } from '../lib/plugin.ts'
+import type { Attachment, NodeFacts } from '../lib/plugin.ts'
 import type { PodLink } from '../lib/podlink.ts'
 import { definePodPlugin } from '../lib/podplugin.ts'
 import { field } from '../lib/shape.ts'
@@ -28,6 +28,6 @@ export default definePodPlugin<Conf>({
   linkOf,
 })
 
-function linkOf(_conf: Conf, at: Attachment): PodLink {
-  return { type: KIND, mac: podMac(at), mtu: 0, birth: { by: 'host' }, shown: { mtu: MTU } }
+function linkOf(_conf: Conf, at: Attachment, node: NodeFacts): PodLink {
+  return { type: KIND, mac: podMac(at, node), mtu: 0, birth: { by: 'host' }, shown: { mtu: MTU } }
 }

@@ -39,7 +39,7 @@ function linkOf(conf: Conf, at: Attachment, node: NodeFacts): PodLink {
   const master = masterOf(conf, at, node)
   const asked = askedMac(conf, at)
   // One that has its master for itself has its address, too, unless another is asked for.
-  const mac = asked ?? (mode === 'passthru' ? undefined : podMac(at))
+  const mac = asked ?? (mode === 'passthru' ? undefined : podMac(at, node))
   return {
     type: KIND,
     mac,

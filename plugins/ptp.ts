@@ -13,7 +13,7 @@ import type { LinkRow } from '../lib/kinds/link.ts'
 import { linkKeys } from '../lib/linkkeys.ts'
 import { MASQUERADE, masquerade } from '../lib/masquerade.ts'
 import { hostVeth } from '../lib/owner.ts'
-import type { Attachment, Run, Wiring } from '../lib/plugin.ts'
+import type { Attachment, NodeFacts, Run, Wiring } from '../lib/plugin.ts'
 import { gatewayOf, podSide } from '../lib/pod.ts'
 import type { IpConfig, Result } from '../lib/result.ts'
 import { field } from '../lib/shape.ts'
@@ -44,8 +44,8 @@ export default definePlugin<Conf>({
   wire,
   within,
   tools: ({ ipMasq }) => [BLIND, ...(ipMasq ? [NFT] : [])],
-  links: ({ mtu }, at) => [vethPair(at, mtu, {}).host],
-  unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner).name, type: 'veth', up: true }],
+  links: ({ mtu }, at, node) => [vethPair(at, mtu, {}, node).host],
+  unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner), type: 'veth', up: true }],
   async unwireForeign({ ipMasq }, at, run) {
     await removeForeignVeth(at, ({ master }) => master === undefined, run)
     if (ipMasq !== false) await removeForeignMasquerade(at, run)
@@ -62,8 +62,8 @@ export default definePlugin<Conf>({
 })
 
 /** What one pod needs: on the node the gateways' addresses and a route to each of the pod's, in the pod routes by the gateways alone. Pure. */
-function wire(conf: Conf, at: Attachment, given: Result): Wiring {
-  const { host, pod, shown } = vethPair(at, conf.mtu, given)
+function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
+  const { host, pod, shown } = vethPair(at, conf.mtu, given, node)
   const ips = (given.ips ?? []).map((ip): IpConfig => ({ ...ip, interface: 1, gateway: reachable(ip) }))
   const addresses = ips.map(({ address }) => address)
   const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns: 'host', name, value, optional: true })

@@ -52,7 +52,7 @@ function linkOf(conf: Conf, at: Attachment, node: NodeFacts): PodLink {
   const { mtu, owner, group, multiQueue } = conf
   return {
     type: KIND,
-    mac: askedMac(conf, at) ?? podMac(at),
+    mac: askedMac(conf, at) ?? podMac(at, node),
     mtu,
     like: { multiQueue },
     birth: { by: at.netns as NetnsPath, ...(owner === undefined ? {} : { owner }), ...(group === undefined ? {} : { group }), ...labelled(conf, node) },

@@ -1,7 +1,7 @@
 import { apply } from '../apply.ts'
 import { CniError, CODE } from '../errors.ts'
 import { log } from '../log.ts'
-import { gatewayPair } from '../owner.ts'
+import { gatewayPort } from '../owner.ts'
 import type { Run } from '../plugin.ts'
 import type { Link, Owner, PartName } from '../state.ts'
 import { brief, type IfName, type NetworkName } from '../values.ts'
@@ -54,5 +54,5 @@ function thing(link: string): string {
 
 // Its other end goes with it. A link of the same name that a reference plugin made has none of ours, and stays.
 function portOf(link: string): Link {
-  return { kind: 'link', ns: 'host', name: gatewayPair(link as IfName).port, type: 'veth', up: true }
+  return { kind: 'link', ns: 'host', name: gatewayPort(link as IfName), type: 'veth', up: true }
 }

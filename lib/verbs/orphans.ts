@@ -84,7 +84,7 @@ function isGone(entry: Entry, run: Pick<Run, 'link'>): boolean {
 // The node's end of a pair of ours lives as long as its pod's, whatever became of the namespace's path. What another plugin made is known by the pod's link and its addresses.
 function isPodGone(note: Note, run: Pick<Run, 'link'>): boolean {
   const { netns, owner, ips } = note
-  if (netns === undefined || run.link?.(hostVeth(owner).name, 'host') !== false) return false
+  if (netns === undefined || run.link?.(hostVeth(owner), 'host') !== false) return false
   return !isThere(note) || inside(netns as NetnsPath, () => !hasLink(owner, ips))
 }
 

@@ -27,7 +27,7 @@ describe('bridge.wire()', () => {
       text(wired({ isDefaultGateway: true, mtu: 1400 }, DUAL)),
       `
 # host ip
-link add name cni0 address ${bridgeMac(parse.ifname('cni0'), AT)} mtu 1400 up type bridge
+link add name cni0 address ${bridgeMac(parse.ifname('cni0'), AT, {})} mtu 1400 up type bridge
 link add name ${OWN} address 02:0b:0f:5d:a1:3f mtu 1400 up master cni0 type veth peer name eth0 address 02:61:7f:6f:a0:93 mtu 1400 netns /run/netns/pod
 link set dev ${OWN} alias plumb/net/c1/eth0
 # host file
@@ -102,6 +102,18 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
       ['10.1.0.1/24 cni0.100', 'fd00:1::1/64 cni0.100'],
     )
     assert.throws(() => wired({ bridge: 'abcdefghijklm', vlan: 100, isGateway: true }, DUAL), { name: 'ValueError', message: /"abcdefghijklm\.100": want an interface name of 1 to 15 bytes/ })
+  })
+
+  it('[FP6] derives the MACs of port, gateway and pod from the machine, and their names not', () => {
+    const keys = { vlan: 100, isGateway: true, ipam: { type: 'static' } }
+    const [one, two] = ['a', 'b'].map((letter) => wired(keys, DUAL, AT, letter.repeat(32)))
+    const macs = (wiring: Wiring | undefined) => [...(wiring?.shared ?? []), ...(wiring?.own ?? [])].flatMap((made) => (made.kind === 'link' ? [made.mac, made.peer?.mac].flatMap((mac) => mac ?? []) : []))
+    const names = (wiring: Wiring | undefined) => wiring?.result.interfaces?.map(({ name }) => name)
+    assert.deepEqual(names(one), names(two))
+    assert.deepEqual([macs(one).length, macs(one).filter((mac) => macs(two).includes(mac))], [6, []])
+    // CHECK holds for what stood there before the machine got another id.
+    const { shared, own } = wired(keys, { ...DUAL, ...one?.result }, AT, 'b'.repeat(32))
+    for (const made of [...shared, ...own]) assert.ok(made.kind !== 'link' || !made.mac || macs(one).includes(made.mac), JSON.stringify(made))
   })
 
   const trunks: Record<string, readonly object[]> = {
@@ -189,8 +201,8 @@ describe('bridge.wire().settle()', () => {
   })
 })
 
-function wired(keys: object, given: Result, at: Attachment = AT): Wiring {
-  return wire(read(conf, { cniVersion: '1.1.0', name: 'net', type: 'bridge', ...keys }).value, at, given, { bridgeNf: false })
+function wired(keys: object, given: Result, at: Attachment = AT, machineId = ''): Wiring {
+  return wire(read(conf, { cniVersion: '1.1.0', name: 'net', type: 'bridge', ...keys }).value, at, given, { bridgeNf: false, machineId })
 }
 
 /** The line that makes the bridge, where there is none. */

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import type { Told } from '../../cli/explain/told.ts'
-import { bridgeMac, hostVeth, podMac } from '../../lib/owner.ts'
+import { bridgeMac, hostMac, hostVeth, podMac } from '../../lib/owner.ts'
+import { nodeFacts } from '../../lib/sysctls.ts'
 import { parse } from '../../lib/values.ts'
 import { linesOf } from '../played.ts'
 
@@ -26,7 +27,7 @@ describe('plumb cni explain', () => {
   it('prints for people what each command gets, with a comment on every line, and the answer', async () => {
     configure(BRIDGE)
     const owner = { network: parse.network('net'), containerId: 'c1', ifname: parse.ifname('eth0') }
-    const [veth, mac] = [hostVeth(owner), podMac(owner)]
+    const [veth, vethMac, mac] = [hostVeth(owner), hostMac(owner, nodeFacts), podMac(owner, nodeFacts)]
     const { stdout } = await plumb('net', 'web', '--container-id', 'c1')
     const lines = stdout.split('\n')
     assert.equal(
@@ -38,12 +39,12 @@ describe('plumb cni explain', () => {
 # 1. plugin bridge, pool host-local: 10.1.0.2/24 (free now; the pool decides when it is asked)
 # in the result, mac and mtu of br0 are those of a new one: one that is there already keeps its own
 ip -batch -
-  link add name br0 address ${bridgeMac(parse.ifname('br0'), owner)} up type bridge
-  link add name ${veth.name} address ${veth.mac} up master br0 type veth peer name eth0 address ${mac} netns /run/netns/web
-  link set dev ${veth.name} alias plumb/net/c1/eth0
+  link add name br0 address ${bridgeMac(parse.ifname('br0'), owner, nodeFacts)} up type bridge
+  link add name ${veth} address ${vethMac} up master br0 type veth peer name eth0 address ${mac} netns /run/netns/web
+  link set dev ${veth} alias plumb/net/c1/eth0
 # on the node; files below /proc/sys, no process
   net/ipv6/conf/br0/accept_ra = 0
-  net/ipv6/conf/${veth.name}/disable_ipv6 = 1
+  net/ipv6/conf/${veth}/disable_ipv6 = 1
 # in /run/netns/web; files below /proc/sys, no process
   net/ipv6/conf/eth0/accept_dad = 0
   net/ipv4/conf/eth0/arp_notify = 1
