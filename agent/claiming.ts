@@ -26,7 +26,7 @@ export class Claiming {
   #running = false
   #retryAt = 0
   #retryMs = RETRY_MS
-  #others = 0
+  #others = Number.POSITIVE_INFINITY
 
   constructor(store: SubnetStore, conf: NetworkConf, wakes: Wakes, marginMs: number, note: (text: string) => void) {
     this.#store = store

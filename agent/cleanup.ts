@@ -1,12 +1,14 @@
-import { readdirSync, readlinkSync } from 'node:fs'
+import { existsSync, readdirSync, readlinkSync } from 'node:fs'
 import { CniError, CODE } from '../lib/errors.ts'
+import { remove } from '../lib/files.ts'
 import { readText } from '../lib/reading.ts'
 import { openBackend } from './backend.ts'
 import { Converger } from './converge.ts'
+import { draftOf } from './drafts.ts'
 import { leaveForward } from './forward.ts'
 import { isTaken } from './health.ts'
 import { uninstall } from './install.ts'
-import { instanceOf, scopeOf, storeWish, tableOf } from './life.ts'
+import { instanceOf, knownPlace, scopeOf, storeWish, tableOf } from './life.ts'
 import { removal } from './masquerade.ts'
 import type { NetworkConf } from './netconf.ts'
 import { forget, remembered } from './nodefiles.ts'
@@ -34,6 +36,9 @@ export async function cleanup(settings: Settings): Promise<string[]> {
   const { undone, left } = uninstall(files)
   done.push(...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`))
   done.push(...forget(files.stateDir, node, files.subnetEnv, instanceOf(settings)).map((path) => `removed ${path}`))
+  const { path } = knownPlace(settings)
+  if (existsSync(path)) done.push(`removed ${path}`)
+  for (const one of [path, draftOf(path)]) remove(one)
   return done
 }
 

@@ -3,9 +3,11 @@ import type { Cidr } from '../lib/ip.ts'
 import type { Link } from '../lib/state.ts'
 import { type NetworkName, parse } from '../lib/values.ts'
 import { both } from './both.ts'
+import type { Place } from './last-known.ts'
 import type { Both } from './lease.ts'
 import { TABLE } from './masquerade.ts'
 import { type NetworkConf, networksOf } from './netconf.ts'
+import { statePath } from './nodefiles.ts'
 import type { Scope } from './scope.ts'
 import type { Settings } from './settings.ts'
 import type { StoreWish } from './store.ts'
@@ -45,6 +47,13 @@ export function storeWish({ store }: Settings): StoreWish {
     ...(tls.key ? { keyFile: tls.key } : {}),
     ...(user ? { username: user.name, password: user.password } : {}),
   }
+}
+
+/** Where is kept what an agent knows of the network. */
+export function knownPlace(settings: Settings): Place {
+  const { store, node, files } = settings
+  const which = store.kind === 'etcd' ? [...store.endpoints, store.prefix] : [store.dir]
+  return { path: statePath(files.stateDir, 'network', instanceOf(settings)), node, store: [store.kind, ...which].join(' ') }
 }
 
 /** What was asked of the uplink. */

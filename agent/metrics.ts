@@ -91,12 +91,13 @@ function ofKinds({ kinds }: Status): string[] {
   ]
 }
 
-function ofStore({ store, started }: Status, now: number): string[] {
+function ofStore({ store, stale, started }: Status, now: number): string[] {
   const labels = { store: store.name }
   const { connected, heard } = store
   return [
     family('plumb_store_connected', 'gauge', 'Whether the store answers.', [[labels, Number(connected)]]),
-    family('plumb_store_lag_seconds', 'gauge', 'By how much what is known of the network may be out of date: 0 while the store answers.', [[labels, connected ? 0 : Math.max(now - (heard ?? started), 0) / 1000]]),
+    family('plumb_store_lag_seconds', 'gauge', 'By how much what is known of the network may be out of date: 0 while the store answers.', [[labels, connected && stale === undefined ? 0 : Math.max(now - (stale ?? heard ?? started), 0) / 1000]]),
+    family('plumb_stale', 'gauge', 'Whether the network is still as it was known before the start of the agent.', [[{}, Number(stale !== undefined)]]),
     family('plumb_store_last_heard_timestamp_seconds', 'gauge', 'When the store was last heard of; 0 when it never was.', [[labels, (heard ?? 0) / 1000]]),
   ]
 }

@@ -47,6 +47,19 @@ export function parseNetworkConf(text: string): NetworkConf {
   }
 }
 
+/** net-conf.json's text of a configuration, which reads as the same again, but for its notes. */
+export function formatNetworkConf({ v4, v6, peers = [], backend, enableNFTables }: NetworkConf): string {
+  return JSON.stringify({
+    EnableIPv4: v4 !== undefined,
+    EnableIPv6: v6 !== undefined,
+    ...(v4 && { Network: v4.network, SubnetLen: v4.length, SubnetMin: v4.min, SubnetMax: v4.max }),
+    ...(v6 && { IPv6Network: v6.network, IPv6SubnetLen: v6.length, IPv6SubnetMin: v6.min, IPv6SubnetMax: v6.max }),
+    ...(peers.length > 0 && { PeerNetworks: peers }),
+    EnableNFTables: enableNFTables,
+    Backend: { Type: backend.type, ...backend.options },
+  })
+}
+
 /** The networks that pods of the cluster may have addresses of. */
 export function networksOf({ v4, v6, peers = [] }: Pick<NetworkConf, 'v4' | 'v6' | 'peers'>): readonly Cidr[] {
   return [...(v4 ? [v4.network] : []), ...(v6 ? [v6.network] : []), ...peers]

@@ -42,7 +42,7 @@ export function readSubnetEnv(path: string): Pick<NodeSubnet, 'network' | 'subne
 }
 
 /** What an agent remembers is its own: two of them on a node, of two networks, have one state directory. */
-export function statePath(stateDir: string, what: 'lease', instance: NetworkName): string {
+export function statePath(stateDir: string, what: 'lease' | 'network', instance: NetworkName): string {
   return `${stateDir}/${what}${instance === DEFAULT ? '' : `-${instance}`}.json`
 }
 

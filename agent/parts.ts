@@ -3,6 +3,7 @@ import type { Run } from '../lib/plugin.ts'
 import type { Backend, Facts } from './backend.ts'
 import type { Converger } from './converge.ts'
 import type { Failures } from './failures.ts'
+import type { Known } from './last-known.ts'
 import type { Both, Lease } from './lease.ts'
 import type { NetworkConf } from './netconf.ts'
 import type { Probes } from './probes.ts'
@@ -39,6 +40,10 @@ export interface Parts {
   synced(): Promise<void>
   /** Something may have changed; `look` gives how everything stands, when somebody wants to know. */
   changed(look: () => Status): void
+  /** What was known before this start, when the store does not answer. */
+  readonly stale?: Known
+  /** Called after each step with what the store says. */
+  keep(known: Pick<Known, 'lease' | 'leases'>): void
   /** How the node stands, after each step. */
   condition(now: Condition): void
   /** Whether peers answer; absent when nobody asks. */

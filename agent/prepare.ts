@@ -4,10 +4,11 @@ import { openBackend } from './backend.ts'
 import { Converger } from './converge.ts'
 import type { Failure } from './failures.ts'
 import { installNode } from './install.ts'
+import { doubtOf, type Keeper, type Known } from './last-known.ts'
 import type { Lease } from './lease.ts'
 import { removeFlannelRules } from './leftovers.ts'
 import { instanceOf, scopeOf, tableOf, wishOf } from './life.ts'
-import { type NetworkConf, networksOf } from './netconf.ts'
+import { formatNetworkConf, type NetworkConf, networksOf } from './netconf.ts'
 import { hasNexthops } from './nexthops.ts'
 import { type NodeSubnet, readSubnetEnv, remember, statePath, writeSubnetEnv } from './nodefiles.ts'
 import type { Parts } from './parts.ts'
@@ -21,15 +22,19 @@ import { makeWakes } from './wakes.ts'
 
 /** What is there before the network is known. */
 export interface Ground extends Pick<Parts, 'version' | 'store' | 'changed' | 'failures'> {
+  /** What was known before this start. */
+  readonly known: Known | undefined
+  readonly keeper: Keeper
   readonly settings: Settings
   readonly before: NodeSubnet | undefined
   readonly signal: AbortSignal
 }
 
-/** Waits for what the reconciler needs: the network's configuration, and tools that work; says what it waits for as long as it does. Throws ValueError for a configuration that is wrong. */
-export async function prepare({ settings, before, signal, ...given }: Ground, awaiting: (text: string) => void): Promise<Parts> {
+/** Waits for what the reconciler needs: the network's configuration, as it was known last when the store does not answer, and tools that work; says what it waits for as long as it does. Throws ValueError for a configuration that is wrong. */
+export async function prepare({ settings, before, known, keeper, signal, ...given }: Ground, awaiting: (text: string) => void): Promise<Parts> {
   const { node, files, firewall, network } = settings
-  const conf = await configured(given.store, signal, awaiting)
+  const stale = await configured(given.store, known, signal, awaiting)
+  const { conf } = stale
   for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
   const backend = await openBackend(conf.backend.type)
   const options = backend.conf({ ...conf.backend.options, ...(network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }) })
@@ -38,6 +43,7 @@ export async function prepare({ settings, before, signal, ...given }: Ground, aw
     node,
     ...given,
     conf,
+    ...('leases' in stale && { stale }),
     backend,
     options,
     facts: { instance, nexthops: await nexthops(signal, awaiting), networks: networksOf(conf) },
@@ -51,6 +57,7 @@ export async function prepare({ settings, before, signal, ...given }: Ground, aw
     blackhole: network.blackhole,
     renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
     leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
+    keep: (known) => keeper.take({ conf, ...known }),
     synced: () => settle(settings),
     condition: makeTeller(),
     ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
@@ -67,14 +74,20 @@ const WAIT_MS = 1000
 const LOOK_MS = 30_000
 
 // What is missing is said once, until something else is.
-async function configured(store: SubnetStore, signal: AbortSignal, awaiting: (text: string) => void): Promise<NetworkConf> {
+async function configured(store: SubnetStore, known: Known | undefined, signal: AbortSignal, awaiting: (text: string) => void): Promise<Known | Pick<Known, 'conf'>> {
   awaiting(NO_CONFIG)
   for (let said = ''; ; ) {
     try {
-      return await store.config(AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)]))
+      return { conf: await store.config(AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)])) }
     } catch (cause) {
       if (signal.aborted || !(cause instanceof StoreError)) throw cause
-      said = say(`${NO_CONFIG}: ${cause.message}`, said, awaiting)
+      const doubt = known && doubtOf(known)
+      // A store that answers has no configuration: that counts.
+      if (known && doubt === undefined && !store.state().connected) {
+        log(`agent: the store does not answer, starting with what was known at ${new Date(known.at).toISOString()}: ${cause.message}`)
+        return known
+      }
+      said = say([`${NO_CONFIG}: ${cause.message}`, ...(doubt === undefined ? [] : [doubt])].join('; '), said, awaiting)
     }
   }
 }
@@ -97,16 +110,34 @@ function say(text: string, said: string, awaiting: (text: string) => void): stri
   return text
 }
 
+/** Waits until the store has said what its network configuration is, for a start without it; gives what `differs` gives. */
+export async function confirmed({ store, conf, log }: Parts, signal: AbortSignal): Promise<string | undefined> {
+  for (let said = ''; ; await pause(WAIT_MS, signal)) {
+    signal.throwIfAborted()
+    try {
+      return other(await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)])), conf)
+    } catch (cause) {
+      // A store that does not answer is told of by its state.
+      if (!(cause instanceof ValueError) || cause.message === said) continue
+      said = cause.message
+      log(`agent: going on with the network configuration as it was: ${said}`)
+    }
+  }
+}
+
 /** Whether the store has another network configuration by now, as a clause. Whoever changed it may want to choose the moment, node by node, as with flannel. */
 export async function differs({ store, conf, log }: Parts, signal: AbortSignal): Promise<string | undefined> {
   try {
-    const now = await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)]))
-    return Bun.deepEquals(now, conf) ? undefined : 'the store has another network configuration'
+    return other(await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)])), conf)
   } catch (cause) {
     // A store that does not answer is told of by its state.
     if (cause instanceof ValueError) log(`agent: going on with the network configuration as it was: ${cause.message}`)
     return undefined
   }
+}
+
+function other(now: NetworkConf, conf: NetworkConf): string | undefined {
+  return formatNetworkConf(now) === formatNetworkConf(conf) ? undefined : 'the store has another network configuration'
 }
 
 function writeNode(settings: Settings, { v4, v6 }: NetworkConf, lease: Lease, mtu: number): string[] {

@@ -48,12 +48,17 @@ export class Reconciler {
   #programmed: { readonly problems: Unreached; readonly failed: Unreached } = { problems: new Map(), failed: new Map() }
   #retryMs = RETRY_MS
   #isAimed = false
+  /** Whether the store itself has told the leases, and the configuration. */
+  #hasLeases = false
+  #isConfirmed = false
   #ticks = 0
   readonly #silent = new Set<SubnetKey>()
 
   constructor(parts: Parts) {
     const { store, conf, wakes, renewMarginMs, firewall } = parts
     this.#parts = parts
+    const { stale } = parts
+    if (stale) Object.assign(this.#now, { lease: stale.lease, snapshot: { leases: stale.leases, unreadable: [] }, stale: stale.at } satisfies Partial<Standing>)
     this.#table = keepTable(firewall.table)
     if (parts.probes) this.#now.probe = parts.probes.of
     this.#claiming = new Claiming(store, conf, wakes, renewMarginMs, (text) => this.note(text))
@@ -62,10 +67,17 @@ export class Reconciler {
   /** Takes the leases as they are now; the next step programs them. */
   take(snapshot: Snapshot): void {
     this.#now.snapshot = snapshot
+    this.#hasLeases = true
     this.#isAimed = false
     this.#pass(snapshot)
     this.#claiming.take(snapshot.leases)
     this.#parts.wakes.poke('leases')
+  }
+
+  /** The store has the network configuration that was known from before. */
+  confirm(): void {
+    this.#isConfirmed = true
+    this.#parts.wakes.poke('configuration')
   }
 
   /** Somebody may have changed the uplink, others' FORWARD chain, our table, or subnet.env. */
@@ -120,7 +132,8 @@ export class Reconciler {
     await attempt('Cannot choose the uplink', () => this.#settleDoubt('uplink', () => this.#look()))
     const uplink = this.#now.choice?.uplink
     if (uplink) await attempt('Cannot announce this node', () => this.#claim(uplink))
-    const { lease } = this.#claiming
+    this.#keep()
+    const lease = this.#claiming.lease ?? this.#now.lease
     if (lease && !isSame(lease.subnets, this.#now.lease?.subnets ?? {})) this.#isAimed = false
     if (lease) this.#now.lease = lease
     if (lease && uplink) {
@@ -178,6 +191,16 @@ export class Reconciler {
     const few = new Set(keys.slice(0, NAMED))
     const named = (this.#now.snapshot?.leases ?? []).filter(({ subnets }) => few.has(encodeKey(subnets))).map((lease) => called(lease))
     return `${named.join(', ')}${keys.length > NAMED ? ` and ${keys.length - NAMED} more` : ''}`
+  }
+
+  // What the store says is kept; what was known before it is stale until all of it has come.
+  #keep(): void {
+    const { lease } = this.#claiming
+    const { snapshot, stale } = this.#now
+    if (!lease || !snapshot || !this.#hasLeases || (stale !== undefined && !this.#isConfirmed)) return
+    if (stale !== undefined) this.#parts.log('agent: the store answers: what was known before the start counts no more')
+    delete this.#now.stale
+    this.#parts.keep({ lease, leases: snapshot.leases })
   }
 
   async #settle(): Promise<void> {

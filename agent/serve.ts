@@ -2,7 +2,8 @@ import { log } from '../lib/log.ts'
 import { bridgeEvent, type Event, ipEvent, MONITORS } from './events.ts'
 import { keepFailures } from './failures.ts'
 import { serveHealth } from './health.ts'
-import { instanceOf, storeWish } from './life.ts'
+import { doubtOf, keepKnown, recall } from './last-known.ts'
+import { instanceOf, knownPlace, storeWish } from './life.ts'
 import { follow } from './monitor.ts'
 import { makeNews } from './news.ts'
 import { remembered, writeSubnetEnv } from './nodefiles.ts'
@@ -10,7 +11,7 @@ import { endOrphans, markedAs } from './orphans.ts'
 import { watchStore } from './outages.ts'
 import type { Parts } from './parts.ts'
 import { keepPluginRules, type PluginRules } from './plugin-rules.ts'
-import { differs, prepare } from './prepare.ts'
+import { confirmed, differs, prepare } from './prepare.ts'
 import { type Doubt, Reconciler } from './reconcile.ts'
 import { followRules, type RuleChange } from './rule-events.ts'
 import type { Settings } from './settings.ts'
@@ -29,19 +30,21 @@ export async function serve(settings: Settings, version: string, signal: AbortSi
 async function serveOne(settings: Settings, version: string, signal: AbortSignal, anew: () => void): Promise<void> {
   const { node, files } = settings
   const before = remembered(files.stateDir, node, instanceOf(settings))
+  const known = recall(knownPlace(settings))
   // Pods that start meanwhile have what they had; who reads the file needs no store for it.
-  if (before) attempt(() => writeSubnetEnv(files.subnetEnv, before))
+  if (before && !(known && doubtOf(known))) attempt(() => writeSubnetEnv(files.subnetEnv, before))
   endOrphans(instanceOf(settings))
   const store = await openStore(storeWish(settings))
   const [news, heart] = [makeNews(), { since: undefined as number | undefined }]
   const tell = () => news.tell(() => standing())
   const failures = keepFailures(tell)
+  const keeper = keepKnown(knownPlace(settings), (why) => failures.report('last known', why === undefined ? [] : [{ scope: 'part', text: why }]))
   let standing = () => tellWaiting({ node, version, store, failures }, '')
   try {
     const health = await serveHealth({ address: settings.status?.host ?? '127.0.0.1', port: settings.status?.port ?? 0, socket: files.socket }, { status: () => standing(), changes: news.changes, busySince: () => heart.since }, failures)
     try {
       void watchStore(store, signal, tell, log)
-      const parts = await prepare({ settings, version, store, before, signal, failures, changed: news.tell }, (why) => {
+      const parts = await prepare({ settings, version, store, before, known, keeper, signal, failures, changed: news.tell }, (why) => {
         standing = () => tellWaiting({ node, version, store, failures }, why)
         tell()
       })
@@ -52,6 +55,7 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
       health.stop()
     }
   } finally {
+    keeper.flush()
     await store.close()
   }
 }
@@ -84,15 +88,21 @@ async function loop(reconciler: Reconciler, parts: Parts, { network, files }: Se
     reconciler.doubt(what)
     wakes.poke(what)
   }
+  const begin = (text: string) => {
+    parts.log(`agent: ${text}; beginning anew with it`)
+    anew()
+  }
   const onHangup = () => {
     reconciler.doubtAll()
     wakes.poke('SIGHUP')
-    void differs(parts, signal).then((text) => {
-      if (text === undefined) return
-      parts.log(`agent: ${text}; beginning anew with it`)
-      anew()
-    })
+    void differs(parts, signal).then((text) => text && begin(text))
   }
+  // It ends with the signal alone.
+  if (parts.stale)
+    confirmed(parts, signal).then(
+      (text) => (text === undefined ? reconciler.confirm() : begin(text)),
+      () => {},
+    )
   const looking = setInterval(() => void differs(parts, signal).then((text) => text && reconciler.note(`${text}; it counts after a restart of the agent or SIGHUP`)), CONF_MS)
   process.on('SIGHUP', onHangup)
   const probing = parts.probes && setInterval(() => reconciler.probe(), PROBE_MS)
@@ -156,7 +166,7 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall, facts, fai
   function ruleChanged(change: RuleChange): void {
     // Elements come and go with each pod.
     if (change.family === 'inet' && change.table === 'plumb' && change.gone && change.what !== 'other') pluginRules.doubt()
-    const what = doubtOf(change, firewall.table)
+    const what = concernOf(change, firewall.table)
     if (what === undefined) return
     reconciler.doubt(what)
     wakes.poke(what)
@@ -172,7 +182,7 @@ function listen(reconciler: Reconciler, { converger, wakes, firewall, facts, fai
 }
 
 // Our own table, and the chain of iptables that pods' packets have to pass.
-function doubtOf({ family, table, what, chain }: RuleChange, own: string): 'table' | 'forward' | undefined {
+function concernOf({ family, table, what, chain }: RuleChange, own: string): 'table' | 'forward' | undefined {
   if (family === 'inet') return table === own ? 'table' : undefined
   if (family === undefined || table !== 'filter' || what === 'other') return undefined
   return chain === undefined || /^(FORWARD$|PLUMB-F)/.test(chain) ? 'forward' : undefined

@@ -44,6 +44,8 @@ export interface Status {
   readonly mtu: number
   readonly uplink: { readonly name: string; readonly tunnel: Both<string>; readonly advertise: Both<string>; readonly why: string } | undefined
   readonly store: StoreState
+  /** Since when the network is known as it is here, in milliseconds since 1970, when that is from before the start: the store has not said it again yet. */
+  readonly stale?: number
   /** `degraded`: pods can start and are served, but something is wrong beside that. */
   readonly state: 'ready' | 'degraded' | 'not ready'
   /** It is not `not ready`: what `/readyz` answers 200 for. */

@@ -16,6 +16,8 @@ export interface Standing {
   /** Why there is none. */
   refusal?: string | undefined
   snapshot?: Snapshot
+  /** Since when what is known is known, in milliseconds since 1970, when it comes from the disk and the store has not said it again. */
+  stale?: number
   /** The first step that left nothing undone is done. */
   isSynced: boolean
   mtu: number
@@ -64,7 +66,7 @@ export function tellWaiting(self: Self, why: string): Status {
 
 /** Judges how everything stands. Costs little, however many peers there are. */
 export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'>, standing: Standing): Condition {
-  const { choice, lease, refusal, snapshot, isSynced, lost, silent, fights } = standing
+  const { choice, lease, refusal, snapshot, stale, isSynced, lost, silent, fights } = standing
   const { connected, error } = store.state()
   const all = [...standing.failures, ...failures.all()]
   const isAway = !connected && error !== undefined
@@ -78,6 +80,7 @@ export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'
   ]
   const degraded = [
     ...(isAway && lease && snapshot ? [`the store is away, going on with what is known: ${error}`] : []),
+    ...(stale === undefined ? [] : [`the network is as it was known at ${new Date(stale).toISOString()}, before the start${refusal ? `: ${refusal}` : ''}`]),
     ...textsOf(all, 'part'),
     ...lost,
     ...silent,
@@ -99,7 +102,7 @@ function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[
 /** All of it, for people and programs. Pure but for the store's own state. */
 export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> }, standing: Standing): Status {
   const { node, version, backend, conf, store } = self
-  const { choice, lease, snapshot, mtu, unreached, probe, kinds, repairs, lastError, steps } = standing
+  const { choice, lease, snapshot, stale, mtu, unreached, probe, kinds, repairs, lastError, steps } = standing
   const own = lease?.subnets ?? {}
   return {
     node,
@@ -111,6 +114,7 @@ export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; rea
     mtu,
     uplink: choice && { name: choice.uplink.name, tunnel: choice.uplink.tunnel, advertise: choice.uplink.advertise, why: choice.why },
     store: store.state(),
+    ...(stale !== undefined && { stale }),
     ...conditionOf(self, standing),
     peers: (snapshot?.leases ?? []).filter((one) => !isSame(one.subnets, own)).map((one) => peerOf(one, unreached, probe)),
     unreadable: snapshot?.unreadable.length ?? 0,

@@ -27,6 +27,7 @@ describe('metrics()', () => {
       'plumb_peers',
       'plumb_ready',
       'plumb_repairs_total',
+      'plumb_stale',
       'plumb_step_duration_seconds',
       'plumb_store_connected',
       'plumb_store_lag_seconds',

@@ -1,0 +1,84 @@
+import assert from 'node:assert/strict'
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { doubtOf, type Known, keepKnown, recall } from '../../agent/last-known.ts'
+import type { Lease } from '../../agent/lease.ts'
+import { formatNetworkConf, parseNetworkConf } from '../../agent/netconf.ts'
+import type { Cidr } from '../../lib/ip.ts'
+import { draft } from '../suites/leases.ts'
+
+const CONF = parseNetworkConf('{"Network":"10.0.0.0/8","SubnetLen":24,"PeerNetworks":["11.0.0.0/8"],"Backend":{"Type":"vxlan","VNI":7}}')
+const HOUR = 3_600_000
+
+describe('what was known of the network last', () => {
+  let dir = ''
+  beforeEach(() => {
+    dir = mkdtempSync(join(tmpdir(), 'plumb-known-'))
+  })
+  afterEach(() => rmSync(dir, { recursive: true, force: true }))
+  const place = () => ({ path: join(dir, 'network.json'), node: 'n0', store: 'etcd http://a /net' })
+  const known = (count: number): Omit<Known, 'at'> => ({ conf: CONF, lease: { ...lease(0), expires: Date.now() + HOUR }, leases: Array.from({ length: count }, (_, i) => lease(i)) })
+
+  it('[FA13] is read back as it was, by the same node and of the same store alone', () => {
+    const keeper = keepKnown(place(), assert.ifError)
+    const all = known(3)
+    keeper.take(all)
+    keeper.flush()
+    const { at, ...found } = recall(place()) as Known
+    assert.deepEqual(found, all)
+    assert.ok(Math.abs(Date.now() - at) < 60_000)
+    assert.equal(recall({ ...place(), node: 'n1' }), undefined)
+    assert.equal(recall({ ...place(), store: 'etcd http://a /other' }), undefined)
+    for (const text of ['', '{}', 'no JSON', readFileSync(place().path, 'utf8').replace('10.0.1.0-24', '10.0.1.7-24')]) {
+      writeFileSync(place().path, text)
+      assert.equal(recall(place()), undefined)
+    }
+    rmSync(place().path)
+    assert.equal(recall(place()), undefined)
+  })
+  it('[FA13] is not written for each change of ten thousand leases, nor when they say what they said; a disk that fails is told, and tried again', () => {
+    let why: string | undefined
+    const keeper = keepKnown(place(), (text) => {
+      why = text
+    })
+    const all = known(10_000)
+    for (let i = 0; i < 100; i++) keeper.take({ ...all, leases: [...all.leases] })
+    assert.throws(() => statSync(place().path), /ENOENT/)
+    keeper.flush()
+    const { ino } = statSync(place().path)
+    keeper.take({ ...all, leases: all.leases.map((one) => ({ ...one, expires: Date.now() })) })
+    keeper.flush()
+    assert.equal(statSync(place().path).ino, ino)
+    rmSync(dir, { recursive: true })
+    writeFileSync(dir, 'a file in its place')
+    keeper.take({ ...all, leases: all.leases.slice(1) })
+    keeper.flush()
+    assert.match(why ?? '', /^Cannot write .*network\.json: ENOTDIR/)
+    rmSync(dir)
+    keeper.flush()
+    assert.equal(why, undefined)
+    assert.equal(recall(place())?.leases.length, 9999)
+  })
+  it('[FA13] a lease that has ended, or whose end a clock that is set back cannot tell, is doubtful; one without an end never', () => {
+    const of = (at: number, expires?: number): string | undefined => doubtOf({ ...known(0), at, lease: { ...lease(1), ...(expires !== undefined && { expires }) } })
+    const now = Date.now()
+    assert.equal(of(now - HOUR, now + HOUR), undefined)
+    assert.equal(of(now + HOUR), undefined)
+    assert.match(of(now - 2 * HOUR, now - HOUR) ?? '', /^this node's lease of 10\.0\.1\.0\/24 ended at .*: another node may have it by now$/)
+    assert.match(of(now + HOUR, now + 2 * HOUR) ?? '', /cannot be told: the clock shows/)
+  })
+  it('[FA13] a configuration reads as the same again from its own text', () => {
+    const texts = [
+      '{"Network":"10.1.0.0/16"}',
+      '{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","Backend":{"Type":"host-gw"}}',
+      '{"Network":"10.1.0.0/16","SubnetLen":26,"SubnetMin":"10.1.4.0","SubnetMax":"10.1.9.64","EnableNFTables":true}',
+    ]
+    for (const conf of [CONF, ...texts.map(parseNetworkConf)]) assert.deepEqual(parseNetworkConf(formatNetworkConf(conf)), conf)
+  })
+})
+
+function lease(n: number): Lease {
+  const { node, ips, backend, data } = draft(`n${n}`, 1 + (n % 200))
+  return { node, subnets: { v4: `10.${n >> 8}.${n & 255}.0/24` as Cidr }, ips, backend, data }
+}
