@@ -77,7 +77,8 @@ export function judgePlaces({ own, networks, uplink }: Places): (subnet: Cidr, i
     if (taken) return `its subnet ${subnet} overlaps ${taken.owner}, this node's own`
     const address = addresses.find((one) => holds(span, one))
     if (address) return `its subnet ${subnet} holds ${address.owner}, this node's address on ${uplink.name}`
-    const link = links.find((one) => holds(span, one))
+    // A route to the very subnet is no underlay: the kernel refuses a second one, and that is told as what it is.
+    const link = links.find((one) => one.owner !== subnet && holds(span, one))
     if (link) return `its subnet ${subnet} covers ${link.owner}, the network of ${uplink.name}`
     if (ip !== undefined && holds(span, spanOf(`${ip}/${span.family === 4 ? 32 : 128}` as Cidr, ip))) return `its subnet ${subnet} holds ${ip}, the address that it announces`
     const usual = pools.filter(({ family }) => family === span.family)
