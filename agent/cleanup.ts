@@ -1,8 +1,14 @@
 import { existsSync, readdirSync, readlinkSync } from 'node:fs'
 import { CniError, CODE } from '../lib/errors.ts'
+<<<<<<< HEAD
 import { remove } from '../lib/files.ts'
+=======
+import { linksNow } from '../lib/linkfacts.ts'
+import { isThere } from '../lib/netfilter.ts'
+import type { Run } from '../lib/plugin.ts'
+>>>>>>> e9b507b (feat: plumb uninstall --purge, --dry-run and --force; what was there at the very first comes back)
 import { readText } from '../lib/reading.ts'
-import { openBackend } from './backend.ts'
+import { markOf, openBackend } from './backend.ts'
 import { Converger } from './converge.ts'
 import { draftOf } from './drafts.ts'
 import { leaveForward } from './forward.ts'
@@ -19,8 +25,9 @@ import { openStore } from './store.ts'
 /** How long the store may take: a node is cleaned up without it, too. */
 const STORE_MS = 5000
 
-/** Removes everything that the agent made on this node, and gives its subnet back; gives what was done, one line each. What is not there any more is no error. Throws CniError 11 while the agent runs: it would make most of it again at once. */
+/** Removes everything that the agent made and installed on this node, and gives its subnet back; gives what was done, one line each. What is not there any more is no error. Throws CniError 11 while the agent runs: it would make most of it again at once. */
 export async function cleanup(settings: Settings): Promise<string[]> {
+<<<<<<< HEAD
   const { files, node } = settings
   await refuseBeside(files.socket)
   const done: string[] = []
@@ -40,12 +47,56 @@ export async function cleanup(settings: Settings): Promise<string[]> {
   if (existsSync(path)) done.push(`removed ${path}`)
   for (const one of [path, draftOf(path)]) remove(one)
   return done
+=======
+  const done = await withdraw(settings)
+  const { undone, left } = uninstall(settings.files)
+  return [...done, ...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`)]
+>>>>>>> e9b507b (feat: plumb uninstall --purge, --dry-run and --force; what was there at the very first comes back)
 }
 
-async function refuseBeside(socket: string): Promise<void> {
-  if (!(await isTaken(socket))) return
+/** The same, but for what it installed. With `dryRun` it changes nothing and gives what it would do, tools' lines as they are. */
+export async function withdraw(settings: Settings, { dryRun = false } = {}): Promise<string[]> {
+  const { files, node } = settings
+  const [done, lines]: [string[], string[]] = [[], []]
+  const beside = await runningAt(files.socket)
+  if (beside && !dryRun) throw beside
+  if (beside) done.push(`would be refused: ${beside.message}: ${beside.details}`)
+  const tools = dryRun ? asking(run, lines) : run
+  const instance = instanceOf(settings)
+  const earlier = remembered(files.stateDir, node, instance)
+  const conf = await released(settings, done, dryRun)
+  const links = conf ? await linksOf(conf) : []
+  const { changed, failed } = await new Converger(scopeOf(settings, conf ?? EMPTY, links, earlier?.network), tools).step([])
+  if (!dryRun) done.push(`removed ${changed} links, addresses, routes, nexthops, neighbours and forwarding entries`, ...failed)
+  const { status, stderr } = await tools(['nft', '-f', '-'], removal(tableOf(instance)))
+  if (!dryRun) done.push(status === 0 ? `removed nft table inet ${tableOf(instance)}` : `nft: ${stderr.trim()}`)
+  await leaveForward(instance, tools)
+  const forgotten = forget(files.stateDir, node, files.subnetEnv, { instance, dryRun })
+  return [...done, ...lines, ...forgotten.map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)]
+}
+
+/** Whether there is something of this agent's on the node. */
+export function hasLeft(settings: Settings): boolean {
+  const { files, node } = settings
+  const instance = instanceOf(settings)
+  const isMarked = () => linksNow().some(({ alias }) => alias === markOf(instance))
+  return remembered(files.stateDir, node, instance) !== undefined || existsSync(files.socket) || isThere('inet', tableOf(instance)) || isMarked()
+}
+
+// Tools that only show something answer; what the others would be given is noted.
+function asking(tools: Run, lines: string[]): Run {
+  const asked: Run = async (argv, stdin, ns) => {
+    if (argv.includes('-j') || argv[0]?.endsWith('-save')) return tools(argv, stdin, ns)
+    for (const line of stdin.split('\n').filter(Boolean)) lines.push(`would run ${argv[0]}: ${line}`)
+    return { status: 0, stdout: '', stderr: '' }
+  }
+  return Object.assign(asked, tools)
+}
+
+async function runningAt(socket: string): Promise<CniError | undefined> {
+  if (!(await isTaken(socket))) return undefined
   const pid = listenerOf(socket)
-  throw new CniError(CODE.tryLater, `Cannot clean up: the agent runs${pid === undefined ? '' : `, process ${pid},`} and answers at ${socket}`, 'stop it first: systemctl stop plumb-agent, or delete its DaemonSet')
+  return new CniError(CODE.tryLater, `Cannot clean up: the agent runs${pid === undefined ? '' : `, process ${pid},`} and answers at ${socket}`, 'stop it first: systemctl stop plumb-agent, or delete its DaemonSet')
 }
 
 // Whose open file a socket is that is bound to a path; undefined when that process is out of sight, as from within a container.
@@ -69,12 +120,12 @@ function openFiles(pid: number): string[] {
 const EMPTY: NetworkConf = { backend: { type: 'alloc', options: {} }, enableNFTables: false }
 
 // The backend's devices are known by its configuration, but found by their mark without it.
-async function released(settings: Settings, done: string[]): Promise<NetworkConf | undefined> {
+async function released(settings: Settings, done: string[], dryRun: boolean): Promise<NetworkConf | undefined> {
   const store = await openStore(storeWish(settings))
   try {
     const conf = await store.config(AbortSignal.timeout(STORE_MS))
-    await store.release(settings.node)
-    done.push(`gave back the subnet of node ${settings.node}`)
+    if (!dryRun) await store.release(settings.node)
+    done.push(`${dryRun ? 'would give' : 'gave'} back the subnet of node ${settings.node}`)
     return conf
   } catch (cause) {
     done.push(`the store did not answer, the subnet stays this node's until it ends: ${(cause as Error).message}`)

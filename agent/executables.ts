@@ -52,22 +52,44 @@ export function isProgram(path: string): boolean {
   return file?.isFile() === true && (file.mode & 0o111) !== 0
 }
 
-const known = new Map<string, string>()
+/** What is known of a program's bytes. */
+interface Read {
+  readonly print: string
+  readonly isPlumb: boolean
+}
+const known = new Map<string, Read>()
+// Every executable of plumb holds this line, because it holds this source.
+const MARK = 'plumb: one executable for all plugins, told apart by the name it is called by'
 
-/** Reads a program from its beginning to its end, once, and gives what tells its bytes from others; undefined when there is none. */
+/** What tells the bytes of a program from others; undefined when there is none. */
 export function fingerprint(path: string): string | undefined {
+  return readOnce(path)?.print
+}
+
+/** Whether a program is plumb, of any version. */
+export function isPlumb(path: string): boolean {
+  return readOnce(path)?.isPlumb === true
+}
+
+// From its beginning to its end, once.
+function readOnce(path: string): Read | undefined {
   const file = found(path)
   if (!file?.isFile()) return undefined
   // Seven names of one file are one file.
   const key = [file.dev, file.ino, file.size, file.mtimeMs].join(' ')
-  let print = known.get(key)
-  if (print === undefined) {
-    const hash = new Bun.CryptoHasher('blake2b256')
-    for (const chunk of chunks(path)) hash.update(chunk)
-    print = hash.digest('hex')
-    known.set(key, print)
+  const before = known.get(key)
+  if (before) return before
+  const hash = new Bun.CryptoHasher('blake2b256')
+  let [hasMark, end] = [false, Buffer.alloc(0)]
+  for (const chunk of chunks(path)) {
+    hash.update(chunk)
+    // The mark may lie across two chunks.
+    hasMark ||= chunk.includes(MARK) || Buffer.concat([end, chunk.subarray(0, MARK.length)]).includes(MARK)
+    end = Buffer.from(chunk.subarray(-MARK.length))
   }
-  return print
+  const read = { print: hash.digest('hex'), isPlumb: hasMark }
+  known.set(key, read)
+  return read
 }
 
 function* chunks(path: string): Generator<Buffer, undefined> {

@@ -29,11 +29,19 @@ export async function passForward(networks: readonly Cidr[], instance: NetworkNa
 
 /** Removes what `passForward` made. Throws ExecError. */
 export async function leaveForward(instance: NetworkName, run: Run): Promise<void> {
-  const name = chainOf(instance)
+  await removeChain(chainOf(instance), run)
+}
+
+/** Removes a chain of iptables that FORWARD jumps to, of both families and kinds, and the jump. Gives the tools that had it. With `dryRun` it only says so. Throws ExecError. */
+export async function removeChain(name: string, run: Run, { dryRun = false } = {}): Promise<string[]> {
+  const found: string[] = []
   for (const { tool } of tools()) {
     const { jumps, exists } = await standing(tool, name, run)
-    if (exists) await restore(tool, [...removals(jumps), `-F ${name}`, `-X ${name}`], run)
+    if (!exists) continue
+    found.push(tool)
+    if (!dryRun) await restore(tool, [...removals(jumps), `-F ${name}`, `-X ${name}`], run)
   }
+  return found
 }
 
 // nft's kind is asked of the kernel; legacy tables are listed where they were ever used.

@@ -47,7 +47,8 @@ Options are flanneld's, with one dash or two, as FLANNELD_NAME in the environmen
 
 exit status: 0 ended by SIGTERM or SIGINT (pods stay reachable), 1 something failed, 2 the settings are wrong`
 
-function settingsOf(argv: readonly string[]): Settings {
+/** The settings of an agent's command line, with the environment and the file that it names. Throws ValueError. */
+export function settingsOf(argv: readonly string[]): Settings {
   const path = settingsPath(argv, process.env)
   if (path !== undefined && !existsSync(path)) throw new ValueError(`Cannot read --config ${path}: there is no such file`)
   return readSettings(argv, process.env, path === undefined ? undefined : { path, text: readFileSync(path, 'utf8') })

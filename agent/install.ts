@@ -1,4 +1,4 @@
-import { statSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { isAbsolute, normalize } from 'node:path'
 import * as v from 'valibot'
 import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
@@ -7,7 +7,7 @@ import { log } from '../lib/log.ts'
 import { listFiles, readText } from '../lib/reading.ts'
 import { field, read } from '../lib/shape.ts'
 import { draftOf } from './drafts.ts'
-import { fingerprint, isLinked, isProgram, place, putBack, setAside } from './executables.ts'
+import { fingerprint, isLinked, isPlumb, isProgram, place, putBack, setAside } from './executables.ts'
 import { fetchHuge, pageFaults, SMALL_PAGES } from './footprint.ts'
 import type { Settings } from './settings.ts'
 
@@ -41,6 +41,8 @@ export interface Undone {
 
 // flannel's own names, so that a node that had flannel has one network and not two.
 const FILE = '10-flannel.conflist'
+// Beside the programs.
+const ASIDE = '.before-plumb'
 
 /**
  * Installs a program as `plumb`, and once more under the name of each plugin, hard links to one file: a process that stays and plugins want different pages
@@ -105,27 +107,34 @@ export function installNetwork({ confDir, stateDir }: Places, subnetFile: string
   return { ...found, made: true, foreign: false }
 }
 
-/** Removes what these two installed, as far as it is still that, the network first, and puts back what was kept aside. Gives the paths that are gone or as they were before, and those that somebody else changed since and that stay. */
-export function uninstall({ confDir, stateDir }: Places): { readonly undone: readonly Undone[]; readonly left: readonly string[] } {
-  const { files, prints, networks } = readNote(stateDir)
+/**
+ * Removes what these two installed, as far as it is still that, the network first, and puts back what was kept aside. Gives the paths that are gone or as they
+ * were before, and those that somebody else changed since and that stay. With `dryRun` it only says so. What is kept aside is put back even where the note of
+ * what was installed is lost.
+ */
+export function uninstall({ binDir, confDir, stateDir }: Places, { dryRun = false } = {}): { readonly undone: readonly Undone[]; readonly left: readonly string[] } {
+  const { files: noted, prints, networks } = readNote(stateDir)
+  const kept = listFiles(`${binDir}/${ASIDE}`).map((name) => `${binDir}/${name}`)
+  const files = [...new Set([...noted, ...kept])]
   const [undone, left]: [Undone[], string[]] = [[], []]
   const path = `${confDir}/${FILE}`
   const there = readText(path)
   if (there !== undefined && networks.length > 0) {
     const isOurs = networks.includes(there)
-    if (isOurs) remove(path)
+    if (isOurs && !dryRun) remove(path)
     if (isOurs) undone.push({ path, isBack: false })
     else left.push(path)
   }
-  remove(draftOf(path))
+  if (!dryRun) remove(draftOf(path))
   for (const file of files) {
     if (isForeign(file, prints) || isOther(file)) left.push(file)
     else {
-      const isBack = putBack(asideOf(file), file)
-      if (!isBack) remove(file)
+      const isBack = dryRun ? existsSync(asideOf(file)) : putBack(asideOf(file), file)
+      if (!isBack && !dryRun) remove(file)
       undone.push({ path: file, isBack })
     }
   }
+  if (dryRun) return { undone, left }
   for (const path of [notePath(stateDir), draftOf(notePath(stateDir))]) remove(path)
   return { undone, left }
 }
@@ -180,11 +189,11 @@ function latest(now: string, before: readonly string[]): string[] {
   return [now, ...before.filter((one) => one !== now)].slice(0, 2)
 }
 
-// There, and not what we put there.
+// There, and neither what we put there nor plumb of another version, whose note may be lost: what was there before that is kept already.
 function isForeign(path: string, prints: readonly string[]): boolean {
   try {
     const print = fingerprint(path)
-    return print !== undefined && !prints.includes(print)
+    return print !== undefined && !prints.includes(print) && !isPlumb(path)
   } catch (cause) {
     // What cannot be read is no program of ours.
     if (typeof (cause as NodeJS.ErrnoException).code !== 'string') throw cause
@@ -199,5 +208,5 @@ function isOther(path: string): boolean {
 
 /** Where a program that was there before is kept: in a folder of its own, which no runtime looks into. */
 export function asideOf(path: string): string {
-  return path.replace(/[^/]*$/, '.before-plumb/$&')
+  return path.replace(/[^/]*$/, `${ASIDE}/$&`)
 }

@@ -62,12 +62,13 @@ export function remembered(stateDir: string, node: string, instance = DEFAULT): 
   return subnet
 }
 
-/** Removes what is remembered, and subnet.env as long as that, or what was remembered before it, is what says so, and what a kill left half written of either; gives the paths that are gone. */
-export function forget(stateDir: string, node: string, path: string, instance = DEFAULT): string[] {
+/** Removes what is remembered, and subnet.env as long as that, or what was remembered before it, is what says so, and what a kill left half written of either; gives the paths that are gone. With `dryRun` it only says so. */
+export function forget(stateDir: string, node: string, path: string, { instance = DEFAULT, dryRun = false } = {}): string[] {
   const lease = statePath(stateDir, 'lease', instance)
   const subnet = saved(lease, node)
   const own = [subnet, subnet?.before].map((one) => one && subnetEnv(one))
   const gone = [...(own.includes(readText(path) ?? '') ? [path] : []), lease].filter((one) => readText(one) !== undefined)
+  if (dryRun) return gone
   for (const one of [...gone, draftOf(path), draftOf(lease)]) remove(one)
   return gone
 }

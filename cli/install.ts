@@ -1,20 +1,23 @@
+import { existsSync } from 'node:fs'
 import { pageFaults } from '../agent/footprint.ts'
-import { asideOf, installPlugins, uninstall } from '../agent/install.ts'
+import { asideOf, installPlugins } from '../agent/install.ts'
 import { CniError, CODE, ValueError } from '../lib/errors.ts'
 import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 
-const names: readonly OptionName[] = ['bin-dir', 'conf-dir', 'state-dir', 'json', 'help']
+const names: readonly OptionName[] = ['bin-dir', 'state-dir', 'json', 'help']
+const uninstallNames: readonly OptionName[] = ['purge', 'dry-run', 'force', 'bin-dir', 'conf-dir', 'state-dir', 'json', 'help']
+const AGENT_FILE = '/etc/plumb/agent.yaml'
 
 /** Runs `plumb install ARGV` and gives the exit status. Throws ValueError for a wrong command line, CniError where the folders cannot be written. */
 export async function run(argv: readonly string[]): Promise<number> {
-  const given = optionsOf('install', argv)
+  const given = optionsOf('install', argv, names)
   if (given.help) {
     print(HELP)
     return 0
   }
   const [places, { PLUGINS }] = [placesOf(given), await import('../agent/bundled.ts')]
-  const { made, replaced } = writing(() => installPlugins(places, process.execPath, PLUGINS))
+  const { made, replaced } = await writing(async () => installPlugins(places, process.execPath, PLUGINS))
   const faults = pageFaults(`${places.binDir}/${PLUGINS[0]}`)
   const lines = [
     made.length === 0 ? `${places.binDir} has plumb and its ${PLUGINS.length} plugins already` : `installed ${made.length} programs in ${places.binDir}: ${made.map((path) => path.slice(places.binDir.length + 1)).join(' ')}`,
@@ -25,20 +28,39 @@ export async function run(argv: readonly string[]): Promise<number> {
   return 0
 }
 
-/** Runs `plumb uninstall ARGV`, as `run`. */
+/** Runs `plumb uninstall ARGV`, as `run`. Throws CniError 11 while pods of plumb's live, or with --purge while the agent runs. */
 export async function runUninstall(argv: readonly string[]): Promise<number> {
-  const given = optionsOf('uninstall', argv)
+  // What follows is the agent's.
+  const at = argv.includes('--') ? argv.indexOf('--') : argv.length
+  const given = optionsOf('uninstall', argv.slice(0, at), uninstallNames)
+  const agent = argv.slice(at + 1)
   if (given.help) {
     print(HELP_UNINSTALL)
     return 0
   }
-  const { undone, left } = writing(() => uninstall(placesOf(given)))
-  const lines = [...undone.map(({ path, isBack }) => (isBack ? `put back ${path}` : `removed ${path}`)), ...left.map((path) => `left ${path}: it is not as it was installed`)]
-  print(given.json ? JSON.stringify({ undone, left }, null, 4) : lines.join('\n') || 'nothing is installed')
+  if (agent.length > 0 && !given.purge) throw new ValueError(`plumb uninstall takes the agent's options, ${agent.join(' ')}, only with --purge; see plumb uninstall --help`)
+  const { 'dry-run': dryRun = false, force = false } = given
+  const { living, purge, removePrograms } = await import('./purge.ts')
+  const pods = force ? [] : living()
+  if (pods.length > 0 && !dryRun) throw new CniError(CODE.tryLater, `Cannot uninstall: ${alive(pods)}`, 'delete them first (kubectl drain, plumb cni del), or use --force')
+  const refused = pods.length > 0 ? [`would be refused without --force: ${alive(pods)}`] : []
+  const done = await writing(async () => {
+    if (!given.purge) return removePrograms(placesOf(given), dryRun)
+    const { settingsOf } = await import('../agent/index.ts')
+    const settings = settingsOf(agent.length === 0 && existsSync(AGENT_FILE) ? [`--config=${AGENT_FILE}`] : agent)
+    const { binDir, confDir, stateDir } = settings.files
+    return purge(settings, placesOf({ 'bin-dir': [binDir], 'conf-dir': confDir, 'state-dir': stateDir, ...given }), dryRun)
+  })
+  const lines = [...refused, ...done]
+  print(given.json ? JSON.stringify({ dryRun, lines }, null, 4) : lines.join('\n') || 'nothing is installed')
   return 0
 }
 
-function optionsOf(command: string, argv: readonly string[]): Given['values'] {
+function alive(pods: readonly string[]): string {
+  return `${pods.length} of the pods that plumb attached ${pods.length === 1 ? 'lives' : 'live'}: ${pods.join(', ')}`
+}
+
+function optionsOf(command: string, argv: readonly string[], names: readonly OptionName[]): Given['values'] {
   const { values, words } = readOptions(argv, names, `plumb ${command}`)
   if (words.length > 0) throw new ValueError(`plumb ${command} takes no ${JSON.stringify(words[0])}; see plumb ${command} --help`)
   return values
@@ -56,13 +78,13 @@ function trimmed(dir: string): string {
   return dir.replace(/(?<=.)\/+$/, '')
 }
 
-function writing<T>(work: () => T): T {
+async function writing<T>(work: () => Promise<T>): Promise<T> {
   try {
-    return work()
+    return await work()
   } catch (cause) {
     const { code, message } = cause as NodeJS.ErrnoException
     if (typeof code !== 'string') throw cause
-    throw new CniError(CODE.io, `Cannot install: ${message}`, code === 'EACCES' || code === 'EPERM' ? 'plumb must run as root' : '', { cause })
+    throw new CniError(CODE.io, `Cannot change what is installed: ${message}`, code === 'EACCES' || code === 'EPERM' ? 'plumb must run as root' : '', { cause })
   }
 }
 
@@ -73,15 +95,22 @@ file). Each name changes in one step: a plugin that is called meanwhile is never
 written. Another program of such a name is kept, in the folder .before-plumb beside it, and
 plumb uninstall puts it back. What is right already stays as it is.
 
-${describeOptions(names.filter((name) => name !== 'conf-dir'))}
+${describeOptions(names)}
 
 exit status: 0 installed, 1 it could not be written, 2 the command line is wrong`
 
 const HELP_UNINSTALL = `usage: plumb uninstall [options]: removes what plumb install and plumb agent --install-cni put on this node
+       plumb uninstall --purge [options] [-- AGENT OPTIONS]: removes also all that plumb made here
 
 Programs that were there before come back. What somebody else changed since stays, and is named.
-Pods and their network stay as they are: delete the pods first (plumb cni del, kubectl drain).
+While pods live that plumb attached it is refused, and they are named: delete them first.
 
-${describeOptions(names)}
+--purge removes also: links and addresses in pods, bridges that plumb made, table inet plumb, the
+journal, reservations of addresses, saved sysctls, and what plumb agent cleanup removes. The agent's settings
+are those of ${AGENT_FILE}, or what follows --. Files that a person wrote stay, and are named.
+
+--dry-run changes nothing and prints a line for each thing. Run it first.
+
+${describeOptions(uninstallNames)}
 
 exit status: 0 removed, 1 it could not be, 2 the command line is wrong`

@@ -6,6 +6,9 @@ export function alias(owner: Owner): string {
   return `${aliasPrefix(owner.network)}${brief(owner.containerId)}/${owner.ifname}`
 }
 
+/** The alias of a bridge that plumb made: `plumb uninstall --purge` removes it, and no other. */
+export const BRIDGE_ALIAS = 'plumb-bridge'
+
 /** Whose link of a network an alias names; the container id is in its brief form. */
 export function ownerOf(text: string, network: NetworkName): Owner {
   const [containerId = '', ifname = ''] = text.slice(aliasPrefix(network).length).split('/')

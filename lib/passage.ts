@@ -16,7 +16,7 @@ export interface Passage {
 }
 
 /** The chain of iptables that lets pods' packets pass. */
-const CHAIN = 'PLUMB-PODS'
+export const CHAIN = 'PLUMB-PODS'
 
 /** What of a passage stands. */
 interface Standing {

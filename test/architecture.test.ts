@@ -60,6 +60,7 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
       'lib/journal/turns.ts': 'the file that says who is at work, made on first use',
       'lib/journal/shared.ts': 'who needs a shared thing: a folder per thing, symbolic links in it',
       'agent/executables.ts': 'our own program installed: hard links and copies',
+      'cli/purge.ts': 'folders of state, with all that is in them',
       'lib/holdings.ts': "the index by owner: symbolic links, and the directory's time",
     },
   },

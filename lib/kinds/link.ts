@@ -1,3 +1,4 @@
+import { BRIDGE_ALIAS } from '../alias.ts'
 import type { Handler, Line, Link } from '../state.ts'
 import type { IfName, Mac } from '../values.ts'
 import { inPod, isPodKind, type LikenessRow, likenessOf } from './podlink.ts'
@@ -82,7 +83,11 @@ export interface AddrRow {
 // Nothing else is set on one that is there before the caller has judged it: it may be another's.
 function bridge({ name, mac, pinned, mtu, up, promisc, vlanFiltering }: Link): Line[] {
   const pin = pinned && mac ? [{ text: `link set dev ${name} address ${mac}` }] : []
-  return [{ text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${flags({ up, ...(promisc && { promisc }) })} type bridge${vlanFiltering ? ' vlan_filtering 1' : ''}`, absent: name, unless: /File exists/ }, ...pin]
+  return [
+    { text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${flags({ up, ...(promisc && { promisc }) })} type bridge${vlanFiltering ? ' vlan_filtering 1' : ''}`, absent: name, unless: /File exists/ },
+    { text: `link set dev ${name} alias ${BRIDGE_ALIAS}`, absent: name },
+    ...pin,
+  ]
 }
 
 // Its name is its owner's alone: one that is there is left from an earlier call.

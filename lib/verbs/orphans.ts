@@ -52,14 +52,7 @@ async function removeIfGone(owner: Owner, run: Run, isOver = (entry: Entry) => i
     if (!entry || !isOver(entry)) return false
     // Of a link alone nothing is left that anybody would miss.
     if (partsOf(entry).some(([part]) => part !== partName(LINK, owner))) log('plumb: what a container left that is gone is removed: no DEL of plumb was called for it', { network: owner.network, container: owner.containerId })
-    const link = entry.parts[LINK]?.own ?? []
-    const drop = link.some((one) => one.kind === 'link' && one.lent) ? givingBack(owner) : ownIn(noted(owner) ?? [], run)
-    await apply({ put: [], drop }, run)
-    await dropNoted(
-      parts(owner).flatMap(([part]) => (part === partName(LINK, owner) ? [] : [part])),
-      run,
-    )
-    await letGo(owner, run)
+    await removeNoted(entry, run)
     // An unfinished entry says more: that the address may be reserved still.
     if (!wasUnfinished) close(owner)
     return true
@@ -69,6 +62,17 @@ async function removeIfGone(owner: Owner, run: Run, isOver = (entry: Entry) => i
   } finally {
     if (!wasUnfinished) complete(owner)
   }
+}
+
+/** Removes what an attachment has by its entry, without configuration and result, whether its pod lives or not. */
+export async function removeNoted({ owner, parts: { [LINK]: link } }: Entry, run: Run): Promise<void> {
+  const drop = link?.own.some((one) => one.kind === 'link' && one.lent) ? givingBack(owner) : ownIn(noted(owner) ?? [], run)
+  await apply({ put: [], drop }, run)
+  await dropNoted(
+    parts(owner).flatMap(([part]) => (part === partName(LINK, owner) ? [] : [part])),
+    run,
+  )
+  await letGo(owner, run)
 }
 
 function parts(owner: Owner): ReturnType<typeof partsOf> {

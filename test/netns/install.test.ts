@@ -42,7 +42,7 @@ describe('plumb install', () => {
     for (const name of NAMES) assert.match((await execa(bin(name), { env: { CNI_COMMAND: 'VERSION' } })).stdout, /"supportedVersions"/)
     assert.match((await execa(alone(), ['install', ...places().filter((_, i) => i !== 2 && i !== 3)])).stdout, / already$/m)
     assert.deepEqual([...files], [statSync(bin('bridge')).ino])
-    const undone = await execa(bin('plumb'), ['uninstall', ...places()])
+    const undone = await execa(bin('plumb'), ['uninstall', '--force', ...places()])
     assert.match(undone.stdout, new RegExp(`^put back ${bin('bridge')}$`, 'm'))
     assert.deepEqual([readdirSync(bin()), readFileSync(bin('bridge'), 'utf8')], [['bridge'], 'the one before'])
   })

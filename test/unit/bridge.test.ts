@@ -28,6 +28,7 @@ describe('bridge.wire()', () => {
       `
 # host ip
 link add name cni0 address ${bridgeMac(parse.ifname('cni0'), AT, {})} mtu 1400 up type bridge
+link set dev cni0 alias plumb-bridge
 link add name ${OWN} address 02:0b:0f:5d:a1:3f mtu 1400 up master cni0 type veth peer name eth0 address 02:61:7f:6f:a0:93 mtu 1400 netns /run/netns/pod
 link set dev ${OWN} alias plumb/net/c1/eth0
 # host file
@@ -155,7 +156,7 @@ add element inet plumb local6 { fd00:1::/64 . fd00:1::/64 comment "net" }`,
 
   it('puts an alias of at most 255 bytes on the link, however long the names are', () => {
     const long = { ...AT, network: 'n'.repeat(5000), containerId: 'c'.repeat(5000) } as Attachment
-    const alias = /alias (\S+)/.exec(text(wired({ name: long.network }, DUAL, long)))?.[1] ?? ''
+    const alias = /alias (plumb\/\S+)/.exec(text(wired({ name: long.network }, DUAL, long)))?.[1] ?? ''
     assert.match(alias, /^plumb\/\+[0-9a-f]{40}\/\+[0-9a-f]{40}\/eth0$/)
   })
 })

@@ -40,6 +40,7 @@ describe('plumb cni explain', () => {
 # in the result, mac and mtu of br0 are those of a new one: one that is there already keeps its own
 ip -batch -
   link add name br0 address ${bridgeMac(parse.ifname('br0'), owner, nodeFacts)} up type bridge
+  link set dev br0 alias plumb-bridge
   link add name ${veth} address ${vethMac} up master br0 type veth peer name eth0 address ${mac} netns /run/netns/web
   link set dev ${veth} alias plumb/net/c1/eth0
 # on the node; files below /proc/sys, no process

@@ -112,6 +112,28 @@ describe('what the agent installs', () => {
     assert.deepEqual([await says('bridge'), await says('flannel'), listed()], ['newer', 'linked', NAMES])
   })
 
+  it('[FU1] what was there at the very first comes back after any number of upgrades, though the note of what was installed is lost', async () => {
+    const { places, program, bin, write, says, listed } = node()
+    write(bin('bridge'), 'echo reference')
+    // Every executable of plumb holds its own source, and so the line that tells it from others.
+    const [, mark] = /MARK = '([^']+)'/.exec(readFileSync(join(ROOT, 'agent/executables.ts'), 'utf8')) ?? []
+    const upgrade = (version: string) => write(program, `echo ${version}\nexit\n# ${'x'.repeat((2 << 20) - 50)}${mark}`)
+    for (const version of ['one', 'two', 'three', 'four']) {
+      upgrade(version)
+      installPlugins(places, program, NAMES)
+      assert.equal(await says('bridge'), version)
+      if (version !== 'three') rmSync(places.stateDir, { recursive: true })
+    }
+    const dry = undo(places, { dryRun: true })
+    assert.deepEqual([dry.undone, await says('bridge')], [[{ path: bin('bridge'), isBack: true }], 'four'])
+    assert.deepEqual(undo(places), dry)
+    assert.deepEqual([await says('bridge'), readFileSync(join(ROOT, 'dist/plumb')).includes(mark as string)], ['reference', true])
+    assert.deepEqual(
+      listed().filter((name) => name.startsWith('.')),
+      [],
+    )
+  })
+
   it('uninstall() leaves what somebody else changed since, and says so; without a note it does nothing', async () => {
     const { places, program, bin, write, says } = node()
     assert.deepEqual(uninstall(places), { undone: [], left: [] })

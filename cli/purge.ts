@@ -1,0 +1,204 @@
+import { existsSync, readdirSync, rmdirSync, rmSync, statSync } from 'node:fs'
+import { PLUGINS } from '../agent/bundled.ts'
+import { hasLeft, withdraw } from '../agent/cleanup.ts'
+import { removeChain } from '../agent/forward.ts'
+import { type Places, uninstall } from '../agent/install.ts'
+import { instanceOf } from '../agent/life.ts'
+import { statePath } from '../agent/nodefiles.ts'
+import { run } from '../agent/run.ts'
+import type { Settings } from '../agent/settings.ts'
+import { BRIDGE_ALIAS } from '../lib/alias.ts'
+import { listCached } from '../lib/cache.ts'
+import { ExecError } from '../lib/errors.ts'
+import { run as pluginRun } from '../lib/exec.ts'
+import { type Entry, entries, isThere, partsOf } from '../lib/journal/journal.ts'
+import { thingsOf } from '../lib/journal/shared.ts'
+import { type LinkFacts, linksNow } from '../lib/linkfacts.ts'
+import { isThere as hasTable } from '../lib/netfilter.ts'
+import { hostVeth } from '../lib/owner.ts'
+import { CHAIN } from '../lib/passage.ts'
+import { readText } from '../lib/reading.ts'
+import type { Owner } from '../lib/state.ts'
+import { brief } from '../lib/values.ts'
+import { orphaned, removeNoted } from '../lib/verbs/orphans.ts'
+
+const CACHE = '/var/lib/cni'
+const [RUN, JOURNAL, TUNING, DHCP] = ['/run/plumb', '/run/cni/plumb', '/run/cni/tuning', '/run/cni/dhcp.sock']
+/** Beside the networks in host-local's folder. */
+const OWN = '.plumb'
+/** The files of host-local's layout. */
+const POOL_FILES = /^(lock|last_reserved_ip\.\d+|[\da-f.:_]+|\.[\w-]*\.?draft)$/i
+
+/** What became of a purge, one line for each thing: done, or with `dryRun` what would be. */
+interface Purge {
+  readonly lines: string[]
+  readonly dryRun: boolean
+}
+
+/** The attachments of plumb's plugins whose pods live, as `NETWORK CONTAINER:INTERFACE`: by the links on the node, by the journal, and by what runtimes remember. */
+export function living(): string[] {
+  const gone = new Set(orphaned(run).map(nameOf))
+  const byLink = linksNow().flatMap(({ alias }) => (isAttachment(alias) ? [alias.replace(/^plumb\/([^/]*)\/([^/]*)\//, '$1 $2:')] : []))
+  const byEntry = entries().flatMap((entry) => (isIn(entry) && !gone.has(nameOf(entry.owner)) ? [nameOf(entry.owner)] : []))
+  const byRuntime = cachedLiving().flatMap((one) => (isOurs(one.config) ? [nameOf(one)] : []))
+  return [...new Set([...byLink, ...byEntry, ...byRuntime])].sort()
+}
+
+/** Removes the programs and the network that were installed, and gives a line for each; with `dryRun` it only says so. */
+export function removePrograms(places: Places, dryRun: boolean): string[] {
+  const { undone, left } = uninstall(places, { dryRun })
+  const done = (isBack: boolean) => (dryRun ? (isBack ? 'would put back' : 'would remove') : isBack ? 'put back' : 'removed')
+  return [...undone.map(({ path, isBack }) => `${done(isBack)} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`)]
+}
+
+/**
+ * Removes all that plumb made on this node: the agent's part, attachments, bridges, the nft table, the journal, reservations, saved values, and what was installed.
+ * With `dryRun` it changes nothing. Gives a line for each thing. Throws CniError 11 while the agent runs, ExecError for a tool that fails.
+ */
+export async function purge(settings: Settings, places: Places, dryRun: boolean): Promise<string[]> {
+  const it: Purge = { lines: [], dryRun }
+  const { socket } = settings.files
+  if (hasLeft(settings)) it.lines.push(...(await withdraw(settings, { dryRun })))
+  const seen = { links: linksNow(), shared: new Set(thingsOf('links')) }
+  await attachments(it)
+  await remainingLinks(it, seen)
+  await firewall(it)
+  for (const dir of poolFolders(places.confDir)) pools(it, dir)
+  keptByFlannel(it)
+  for (const path of [JOURNAL, TUNING, ...(socket.startsWith(`${RUN}/`) ? [RUN] : [])]) tree(it, path)
+  if (existsSync(DHCP)) it.lines.push(`left ${DHCP}, the socket of plumb dhcp: stop that, and remove it`)
+  else tree(it, `${DHCP}.leases`)
+  // Last: what failed until now can be tried again.
+  it.lines.push(...removePrograms(places, dryRun))
+  emptied(it, places.stateDir, [`${places.stateDir}/installed.json`, statePath(places.stateDir, 'lease', instanceOf(settings))])
+  emptied(it, '/etc/plumb', [])
+  return it.lines
+}
+
+async function attachments(it: Purge): Promise<void> {
+  for (const entry of entries()) await act(it, `what ${nameOf(entry.owner)} has by the journal`, () => removeNoted(entry, pluginRun))
+}
+
+// A bridge with a port of somebody else's is in use.
+async function remainingLinks(it: Purge, { links, shared }: { readonly links: readonly LinkFacts[]; readonly shared: ReadonlySet<string> }): Promise<void> {
+  const own = links.filter(({ alias, name }) => isAttachment(alias) || shared.has(name))
+  const ends = new Set(own.flatMap(({ index, on }) => [index, ...(on === undefined ? [] : [on])]))
+  for (const { name } of own) await deleted(it, name)
+  for (const { name, index } of links.filter(({ alias, kind }) => kind === 'bridge' && alias === BRIDGE_ALIAS)) {
+    const others = links.filter((link) => link.master === index && !ends.has(link.index))
+    if (others.length === 0) await deleted(it, name)
+    else it.lines.push(`left bridge ${name}: ${others.map((link) => link.name).join(', ')} stands on it`)
+  }
+}
+
+async function deleted(it: Purge, name: string): Promise<void> {
+  await act(it, `link ${name}`, () => must(['ip', '-force', '-batch', '-'], `link delete dev ${name}\n`, /Cannot find device|No such device/))
+}
+
+async function firewall(it: Purge): Promise<void> {
+  if (hasTable('inet', 'plumb')) await act(it, 'nft table inet plumb', () => must(['nft', '-f', '-'], 'table inet plumb\ndelete table inet plumb\n'))
+  for (const tool of await removeChain(CHAIN, run, it)) it.lines.push(`${it.dryRun ? 'would remove' : 'removed'} chain ${CHAIN} of ${tool}`)
+}
+
+// The folders of host-local: the usual one, and those that networks name.
+function poolFolders(confDir: string): string[] {
+  const texts = namesIn(confDir).flatMap((name) => (/\.(conflist|conf|json)$/.test(name) ? (readText(`${confDir}/${name}`) ?? '') : []))
+  const lists = [...texts, ...listCached(CACHE).entries.map(({ config }) => config)].map(pluginsOf)
+  const named = lists.flat().flatMap(({ ipam }) => (ipam?.type === 'host-local' && ipam.dataDir?.startsWith('/') ? [ipam.dataDir] : []))
+  return [...new Set([`${CACHE}/networks`, ...named])]
+}
+
+// Pods of other plugins may have their addresses from host-local, too.
+function pools(it: Purge, dir: string): void {
+  const inUse = new Set<string>(cachedLiving().flatMap(({ network, config }) => (isOurs(config) ? [] : [network])))
+  for (const network of namesIn(dir).filter((name) => name !== OWN && statSync(`${dir}/${name}`).isDirectory())) {
+    const path = `${dir}/${network}`
+    const files = namesIn(path)
+    const foreign = files.find((name) => !POOL_FILES.test(name))
+    if (inUse.has(network)) it.lines.push(`left ${path}: pods of ${network} live, whose interface is of another plugin`)
+    else if (foreign !== undefined) it.lines.push(`left ${path}: ${foreign} is no file of host-local`)
+    else if (files.length > 0) tree(it, path)
+  }
+  tree(it, `${dir}/${OWN}`)
+}
+
+// flannel's own plugin calls its files by the container's id alone.
+function keptByFlannel(it: Purge): void {
+  const dir = `${CACHE}/flannel`
+  for (const name of namesIn(dir)) if (name.includes(':')) tree(it, `${dir}/${name}`)
+}
+
+// A folder that has files of a person's, or of all nodes, stays.
+function emptied(it: Purge, dir: string, own: readonly string[]): void {
+  if (!existsSync(dir)) return
+  const left = namesIn(dir).filter((name) => !(it.dryRun && own.includes(`${dir}/${name}`)))
+  if (left.length > 0) return void it.lines.push(`left ${dir}: plumb did not make ${left.join(', ')}`)
+  if (!it.dryRun) unlessMounted(() => rmdirSync(dir))
+  it.lines.push(`${it.dryRun ? 'would remove' : 'removed'} ${dir}`)
+}
+
+function tree(it: Purge, path: string): void {
+  if (!existsSync(path)) return
+  if (!it.dryRun) unlessMounted(() => rmSync(path, { recursive: true, force: true }))
+  it.lines.push(`${it.dryRun ? 'would remove' : 'removed'} ${path}`)
+}
+
+// A folder that something is mounted on stays, empty.
+function unlessMounted(work: () => void): void {
+  try {
+    work()
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'EBUSY') throw cause
+  }
+}
+
+async function act(it: Purge, what: string, work: () => Promise<void>): Promise<void> {
+  if (!it.dryRun) await work()
+  it.lines.push(`${it.dryRun ? 'would remove' : 'removed'} ${what}`)
+}
+
+async function must(argv: readonly string[], stdin: string, unless?: RegExp): Promise<void> {
+  const { status, stderr } = await run(argv, stdin)
+  if (status !== 0 && !unless?.test(stderr)) throw new ExecError(argv, undefined, stderr.trim())
+}
+
+function isIn(entry: Entry): boolean {
+  return partsOf(entry).some(([, part]) => isThere(part)) || run.link?.(hostVeth(entry.owner).name, 'host') === true
+}
+
+function cachedLiving() {
+  return listCached(CACHE).entries.filter(({ netns }) => netns !== '' && existsSync(netns))
+}
+
+// Whether a plugin of ours makes the interface.
+function isOurs(config: string): boolean {
+  const [main] = pluginsOf(config)
+  return main?.type !== undefined && PLUGINS.includes(main.type)
+}
+
+interface Configured {
+  readonly type?: string
+  readonly ipam?: { readonly type?: string; readonly dataDir?: string }
+}
+
+// What cannot be read names nothing.
+function pluginsOf(config: string): readonly Configured[] {
+  try {
+    const { plugins, ...single } = JSON.parse(config)
+    return Array.isArray(plugins) ? plugins : [single]
+  } catch {
+    return []
+  }
+}
+
+function isAttachment(alias: string): boolean {
+  return alias.startsWith('plumb/')
+}
+
+function nameOf({ network, containerId, ifname }: Owner): string {
+  return `${brief(network)} ${brief(containerId)}:${ifname}`
+}
+
+function namesIn(dir: string): string[] {
+  return existsSync(dir) ? readdirSync(dir) : []
+}
