@@ -1,12 +1,9 @@
 import { existsSync, readdirSync, readlinkSync } from 'node:fs'
 import { CniError, CODE } from '../lib/errors.ts'
-<<<<<<< HEAD
 import { remove } from '../lib/files.ts'
-=======
 import { linksNow } from '../lib/linkfacts.ts'
 import { isThere } from '../lib/netfilter.ts'
 import type { Run } from '../lib/plugin.ts'
->>>>>>> e9b507b (feat: plumb uninstall --purge, --dry-run and --force; what was there at the very first comes back)
 import { readText } from '../lib/reading.ts'
 import { markOf, openBackend } from './backend.ts'
 import { Converger } from './converge.ts'
@@ -27,31 +24,9 @@ const STORE_MS = 5000
 
 /** Removes everything that the agent made and installed on this node, and gives its subnet back; gives what was done, one line each. What is not there any more is no error. Throws CniError 11 while the agent runs: it would make most of it again at once. */
 export async function cleanup(settings: Settings): Promise<string[]> {
-<<<<<<< HEAD
-  const { files, node } = settings
-  await refuseBeside(files.socket)
-  const done: string[] = []
-  const earlier = remembered(files.stateDir, node, instanceOf(settings))
-  const conf = await released(settings, done)
-  const links = conf ? await linksOf(conf) : []
-  const { changed, failed } = await new Converger(scopeOf(settings, conf ?? EMPTY, links, earlier?.network), run).step([])
-  done.push(`removed ${changed} links, addresses, routes, nexthops, neighbours and forwarding entries`, ...failed)
-  const table = tableOf(instanceOf(settings))
-  const { status, stderr } = await run(['nft', '-f', '-'], removal(table))
-  done.push(status === 0 ? `removed nft table inet ${table}` : `nft: ${stderr.trim()}`)
-  await leaveForward(instanceOf(settings), run)
-  const { undone, left } = uninstall(files)
-  done.push(...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`))
-  done.push(...forget(files.stateDir, node, files.subnetEnv, instanceOf(settings)).map((path) => `removed ${path}`))
-  const { path } = knownPlace(settings)
-  if (existsSync(path)) done.push(`removed ${path}`)
-  for (const one of [path, draftOf(path)]) remove(one)
-  return done
-=======
   const done = await withdraw(settings)
   const { undone, left } = uninstall(settings.files)
   return [...done, ...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`)]
->>>>>>> e9b507b (feat: plumb uninstall --purge, --dry-run and --force; what was there at the very first comes back)
 }
 
 /** The same, but for what it installed. With `dryRun` it changes nothing and gives what it would do, tools' lines as they are. */
@@ -72,6 +47,9 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   if (!dryRun) done.push(status === 0 ? `removed nft table inet ${tableOf(instance)}` : `nft: ${stderr.trim()}`)
   await leaveForward(instance, tools)
   const forgotten = forget(files.stateDir, node, files.subnetEnv, { instance, dryRun })
+  const { path } = knownPlace(settings)
+  if (existsSync(path)) forgotten.push(path)
+  for (const one of dryRun ? [] : [path, draftOf(path)]) remove(one)
   return [...done, ...lines, ...forgotten.map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)]
 }
 

@@ -70,7 +70,8 @@ export async function purge(settings: Settings, places: Places, dryRun: boolean)
   else tree(it, `${DHCP}.leases`)
   // Last: what failed until now can be tried again.
   it.lines.push(...removePrograms(places, dryRun))
-  emptied(it, places.stateDir, [`${places.stateDir}/installed.json`, statePath(places.stateDir, 'lease', instanceOf(settings))])
+  const own = (['lease', 'network'] as const).map((what) => statePath(places.stateDir, what, instanceOf(settings)))
+  emptied(it, places.stateDir, [`${places.stateDir}/installed.json`, ...own])
   emptied(it, '/etc/plumb', [])
   return it.lines
 }
@@ -163,7 +164,7 @@ async function must(argv: readonly string[], stdin: string, unless?: RegExp): Pr
 }
 
 function isIn(entry: Entry): boolean {
-  return partsOf(entry).some(([, part]) => isThere(part)) || run.link?.(hostVeth(entry.owner).name, 'host') === true
+  return partsOf(entry).some(([, part]) => isThere(part)) || run.link?.(hostVeth(entry.owner), 'host') === true
 }
 
 function cachedLiving() {
