@@ -38,7 +38,8 @@ const SLACK_MS = 60_000
 
 /** Makes a keeper that has nothing yet; `failing` is told why it cannot write, and undefined when it can again. */
 export function keepKnown(place: Place, failing: (why: string | undefined) => void): Keeper {
-  let [taken, written]: [Omit<Known, 'at'> | undefined, string] = [undefined, '']
+  let taken: Omit<Known, 'at'> | undefined
+  let written: bigint | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
   const flush = () => {
     clearTimeout(timer)
@@ -47,10 +48,11 @@ export function keepKnown(place: Place, failing: (why: string | undefined) => vo
     const known = taken
     const text = textOf(place, known)
     taken = undefined
-    if (text === written) return
+    const digest = Bun.hash.xxHash64(text)
+    if (digest === written) return
     try {
       writeAtomic(place.path, `{"at":${Date.now()},${text.slice(1)}`, { mode: 0o644, by: draftOf(place.path) })
-      written = text
+      written = digest
       failing(undefined)
     } catch (cause) {
       taken = known
@@ -91,7 +93,7 @@ export function recall({ path, node, store }: Place): Known | undefined {
 }
 
 /** Why the subnet that a node knows of may be another's by now, as a sentence: pods must not be given addresses of it. Undefined when it is the node's for certain. */
-export function doubtOf({ at, lease: { subnets, expires } }: Known): string | undefined {
+export function doubtOf({ at, lease: { subnets, expires } }: Pick<Known, 'at' | 'lease'>): string | undefined {
   const now = Date.now()
   const whose = `this node's lease of ${[subnets.v4, subnets.v6].filter(Boolean).join(' ')}`
   if (expires === undefined) return undefined

@@ -23,7 +23,7 @@ import { makeWakes } from './wakes.ts'
 /** What is there before the network is known. */
 export interface Ground extends Pick<Parts, 'version' | 'store' | 'changed' | 'failures'> {
   /** What was known before this start. */
-  readonly known: Known | undefined
+  known(): Known | undefined
   readonly keeper: Keeper
   readonly settings: Settings
   readonly before: NodeSubnet | undefined
@@ -74,18 +74,21 @@ const WAIT_MS = 1000
 const LOOK_MS = 30_000
 
 // What is missing is said once, until something else is.
-async function configured(store: SubnetStore, known: Known | undefined, signal: AbortSignal, awaiting: (text: string) => void): Promise<Known | Pick<Known, 'conf'>> {
+async function configured(store: SubnetStore, recalled: () => Known | undefined, signal: AbortSignal, awaiting: (text: string) => void): Promise<Known | Pick<Known, 'conf'>> {
   awaiting(NO_CONFIG)
+  let known: { readonly found: Known | undefined } | undefined
   for (let said = ''; ; ) {
     try {
       return { conf: await store.config(AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)])) }
     } catch (cause) {
       if (signal.aborted || !(cause instanceof StoreError)) throw cause
-      const doubt = known && doubtOf(known)
+      known ??= { found: recalled() }
+      const { found } = known
+      const doubt = found && doubtOf(found)
       // A store that answers has no configuration: that counts.
-      if (known && doubt === undefined && !store.state().connected) {
-        log(`agent: the store does not answer, starting with what was known at ${new Date(known.at).toISOString()}: ${cause.message}`)
-        return known
+      if (found && doubt === undefined && !store.state().connected) {
+        log(`agent: the store does not answer, starting with what was known at ${new Date(found.at).toISOString()}: ${cause.message}`)
+        return found
       }
       said = say([`${NO_CONFIG}: ${cause.message}`, ...(doubt === undefined ? [] : [doubt])].join('; '), said, awaiting)
     }

@@ -30,9 +30,14 @@ export async function serve(settings: Settings, version: string, signal: AbortSi
 async function serveOne(settings: Settings, version: string, signal: AbortSignal, anew: () => void): Promise<void> {
   const { node, files } = settings
   const before = remembered(files.stateDir, node, instanceOf(settings))
-  const known = recall(knownPlace(settings))
+  // Not held: ten thousand leases that the store tells once more.
+  const known = () => recall(knownPlace(settings))
+  const isDoubtful = () => {
+    const last = known()
+    return last !== undefined && doubtOf(last) !== undefined
+  }
   // Pods that start meanwhile have what they had; who reads the file needs no store for it.
-  if (before && !(known && doubtOf(known))) attempt(() => writeSubnetEnv(files.subnetEnv, before))
+  if (before && !isDoubtful()) attempt(() => writeSubnetEnv(files.subnetEnv, before))
   endOrphans(instanceOf(settings))
   const store = await openStore(storeWish(settings))
   const [news, heart] = [makeNews(), { since: undefined as number | undefined }]

@@ -1,6 +1,7 @@
 import type { Backend } from './backend.ts'
 import { isSame } from './both.ts'
 import type { Failure, Failures } from './failures.ts'
+import { doubtOf } from './last-known.ts'
 import { encodeKey, type Lease, type SubnetKey } from './lease.ts'
 import type { NetworkConf } from './netconf.ts'
 import type { Probe } from './probes.ts'
@@ -71,11 +72,13 @@ export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'
   const all = [...standing.failures, ...failures.all()]
   const isAway = !connected && error !== undefined
   const unreadable = snapshot?.unreadable.length ?? 0
+  const ending = lease && stale !== undefined ? doubtOf({ at: stale, lease }) : undefined
   const reasons = [
     ...(choice ? [] : ['no uplink was found yet']),
     ...(lease ? [] : [`this node has no subnet yet${refusal ? `: ${refusal}` : ''}`]),
     ...(snapshot ? [] : ['the leases of the other nodes are not known yet']),
     ...(isAway && !(lease && snapshot) ? [error] : []),
+    ...(ending === undefined ? [] : [ending]),
     ...textsOf(all, 'node'),
   ]
   const degraded = [

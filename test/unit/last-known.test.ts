@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { doubtOf, type Known, keepKnown, recall } from '../../agent/last-known.ts'
 import type { Lease } from '../../agent/lease.ts'
 import { formatNetworkConf, parseNetworkConf } from '../../agent/netconf.ts'
+import { beginning, conditionOf } from '../../agent/telling.ts'
 import type { Cidr } from '../../lib/ip.ts'
 import { draft } from '../suites/leases.ts'
 
@@ -67,6 +68,15 @@ describe('what was known of the network last', () => {
     assert.equal(of(now + HOUR), undefined)
     assert.match(of(now - 2 * HOUR, now - HOUR) ?? '', /^this node's lease of 10\.0\.1\.0\/24 ended at .*: another node may have it by now$/)
     assert.match(of(now + HOUR, now + 2 * HOUR) ?? '', /cannot be told: the clock shows/)
+  })
+  it('[FA13] when the lease of a node that goes by it ends, the node is not ready', () => {
+    const store = { state: () => ({ name: 'etcd', connected: false, error: 'etcd: refused' }) } as never
+    const of = (expires: number) => {
+      const standing = { ...beginning(), choice: {} as never, isSynced: true, stale: Date.now() - HOUR, lease: { ...lease(0), expires }, snapshot: { leases: [], unreadable: [] } }
+      return conditionOf({ store, failures: { all: () => [] } }, standing)
+    }
+    assert.equal(of(Date.now() + HOUR).state, 'degraded')
+    assert.match(of(Date.now() - 1).reasons.join(), /^this node's lease of 10\.0\.0\.0\/24 ended at/)
   })
   it('[FA13] a configuration reads as the same again from its own text', () => {
     const texts = [
