@@ -1,4 +1,5 @@
 import type { Run } from './plugin.ts'
+import { show } from './showing.ts'
 import type { IfName } from './values.ts'
 
 /** A rate in bits per second on a link. */
@@ -7,21 +8,20 @@ interface Rate {
   readonly rate: number
 }
 
-/** What the reference bandwidth has not, or no longer, on an attachment's links: a bucket of each rate, and the way of what the pod sends to its ifb. */
+/** What the reference bandwidth has not, or no longer, on an attachment's links: a bucket of each rate, and the way of what the pod sends to its ifb. One process. */
 export async function missingForeignShaping(rates: readonly Rate[], redirect: { readonly dev: IfName; readonly to: IfName } | undefined, run: Run): Promise<string[]> {
-  const missing: string[] = []
-  for (const { dev, rate } of rates) {
-    const { stdout } = await run(['tc', '-j', 'qdisc', 'show', 'dev', dev], '')
-    const root = (parsed(stdout) as readonly QdiscRow[]).find((one) => one.root)
-    const is = root?.kind === 'tbf' ? (root.options?.rate ?? 0) * 8 : undefined
-    if (is === undefined) missing.push(`rate of the reference plugin on ${dev} is missing, want ${rate} bit/s`)
-    else if (Math.abs(is - rate) > Math.max(8, rate / 100)) missing.push(`rate of the reference plugin on ${dev} is ${is} bit/s, want ${rate}`)
-  }
-  if (redirect) {
-    const { stdout } = await run(['tc', '-j', 'filter', 'show', 'dev', redirect.dev, 'ingress'], '')
-    if (!stdout.includes(`"${redirect.to}"`)) missing.push(`redirection of the reference plugin from ${redirect.dev} to ${redirect.to} is missing`)
-  }
-  return missing
+  const asks = [...rates.map(({ dev }) => `qdisc show dev ${dev}`), ...(redirect ? [`filter show dev ${redirect.dev} ingress`] : [])]
+  if (asks.length === 0) return []
+  const found = await show(['tc', '-d'], asks, run)
+  const missing = rates.flatMap(({ dev, rate }, i) => {
+    const root = ((found[i] ?? []) as readonly QdiscRow[]).find((one) => one.root)
+    if (root?.kind !== 'tbf') return [`rate of the reference plugin on ${dev} is missing, want ${rate} bit/s`]
+    const is = (root.options?.rate ?? 0) * 8
+    return Math.abs(is - rate) > Math.max(8, rate / 100) ? [`rate of the reference plugin on ${dev} is ${is} bit/s, want ${rate}`] : []
+  })
+  const filters = (redirect ? (found.at(-1) ?? []) : []) as readonly FilterRow[]
+  const isLed = filters.some(({ options }) => options?.actions?.some(({ kind, to_dev }) => kind === 'mirred' && to_dev === redirect?.to))
+  return redirect && !isLed ? [...missing, `redirection of the reference plugin from ${redirect.dev} to ${redirect.to} is missing`] : missing
 }
 
 interface QdiscRow {
@@ -29,12 +29,6 @@ interface QdiscRow {
   readonly root?: boolean
   readonly options?: { readonly rate?: number }
 }
-
-// tc prints nothing, and an error, of a link that is not there.
-function parsed(text: string): unknown[] {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return []
-  }
+interface FilterRow {
+  readonly options?: { readonly actions?: readonly { readonly kind?: string; readonly to_dev?: string }[] }
 }
