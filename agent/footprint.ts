@@ -78,11 +78,32 @@ export function pageFaults(plugin: string): number | undefined {
   return one === undefined || other === undefined ? undefined : Math.min(one, other)
 }
 
+const HOUR_MS = 3_600_000
+
+/** Looks once an hour at how a plugin lies in the page cache, and says when that is in small pages, or in large ones again; until the signal. */
+export function watchPages(plugin: string, say: (text: string) => void, signal: AbortSignal, everyMs = HOUR_MS): void {
+  let wasSmall = false
+  const look = () => {
+    const faults = pageFaults(plugin)
+    if (faults === undefined || faults > SMALL_PAGES === wasSmall) return
+    wasSmall = !wasSmall
+    const state = wasSmall ? 'lie in small pages of memory, and each call takes more CPU; plumb install --rewrite writes them anew' : 'lie in large pages of memory again'
+    say(`agent: the plugins ${state}: ${plugin} starts with ${faults} page faults`)
+  }
+  const timer = setInterval(look, everyMs)
+  signal.addEventListener('abort', () => clearInterval(timer), { once: true })
+}
+
 // Nobody else waits for a child meanwhile: this one is waited for without leaving.
 function faultsOf(plugin: string): number | undefined {
   const before = childFaults()
-  const { success } = Bun.spawnSync([plugin], { env: { CNI_COMMAND: 'VERSION' }, stdin: 'ignore', stdout: 'ignore', stderr: 'ignore', cwd: '/', timeout: LIMIT_MS })
-  return success ? childFaults() - before : undefined
+  try {
+    const { success } = Bun.spawnSync([plugin], { env: { CNI_COMMAND: 'VERSION' }, stdin: 'ignore', stdout: 'ignore', stderr: 'ignore', cwd: '/', timeout: LIMIT_MS })
+    return success ? childFaults() - before : undefined
+  } catch {
+    // There is no such program, or it is being written.
+    return undefined
+  }
 }
 
 function childFaults(): number {

@@ -47,9 +47,10 @@ const ASIDE = '.before-plumb'
 /**
  * Installs a program as `plumb`, and once more under the name of each plugin, hard links to one file: a process that stays and plugins want different pages
  * (docs/decisions/0021). What is right already stays as it is; another program of such a name is kept aside, the first that was there. Each name leads to the
- * old program or to the new one at any moment. Plugins that lie in small pages after that are written once more.
+ * old program or to the new one at any moment. Plugins that lie in small pages after that are written once more. With `rewrite` all of it is written, as if
+ * nothing were right.
  */
-export function installPlugins({ binDir, stateDir }: Places, program: string, names: readonly string[]): Plugins {
+export function installPlugins({ binDir, stateDir }: Places, program: string, names: readonly string[], { rewrite = false } = {}): Plugins {
   const base = `${binDir}/plumb`
   const [first = base, ...others] = names.map((name) => `${binDir}/${name}`)
   const noted = readNote(stateDir)
@@ -57,7 +58,7 @@ export function installPlugins({ binDir, stateDir }: Places, program: string, na
   const print = fingerprint(program) as string
   const isOurs = (path: string) => fingerprint(path) === print
   // A link to `plumb` is the same program in the wrong pages.
-  const isRight = (path: string) => isOurs(path) && (path === base || !isLinked(base, path))
+  const isRight = (path: string) => !rewrite && isOurs(path) && (path === base || !isLinked(base, path))
   const made = [base, first, ...others].filter((path) => !isRight(path))
   const replaced = made.filter((path) => isForeign(path, [print, ...noted.prints]))
   // First: what a kill leaves half done can then be told from what was there.

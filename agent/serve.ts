@@ -1,6 +1,7 @@
 import { log } from '../lib/log.ts'
 import { bridgeEvent, type Event, ipEvent, MONITORS } from './events.ts'
 import { keepFailures } from './failures.ts'
+import { watchPages } from './footprint.ts'
 import { serveHealth } from './health.ts'
 import { doubtOf, keepKnown, recall } from './last-known.ts'
 import { instanceOf, knownPlace, storeWish } from './life.ts'
@@ -108,6 +109,7 @@ async function loop(reconciler: Reconciler, parts: Parts, { network, files }: Se
       (text) => (text === undefined ? reconciler.confirm() : begin(text)),
       () => {},
     )
+  if (files.install) watchPages(`${files.binDir}/bridge`, parts.log, signal)
   const looking = setInterval(() => void differs(parts, signal).then((text) => text && reconciler.note(`${text}; it counts after a restart of the agent or SIGHUP`)), CONF_MS)
   process.on('SIGHUP', onHangup)
   const probing = parts.probes && setInterval(() => reconciler.probe(), PROBE_MS)

@@ -14,7 +14,7 @@ import { many } from './parts/many.ts'
 import { pool } from './parts/pool.ts'
 import { start } from './parts/start.ts'
 import { storm } from './parts/storm.ts'
-import { type Bar, circumstances, markdown, write } from './report.ts'
+import { type Bar, circumstances, markdown, pagesOf, write } from './report.ts'
 import { sides } from './sides.ts'
 
 // In this order: what leaves the kernel work to do afterwards comes last.
@@ -81,8 +81,9 @@ async function run(scratch: string): Promise<number> {
     if (flags.only && flags.only !== name) continue
     for (const table of [await part(bench)].flat()) {
       bars.push(...table.bars)
-      texts.push(markdown(table))
-      process.stdout.write(`${markdown(table)}\n`)
+      const text = markdown(table, pagesOf([ours, ...theirs]))
+      texts.push(text)
+      process.stdout.write(`${text}\n`)
     }
   }
   const end = `${bars.filter(({ met }) => met).length} of ${bars.length} bars met, in ${Math.round((performance.now() - began) / 1000)} s.`

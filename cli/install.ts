@@ -1,11 +1,11 @@
 import { existsSync } from 'node:fs'
-import { pageFaults } from '../agent/footprint.ts'
+import { pageFaults, SMALL_PAGES } from '../agent/footprint.ts'
 import { asideOf, installPlugins } from '../agent/install.ts'
 import { CniError, CODE, ValueError } from '../lib/errors.ts'
 import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 
-const names: readonly OptionName[] = ['bin-dir', 'state-dir', 'json', 'help']
+const names: readonly OptionName[] = ['rewrite', 'bin-dir', 'state-dir', 'json', 'help']
 const uninstallNames: readonly OptionName[] = ['purge', 'dry-run', 'force', 'bin-dir', 'conf-dir', 'state-dir', 'json', 'help']
 const AGENT_FILE = '/etc/plumb/agent.yaml'
 
@@ -17,12 +17,12 @@ export async function run(argv: readonly string[]): Promise<number> {
     return 0
   }
   const [places, { PLUGINS }] = [placesOf(given), await import('../agent/bundled.ts')]
-  const { made, replaced } = await writing(async () => installPlugins(places, process.execPath, PLUGINS))
+  const { made, replaced } = await writing(async () => installPlugins(places, process.execPath, PLUGINS, given))
   const faults = pageFaults(`${places.binDir}/${PLUGINS[0]}`)
   const lines = [
     made.length === 0 ? `${places.binDir} has plumb and its ${PLUGINS.length} plugins already` : `installed ${made.length} programs in ${places.binDir}: ${made.map((path) => path.slice(places.binDir.length + 1)).join(' ')}`,
     ...replaced.map((path) => `kept what was there before: ${path} as ${asideOf(path)}`),
-    ...(faults === undefined ? [] : [`a plugin starts with ${faults} page faults`]),
+    ...(faults === undefined ? [] : [`a plugin starts with ${faults} page faults${faults > SMALL_PAGES ? ': it lies in small pages of memory, and each call takes more CPU' : ''}`]),
   ]
   print(given.json ? JSON.stringify({ ...places, made, replaced: replaced.map((path) => ({ path, kept: asideOf(path) })), faults }, null, 4) : lines.join('\n'))
   return 0

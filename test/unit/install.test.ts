@@ -87,6 +87,14 @@ describe('what the agent installs', () => {
     assert.deepEqual([statSync(bin('plumb')).ino === statSync(bin('bridge')).ino, statSync(bin('bridge')).ino === statSync(bin('flannel')).ino], [false, true])
   })
 
+  it('[FP15] installPlugins() with rewrite writes what is right already once more, and keeps none of it aside', () => {
+    const { places, program, bin, listed } = node()
+    installPlugins(places, program, NAMES)
+    const before = statSync(bin('flannel')).ino
+    assert.deepEqual(installPlugins(places, program, NAMES, { rewrite: true }), { made: ['plumb', ...NAMES].map(bin), replaced: [] })
+    assert.deepEqual([statSync(bin('flannel')).ino === before, statSync(bin('flannel')).ino === statSync(bin('bridge')).ino, listed()], [false, true, ['bridge', 'flannel', 'plumb']])
+  })
+
   it('installPlugins() of a new version replaces the old one in one step, and keeps none of it aside', async () => {
     const { places, program, bin, write, says, listed } = node()
     installPlugins(places, program, NAMES)
