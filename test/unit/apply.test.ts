@@ -133,17 +133,17 @@ describe('apply()', () => {
     assert.deepEqual(inputs, ['link delete dev veth1\naddr replace 10.1.0.1/24 brd + dev eth0\n', 'addr replace 10.1.0.1/24 brd + dev eth0\n'])
   })
   it('makes a shared link where the kernel has none; where nobody can say, the tool finds out', async () => {
-    const [create, rest] = ['link add name br0 up type bridge\n', 'addr replace 10.1.0.1/24 brd + dev eth0\n']
+    const [create, mark, rest] = ['link add name br0 up type bridge\n', 'link set dev br0 alias plumb-bridge\n', 'addr replace 10.1.0.1/24 brd + dev eth0\n']
     const plan = { put: [shared, addr('host', '10.1.0.1/24')], drop: [] }
     const done = { status: 0, stdout: '', stderr: '' }
     for (const isThere of [true, false]) {
       const { run, inputs } = answering(done)
       await apply(plan, Object.assign(run, { link: (name: string) => name === 'br0' && isThere }))
-      assert.deepEqual(inputs, [isThere ? rest : create + rest])
+      assert.deepEqual(inputs, [isThere ? rest : create + mark + rest])
     }
     const blind = answering({ ...done, status: 1, stderr: 'RTNETLINK answers: File exists\nCommand failed -:1\n' }, done)
     assert.deepEqual((await apply(plan, blind.run)).already, [shared])
-    assert.deepEqual(blind.inputs, [create + rest, rest])
+    assert.deepEqual(blind.inputs, [create + mark + rest, mark + rest])
   })
   it("has the node's addresses and the last in the pod made side by side, and other work done meanwhile; what fails leaves none of them unfinished", async () => {
     const plan = { put: [addr(POD, '10.1.0.2/24'), addr('host', '10.1.0.1/24')], drop: [] }
