@@ -1,20 +1,20 @@
-import { existsSync, readdirSync, readlinkSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { CniError, CODE } from '../lib/errors.ts'
 import { remove } from '../lib/files.ts'
 import { linksNow } from '../lib/linkfacts.ts'
 import { isThere } from '../lib/netfilter.ts'
 import type { Run } from '../lib/plugin.ts'
-import { readText } from '../lib/reading.ts'
 import { markOf, openBackend } from './backend.ts'
 import { Converger } from './converge.ts'
 import { draftOf } from './drafts.ts'
 import { leaveForward } from './forward.ts'
 import { isTaken } from './health.ts'
 import { uninstall } from './install.ts'
+import { listenerOf } from './instance-lock.ts'
 import { instanceOf, knownPlace, scopeOf, storeWish, tableOf } from './life.ts'
 import { removal } from './masquerade.ts'
 import type { NetworkConf } from './netconf.ts'
-import { forget, remembered } from './nodefiles.ts'
+import { forget, identity, remembered } from './nodefiles.ts'
 import { run } from './run.ts'
 import type { Settings } from './settings.ts'
 import { openStore } from './store.ts'
@@ -77,24 +77,6 @@ async function runningAt(socket: string): Promise<CniError | undefined> {
   return new CniError(CODE.tryLater, `Cannot clean up: the agent runs${pid === undefined ? '' : `, process ${pid},`} and answers at ${socket}`, 'stop it first: systemctl stop plumb-agent, or delete its DaemonSet')
 }
 
-// Whose open file a socket is that is bound to a path; undefined when that process is out of sight, as from within a container.
-function listenerOf(path: string): number | undefined {
-  const rows = (readText('/proc/net/unix') ?? '').split('\n').map((row) => row.trim().split(/\s+/))
-  const names = rows.filter((words) => words[7] === path).map((words) => `socket:[${words[6]}]`)
-  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
-  return pids.map(Number).find((pid) => openFiles(pid).some((file) => names.includes(file)))
-}
-
-function openFiles(pid: number): string[] {
-  try {
-    const folder = `/proc/${pid}/fd`
-    return readdirSync(folder).map((fd) => readlinkSync(`${folder}/${fd}`))
-  } catch {
-    // It has ended, or closed a file meanwhile.
-    return []
-  }
-}
-
 const EMPTY: NetworkConf = { backend: { type: 'alloc', options: {} }, enableNFTables: false }
 
 // The backend's devices are known by its configuration, but found by their mark without it.
@@ -102,7 +84,7 @@ async function released(settings: Settings, done: string[], dryRun: boolean): Pr
   const store = await openStore(storeWish(settings))
   try {
     const conf = await store.config(AbortSignal.timeout(STORE_MS))
-    if (!dryRun) await store.release(settings.node)
+    if (!dryRun) await store.release(settings.node, identity(settings.files.stateDir))
     done.push(`${dryRun ? 'would give' : 'gave'} back the subnet of node ${settings.node}`)
     return conf
   } catch (cause) {

@@ -4,6 +4,7 @@ import type { Kind, Link, Resource } from '../lib/state.ts'
 import { markOf, PROTO } from './backend.ts'
 import { face, type Known, knownOf, looks } from './diff.ts'
 import type { Event } from './events.ts'
+import { isRunning } from './instance-lock.ts'
 import { type Found, list } from './listing.ts'
 import { ownership, type Scope } from './scope.ts'
 
@@ -235,9 +236,16 @@ export class KernelState {
     for (const { resource } of found) {
       if (resource.kind !== 'link' || !this.#scope.links.includes(resource.name)) continue
       if (resource.type !== 'vxlan') this.blocked.set(resource.name, `a link of that name is there already, of type ${resource.type}`)
-      else if (resource.alias?.startsWith(markOf('' as Scope['instance'])) && resource.alias !== markOf(this.#scope.instance)) this.blocked.set(resource.name, `it belongs to another agent, ${resource.alias}`)
+      else if (isAnothers(resource.alias, this.#scope)) this.blocked.set(resource.name, `it belongs to another agent, ${resource.alias}`)
     }
   }
+}
+
+// What an agent made that runs no more is taken over: nobody else would ever remove it.
+function isAnothers(alias: string | undefined, { instance }: Scope): boolean {
+  const mark = markOf('' as Scope['instance'])
+  if (!alias?.startsWith(mark) || alias === markOf(instance)) return false
+  return isRunning(alias.slice(mark.length) as Scope['instance'])
 }
 
 function textAt(known: Known | undefined, key: string): string | undefined {

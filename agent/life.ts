@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import type { Cidr } from '../lib/ip.ts'
 import type { Link } from '../lib/state.ts'
 import { type NetworkName, parse } from '../lib/values.ts'
@@ -34,7 +34,7 @@ export function scopeOf(settings: Settings, conf: NetworkConf, links: readonly L
 /** The store that the settings name. */
 export function storeWish({ store }: Settings): StoreWish {
   if (store.kind === 'file') {
-    const given = !existsSync(`${store.dir}/config`) && existsSync(store.netConf) ? { config: readFileSync(store.netConf, 'utf8') } : {}
+    const given = !existsSync(`${store.dir}/config`) && existsSync(store.netConf) ? { configFile: store.netConf } : {}
     return { store: 'file', dir: store.dir, ...given }
   }
   const { endpoints, prefix, tls, user } = store

@@ -4,11 +4,12 @@ import { shown, ValueError } from '../lib/errors.ts'
 import { remove, writeAtomic } from '../lib/files.ts'
 import { type Cidr, format, parseCidr, split } from '../lib/ip.ts'
 import { log } from '../lib/log.ts'
-import { readText } from '../lib/reading.ts'
+import { listFiles, readText } from '../lib/reading.ts'
 import { field, read } from '../lib/shape.ts'
 import { subnetEntries } from '../lib/subnetenv.ts'
 import { type NetworkName, parse } from '../lib/values.ts'
 import { draftOf } from './drafts.ts'
+import { lockPath } from './instance-lock.ts'
 import type { Both } from './lease.ts'
 
 const DEFAULT = parse.network('default')
@@ -62,14 +63,41 @@ export function remembered(stateDir: string, node: string, instance = DEFAULT): 
   return subnet
 }
 
+/** What tells this node from another of its name, as long as the state directory is kept; undefined when there is none yet. */
+export function identity(stateDir: string): string | undefined {
+  const text = readText(identityPath(stateDir))?.trim()
+  return text !== undefined && /^[\da-f-]{36}$/.test(text) ? text : undefined
+}
+
+/** The same, made when there is none. A node whose state cannot be written has none: it is not refused for that. */
+export function makeIdentity(stateDir: string): string | undefined {
+  const known = identity(stateDir)
+  if (known !== undefined) return known
+  const made = crypto.randomUUID()
+  try {
+    writeChanged(identityPath(stateDir), `${made}\n`)
+    return made
+  } catch (cause) {
+    log(`agent: another node of the same name will not be noticed: ${(cause as Error).message}`)
+    return undefined
+  }
+}
+
+function identityPath(stateDir: string): string {
+  return `${stateDir}/identity`
+}
+
 /** Removes what is remembered, and subnet.env as long as that, or what was remembered before it, is what says so, and what a kill left half written of either; gives the paths that are gone. With `dryRun` it only says so. */
 export function forget(stateDir: string, node: string, path: string, { instance = DEFAULT, dryRun = false } = {}): string[] {
   const lease = statePath(stateDir, 'lease', instance)
   const subnet = saved(lease, node)
   const own = [subnet, subnet?.before].map((one) => one && subnetEnv(one))
-  const gone = [...(own.includes(readText(path) ?? '') ? [path] : []), lease].filter((one) => readText(one) !== undefined)
+  // The node's, and so also another agent's of this node.
+  const isLast = !listFiles(stateDir).some((name) => name.startsWith('lease') && `${stateDir}/${name}` !== lease)
+  const kept = isLast ? [lease, identityPath(stateDir)] : [lease]
+  const gone = [...(own.includes(readText(path) ?? '') ? [path] : []), ...kept].filter((one) => readText(one) !== undefined)
   if (dryRun) return gone
-  for (const one of [...gone, draftOf(path), draftOf(lease)]) remove(one)
+  for (const one of [...gone, lockPath(path), ...[path, ...kept].map(draftOf)]) remove(one)
   return gone
 }
 

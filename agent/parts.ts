@@ -16,6 +16,8 @@ import type { Wakes } from './wakes.ts'
 /** What a reconciler is made of. */
 export interface Parts {
   readonly node: string
+  /** What tells it from another node of its name. */
+  readonly identity?: string
   readonly version: string
   readonly store: SubnetStore
   readonly conf: NetworkConf

@@ -10,7 +10,7 @@ import { removeFlannelRules } from './leftovers.ts'
 import { instanceOf, scopeOf, tableOf, wishOf } from './life.ts'
 import { formatNetworkConf, type NetworkConf, networksOf } from './netconf.ts'
 import { hasNexthops } from './nexthops.ts'
-import { type NodeSubnet, readSubnetEnv, remember, statePath, writeSubnetEnv } from './nodefiles.ts'
+import { makeIdentity, type NodeSubnet, readSubnetEnv, remember, statePath, writeSubnetEnv } from './nodefiles.ts'
 import type { Parts } from './parts.ts'
 import { makeProbes } from './probes.ts'
 import { run } from './run.ts'
@@ -36,11 +36,12 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
   const stale = await configured(given.store, known, signal, awaiting)
   const { conf } = stale
   for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
-  const backend = await openBackend(conf.backend.type)
-  const options = backend.conf({ ...conf.backend.options, ...(network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }) })
+  const { backend, options } = await chosen(conf, settings)
   const instance = instanceOf(settings)
+  const identity = makeIdentity(files.stateDir)
   return {
     node,
+    ...(identity !== undefined && { identity }),
     ...given,
     conf,
     ...('leases' in stale && { stale }),
@@ -113,28 +114,45 @@ function say(text: string, said: string, awaiting: (text: string) => void): stri
   return text
 }
 
+/** The backend that a configuration names, and its options, read. Throws ValueError. */
+async function chosen({ backend: { type, options } }: NetworkConf, { network }: Settings): Promise<Pick<Parts, 'backend' | 'options'>> {
+  const backend = await openBackend(type)
+  const offload = network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }
+  return { backend, options: backend.conf({ ...options, ...offload }) }
+}
+
 /** Waits until the store has said what its network configuration is, for a start without it; gives what `differs` gives. */
-export async function confirmed({ store, conf, log }: Parts, signal: AbortSignal): Promise<string | undefined> {
-  for (let said = ''; ; await pause(WAIT_MS, signal)) {
+export async function confirmed({ store, conf, failures }: Parts, settings: Settings, signal: AbortSignal): Promise<string | undefined> {
+  for (; ; await pause(WAIT_MS, signal)) {
     signal.throwIfAborted()
     try {
-      return other(await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)])), conf)
+      const now = await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)]))
+      await chosen(now, settings)
+      failures.report(CONFIGURATION, [])
+      return other(now, conf)
     } catch (cause) {
       // A store that does not answer is told of by its state.
-      if (!(cause instanceof ValueError) || cause.message === said) continue
-      said = cause.message
-      log(`agent: going on with the network configuration as it was: ${said}`)
+      if (cause instanceof ValueError) failures.report(CONFIGURATION, [unusable(cause)])
     }
   }
 }
 
-/** Whether the store has another network configuration by now, as a clause. Whoever changed it may want to choose the moment, node by node, as with flannel. */
-export async function differs({ store, conf, log }: Parts, signal: AbortSignal): Promise<string | undefined> {
+const CONFIGURATION = 'configuration'
+
+function unusable({ message }: ValueError): Failure {
+  return { scope: 'part', text: `Cannot use the network configuration that the store has now, going on with the one before: ${message}` }
+}
+
+/** Whether the store has another network configuration by now, as a clause. Whoever changed it may want to choose the moment, node by node, as with flannel. One that cannot be used is reported, and changes nothing. */
+export async function differs({ store, conf, failures }: Parts, settings: Settings, signal: AbortSignal): Promise<string | undefined> {
   try {
-    return other(await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)])), conf)
+    const now = await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)]))
+    await chosen(now, settings)
+    failures.report(CONFIGURATION, [])
+    return other(now, conf)
   } catch (cause) {
     // A store that does not answer is told of by its state.
-    if (cause instanceof ValueError) log(`agent: going on with the network configuration as it was: ${cause.message}`)
+    if (cause instanceof ValueError) failures.report(CONFIGURATION, [unusable(cause)])
     return undefined
   }
 }

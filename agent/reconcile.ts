@@ -133,6 +133,8 @@ export class Reconciler {
     const uplink = this.#now.choice?.uplink
     if (uplink) await attempt('Cannot announce this node', () => this.#claim(uplink))
     this.#keep()
+    const { contest } = this.#claiming
+    if (contest !== undefined) failures.push({ scope: 'part', text: contest })
     const lease = this.#claiming.lease ?? this.#now.lease
     if (lease && !isSame(lease.subnets, this.#now.lease?.subnets ?? {})) this.#isAimed = false
     if (lease) this.#now.lease = lease
@@ -252,8 +254,8 @@ export class Reconciler {
   }
 
   #claim(uplink: Uplink): void {
-    const { backend, node, options, before } = this.#parts
-    this.#claiming.want({ node, ips: uplink.advertise, backend: backend.type, data: backend.announce(node, uplink, options) }, before)
+    const { backend, node, identity, options, before } = this.#parts
+    this.#claiming.want({ node, ...(identity !== undefined && { identity }), ips: uplink.advertise, backend: backend.type, data: backend.announce(node, uplink, options) }, before)
   }
 
   async #tell(lease: Lease, uplink: Uplink): Promise<void> {

@@ -3,6 +3,7 @@ import { bridgeEvent, type Event, ipEvent, MONITORS } from './events.ts'
 import { keepFailures } from './failures.ts'
 import { watchPages } from './footprint.ts'
 import { serveHealth } from './health.ts'
+import { lockInstance } from './instance-lock.ts'
 import { doubtOf, keepKnown, recall } from './last-known.ts'
 import { instanceOf, knownPlace, storeWish } from './life.ts'
 import { follow } from './monitor.ts'
@@ -20,11 +21,16 @@ import { openStore, type SubnetStore } from './store.ts'
 import { watchFile } from './subnetfile.ts'
 import { tellWaiting } from './telling.ts'
 
-/** Runs the agent until the signal; begins anew when SIGHUP finds another network configuration in the store. Throws what ends it otherwise: settings or a network configuration that cannot be served, a subnet that belongs to another. */
+/** Runs the agent until the signal; begins anew when SIGHUP finds another network configuration in the store. Throws what ends it otherwise: another agent of the same name, settings or a network configuration that cannot be served, a subnet that belongs to another. */
 export async function serve(settings: Settings, version: string, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted) {
-    const anew = new AbortController()
-    await serveOne(settings, version, AbortSignal.any([signal, anew.signal]), () => anew.abort())
+  const unlock = lockInstance(instanceOf(settings), settings.files.subnetEnv)
+  try {
+    while (!signal.aborted) {
+      const anew = new AbortController()
+      await serveOne(settings, version, AbortSignal.any([signal, anew.signal]), () => anew.abort())
+    }
+  } finally {
+    unlock()
   }
 }
 
@@ -88,7 +94,8 @@ interface Ears {
   anew(): void
 }
 
-async function loop(reconciler: Reconciler, parts: Parts, { network, files }: Settings, { heart, anew }: Ears, signal: AbortSignal): Promise<void> {
+async function loop(reconciler: Reconciler, parts: Parts, settings: Settings, { heart, anew }: Ears, signal: AbortSignal): Promise<void> {
+  const { network, files } = settings
   const { wakes } = parts
   const wakeFor = (what: Doubt) => {
     reconciler.doubt(what)
@@ -101,16 +108,16 @@ async function loop(reconciler: Reconciler, parts: Parts, { network, files }: Se
   const onHangup = () => {
     reconciler.doubtAll()
     wakes.poke('SIGHUP')
-    void differs(parts, signal).then((text) => text && begin(text))
+    void differs(parts, settings, signal).then((text) => text && begin(text))
   }
   // It ends with the signal alone.
   if (parts.stale)
-    confirmed(parts, signal).then(
+    confirmed(parts, settings, signal).then(
       (text) => (text === undefined ? reconciler.confirm() : begin(text)),
       () => {},
     )
   if (files.install) watchPages(`${files.binDir}/bridge`, parts.log, signal)
-  const looking = setInterval(() => void differs(parts, signal).then((text) => text && reconciler.note(`${text}; it counts after a restart of the agent or SIGHUP`)), CONF_MS)
+  const looking = setInterval(() => void differs(parts, settings, signal).then((text) => text && reconciler.note(`${text}; it counts after a restart of the agent or SIGHUP`)), CONF_MS)
   process.on('SIGHUP', onHangup)
   const probing = parts.probes && setInterval(() => reconciler.probe(), PROBE_MS)
   const pluginRules = keepPluginRules({ failures: parts.failures, repaired: () => reconciler.repairedRules() }, signal)

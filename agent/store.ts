@@ -8,6 +8,8 @@ import type { FileOptions } from './stores/file.ts'
 export interface Draft extends Pick<Lease, 'ips' | 'backend' | 'data'> {
   /** The node's name: the same after a restart, whatever its addresses are. */
   readonly node: string
+  /** What tells it from another node of the same name: random, and kept on the node. */
+  readonly identity?: string
   /** What it had before (subnet.env): taken again when nobody has it. */
   readonly before?: Both<Cidr>
   /** Nothing but `before` will do: its pods have addresses of it. */
@@ -36,12 +38,12 @@ export interface StoreState {
 export interface SubnetStore {
   /** The network's configuration (net-conf.json). Waits until there is one; asks at least once a second. Throws ValueError for one that is wrong. */
   config(signal: AbortSignal): Promise<NetworkConf>
-  /** The node's lease: made on the first call, and the same subnets ever after; called again it renews and publishes what is in the draft. Throws OutOfSubnetsError when all are taken, SubnetTakenError when `fixed` cannot be had, StoreError when the store does not answer. */
+  /** The node's lease: made on the first call, and the same subnets ever after; called again it renews and publishes what is in the draft. Throws OutOfSubnetsError when all are taken, SubnetTakenError when `fixed` cannot be had, or another node has the name, StoreError when the store does not answer. */
   claim(draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease>
   /** The full set at once, then on every change, never a delta. What comes while nobody takes is folded into one. Goes on by itself when the store is away; ends with the signal. */
   leases(signal: AbortSignal): AsyncIterable<Snapshot>
-  /** Gives the node's lease back; nothing held is success. */
-  release(node: string): Promise<void>
+  /** Gives the node's lease back; nothing held is success. With an identity, what another node of this name holds stays. */
+  release(node: string, identity?: string): Promise<void>
   state(): StoreState
   close(): Promise<void>
 }
@@ -54,7 +56,7 @@ export class StoreError extends Error {
 export class OutOfSubnetsError extends Error {
   override name = 'OutOfSubnetsError'
 }
-/** The subnet that this node's pods have addresses of belongs to another. */
+/** The subnet that this node's pods have addresses of belongs to another, or the node's name does. */
 export class SubnetTakenError extends Error {
   override name = 'SubnetTakenError'
 }

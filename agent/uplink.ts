@@ -1,4 +1,4 @@
-import { contains, isSix } from '../lib/cidr.ts'
+import { isSix } from '../lib/cidr.ts'
 import { CniError, CODE, ExecError, shown, ValueError } from '../lib/errors.ts'
 import { type Cidr, type Ip, parseIp, split } from '../lib/ip.ts'
 import type { Run } from '../lib/plugin.ts'
@@ -112,12 +112,6 @@ export function chooseUplink(sight: Sight, wish: Wish, on: Both<unknown>, before
 /** The networks that stand on the uplink itself: their addresses are its neighbours. */
 export function directRoutes({ name, routes }: Pick<Uplink, 'name' | 'routes'>): readonly Cidr[] {
   return routes.flatMap(({ dst, dev, gateway }) => (dev === name && !gateway ? [dst] : []))
-}
-
-/** Whether a packet to an address goes there without a router in between, by way of one link: the longest prefix decides. */
-export function directDevice({ routes }: Pick<Uplink, 'routes'>, ip: Ip): IfName | undefined {
-  const found = routes.find(({ dst }) => contains(dst, ip))
-  return found && !found.gateway ? found.dev : undefined
 }
 
 /** A route of the node, not the agent's, that a network's addresses would be taken from or lost to; undefined when there is none. Bridges are the pods' own. */

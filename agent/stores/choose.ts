@@ -44,6 +44,17 @@ export function choose<H extends Holding>(draft: Draft, conf: NetworkConf, holdi
   throw new OutOfSubnetsError(`Cannot claim a subnet for node ${shown(node)}: ${full(conf, taken(others))}; widen the network or remove stale nodes (see: plumb leases)`)
 }
 
+/** Throws SubnetTakenError when the lease of this node's name is another node's: one of another identity, at another address. A node that was installed anew has its old address, and gets its lease back. */
+export function refuseNamesake({ node, identity, ips }: Draft, record: { readonly identity?: string } | undefined, own: Pick<Holding, 'subnets' | 'ips'> | undefined): void {
+  if (!isAnothers(record, identity) || !own?.ips || isSameNode(own.ips, ips)) return
+  throw new SubnetTakenError(`Cannot use the node name ${shown(node)}: the node at ${told(own.ips)} has it, and ${told(own.subnets)}; want another name (--node-name), or, when that node is gone for good, remove its lease from the store`)
+}
+
+/** Whether what is recorded for a name is another node's than that of this identity; what bears none may be anybody's. */
+export function isAnothers(record: { readonly identity?: string } | undefined, identity: string | undefined): boolean {
+  return identity !== undefined && record?.identity !== undefined && record.identity !== identity
+}
+
 // A network that has got a second family since gives that one too.
 function covers(subnets: Both<Cidr>, before: Both<Cidr>): boolean {
   return (before.v4 === undefined || before.v4 === subnets.v4) && (before.v6 === undefined || before.v6 === subnets.v6)

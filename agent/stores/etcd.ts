@@ -28,7 +28,7 @@ export function openEtcd(options: EtcdOptions): SubnetStore {
       }
       return snapshots(() => to.view.snapshot(), followed, until(signal))
     },
-    release: (node) => release(to, node, closing.signal),
+    release: (node, identity) => release(to, node, identity, closing.signal),
     state: () => etcd.state(),
     async close() {
       closing.abort()

@@ -17,6 +17,8 @@ export interface FileOptions {
   readonly dir?: string
   /** net-conf.json's text; else it is read from the folder's file `config`. */
   readonly config?: string
+  /** The file that it is read from in place of the folder's, each time when somebody asks. */
+  readonly configFile?: string
   /** How long a lease lasts unless renewed, in seconds; for ever unless given. The nodes' clocks must agree. */
   readonly ttlSeconds?: number
   /** How often the folder is looked at without a reason, in milliseconds; 5 s unless given. */
@@ -37,6 +39,7 @@ export function openFile(options: FileOptions = {}): SubnetStore {
 class FileStore implements SubnetStore {
   readonly #options: FileOptions
   readonly #dir: string
+  readonly #configFile: string
   readonly #network: Network
   readonly #root: Root
   readonly #closing = new AbortController()
@@ -48,18 +51,19 @@ class FileStore implements SubnetStore {
     if (ttlSeconds !== undefined && !(ttlSeconds > 0)) throw new ValueError(`Cannot use ${ttlSeconds} as the time of a lease: want seconds, more than 0`)
     this.#options = options
     this.#dir = options.dir ?? DIR
+    this.#configFile = options.configFile ?? `${this.#dir}/config`
     this.#network = new Network(this.#dir)
-    this.#root = new Root(this.#dir, options.config === undefined)
+    this.#root = new Root(this.#dir, options.config === undefined && options.configFile === undefined)
   }
 
   async config(signal: AbortSignal): Promise<NetworkConf> {
     const ended = this.#until(signal)
     while (!ended.aborted) {
-      const text = this.#options.config ?? this.#tried('read the configuration', () => read(`${this.#dir}/config`))
+      const text = this.#options.config ?? this.#tried('read the configuration', () => read(this.#configFile))
       if (text !== undefined) return parseNetworkConf(text)
       await pause(CONFIG_MS, ended)
     }
-    throw new StoreError(this.#state.error ?? `There is no network configuration at ${this.#dir}/config`)
+    throw new StoreError(this.#state.error ?? `There is no network configuration at ${this.#configFile}`)
   }
 
   async claim(draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
@@ -76,9 +80,9 @@ class FileStore implements SubnetStore {
     )
   }
 
-  async release(node: string): Promise<void> {
+  async release(node: string, identity?: string): Promise<void> {
     parseNode(node)
-    await this.#locked('release a subnet', () => release(this.#dir, this.#network.look(), node), this.#closing.signal)
+    await this.#locked('release a subnet', () => release(this.#dir, this.#network.look(), node, identity), this.#closing.signal)
   }
 
   state(): StoreState {

@@ -36,8 +36,12 @@ export function bell(): Bell {
     async heard(signal) {
       if (!rung && !signal.aborted)
         await new Promise<void>((resolve) => {
-          wake = resolve
-          signal.addEventListener('abort', () => resolve(), { once: true })
+          const done = () => {
+            signal.removeEventListener('abort', done)
+            resolve()
+          }
+          signal.addEventListener('abort', done)
+          wake = done
         })
       rung = false
       wake = undefined

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { writeFileSync } from 'node:fs'
+import { renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ping, until } from '../harness.ts'
 import { fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
@@ -23,7 +23,7 @@ describe('plumb agent', () => {
         const had = subnetEnv(one)
         writeFileSync(join(dir, 'store/config'), '{"Network":"10.245.0.0/29"}')
         process.kill(agents[0].pid, 'SIGHUP')
-        await until(() => /going on with the network configuration as it was: .*Network/.test(agents[0].log()), 5000)
+        await until(async () => /going on with the one before: .*Network/.test(await agents[0].readyz()), 5000)
         assert.deepEqual(subnetEnv(one), had)
         fileStore(cluster, OTHER)
         for (const { pid } of agents) process.kill(pid, 'SIGHUP')
@@ -46,6 +46,59 @@ describe('plumb agent', () => {
         assert.ok((await one.ns.ip('-6', 'route', 'show', 'proto', '112')).includes('fd00:245:'))
         assert.equal(subnetEnv(one)?.['FLANNEL_MTU'], '1500')
         for (const agent of agents) assert.equal(await agent.stop(), 0)
+      },
+    ),
+  )
+
+  it(
+    '[FA10] goes on as it was when SIGHUP finds a configuration that cannot be used: it is degraded and says why, until the store has another one',
+    inCluster(
+      2,
+      (cluster) => fileStore(cluster, NETWORK),
+      async (cluster, test) => {
+        test.timeout(60_000)
+        const [one, two] = cluster.nodes as [Node, Node]
+        const agents = [one.agent(), two.agent()] as const
+        for (const agent of agents) await agent.ready(30_000)
+        await until(async () => (await agents[0].status())?.peers.length === 1)
+        const had = subnetEnv(one)
+        for (const [conf, why] of [
+          [{ ...NETWORK, Backend: { Type: 'wireguard' } }, /Backend\.Type "wireguard": not supported/],
+          [{ ...NETWORK, Backend: { Type: 'vxlan', VNI: 'one' } }, /VNI "one"/],
+          [{ ...NETWORK, SubnetLen: 12 }, /SubnetLen/],
+        ] as const) {
+          fileStore(cluster, conf)
+          process.kill(agents[0].pid, 'SIGHUP')
+          await until(async () => why.test(await agents[0].readyz()), 10_000)
+          assert.equal((await agents[0].status())?.state, 'degraded')
+          assert.ok(await ping(one.ns, (subnetEnv(two)?.['FLANNEL_SUBNET'] ?? '').replace('.1/24', '.0')))
+        }
+        fileStore(cluster, NETWORK)
+        process.kill(agents[0].pid, 'SIGHUP')
+        await until(async () => (await agents[0].status())?.state === 'ready', 10_000)
+        assert.deepEqual(subnetEnv(one), had)
+        assert.doesNotMatch(agents[0].log(), /beginning anew/)
+      },
+    ),
+  )
+
+  it(
+    '[FA20] begins anew at SIGHUP when the file of --net-config-path says something else',
+    inCluster(
+      1,
+      (cluster) => {
+        fileStore(cluster, NETWORK)
+        renameSync(join(cluster.dir, 'store/config'), join(cluster.dir, 'net-conf.json'))
+        return ['--store', 'file', '--file-store-dir', join(cluster.dir, 'store'), '--net-config-path', join(cluster.dir, 'net-conf.json')]
+      },
+      async (cluster, test) => {
+        test.timeout(60_000)
+        const [one] = cluster.nodes as [Node]
+        const agent = one.agent()
+        await agent.ready(30_000)
+        writeFileSync(join(cluster.dir, 'net-conf.json'), JSON.stringify({ ...NETWORK, Network: '10.245.0.0/16' }))
+        process.kill(agent.pid, 'SIGHUP')
+        await until(() => /^10\.245\./.test(subnetEnv(one)?.['FLANNEL_SUBNET'] ?? ''), 20_000)
       },
     ),
   )

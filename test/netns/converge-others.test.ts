@@ -26,10 +26,12 @@ describe('Converger, beside others', () => {
   )
 
   it(
-    'a link of our name that is not ours to touch is left alone: one of another type, one of another agent; the sentence says why, and the other family works',
+    '[FA22] a link of our name that is not ours to touch is left alone: one of another type, one of another agent, until that runs no more; the sentence says why, and the other family works',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan })
       await b.reach([a])
+      // As an agent of that name does as long as it runs.
+      const another = Bun.listen({ unix: '\0plumb-agent/another', socket: { data() {} } })
       for (const [lines, why] of [
         [['link add name flannel.1 type bridge', 'address add 10.244.1.0/32 dev flannel.1'], 'a link of that name is there already, of type bridge'],
         [['link delete flannel.1', 'link add name flannel.1 type vxlan id 5 dev eth0 dstport 8472', 'link set flannel.1 alias plumb-agent/another'], 'it belongs to another agent, plumb-agent/another'],
@@ -49,6 +51,9 @@ describe('Converger, beside others', () => {
         assert.equal(await a.ns.ip('-d', 'address', 'show', 'dev', 'flannel.1'), before)
         assert.ok(await answers(a, b, 'v6'))
       }
+      another.stop(true)
+      assert.deepEqual((await a.restarted().reach([b])).failed, [])
+      assert.ok(await answers(a, b))
     }),
   )
 

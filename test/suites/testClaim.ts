@@ -12,6 +12,7 @@ export function testClaim(given: Given): void {
   testKeep(given)
   testTake(given)
   testContest(given)
+  testNamesakes(given)
   testLoss(given)
   testFamilies(given)
   testChange(given)
@@ -107,6 +108,34 @@ function testContest({ name, network }: Given): void {
     const { claim } = await network()
     for (const i of [1, 2, 3]) await claim(draft(`n${i}`, i))
     await assert.rejects(claim(draft('d', 9)), new OutOfSubnetsError('Cannot claim a subnet for node "d": every /24 of 10.5.0.0/22 from 10.5.1.0 to 10.5.3.0 is taken; widen the network or remove stale nodes (see: plumb leases)'))
+  })
+}
+
+function testNamesakes({ name, network }: Given): void {
+  const named = (last: number, identity?: string) => draft('a', last, identity === undefined ? {} : { identity })
+
+  it(`[FA1] ${name}.claim() refuses a node whose name another node has, and says at which address that one is`, async () => {
+    const held = await network()
+    const { subnets } = await held.claim(named(2, 'first'))
+    const before = await held.list()
+    const wanted = new SubnetTakenError(`Cannot use the node name "a": the node at 172.30.0.2 has it, and ${subnets.v4}; want another name (--node-name), or, when that node is gone for good, remove its lease from the store`)
+    await assert.rejects(held.claim(named(3, 'second')), wanted)
+    // Its cleanup is not the other's.
+    await (await held.open()).release('a', 'second')
+    assert.deepEqual(await held.list(), before)
+    await (await held.open()).release('a', 'first')
+    assert.deepEqual(await held.list(), {})
+    assert.deepEqual((await held.claim(named(3, 'second'))).ips, named(3).ips)
+  })
+
+  it(`[FA1] ${name}.claim() gives a node that moved, or was installed anew, its own lease, and of two new ones of a name to one`, async () => {
+    const held = await network()
+    const { subnets } = await held.claim(named(2))
+    for (const again of [named(2, 'first'), named(9, 'first'), named(9, 'second'), named(2, 'second')]) assert.deepEqual((await held.claim(again)).subnets, subnets)
+    await held.del(Object.keys(await held.list())[0] ?? '')
+    const outcomes = await Promise.allSettled([2, 3, 4].map((last) => held.claim(named(last, `${last}`))))
+    assert.deepEqual(outcomes.map((one) => (one.status === 'fulfilled' ? 'has it' : one.reason.name)).sort(), ['SubnetTakenError', 'SubnetTakenError', 'has it'])
+    assert.equal(Object.keys(await held.list()).length, 1)
   })
 }
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { chooseUplink, directDevice, overlap, type Sight, type Wish } from '../../agent/uplink.ts'
+import { chooseUplink, overlap, type Sight, type Wish } from '../../agent/uplink.ts'
 import type { Cidr, Ip } from '../../lib/ip.ts'
 import type { IfName } from '../../lib/values.ts'
 
@@ -96,18 +96,6 @@ describe('chooseUplink()', () => {
   refused('a link without an address of a family', sight(['eth0 192.0.2.1/24'], ['default dev eth0 via 192.0.2.9']), { ifaces: ['eth0'] }, DUAL, /eth0 as uplink: it has no usable IPv6 address/)
   refused('a tunnel address that no link has', TWO, { tunnel: { v4: '203.0.113.5' as Ip } }, FOUR, /Cannot begin tunnels at 203\.0\.113\.5: no link has that address/)
   refused('a link of MTU 0', sight(['flat0 192.0.2.1/24']), { ifaces: ['flat0'] }, FOUR, /its MTU is 0/)
-})
-
-describe('directDevice()', () => {
-  const { uplink } = chooseUplink(sight(['eth0 192.0.2.1/24'], ['default dev eth0 via 192.0.2.9', '192.0.2.0/24 dev eth0', '192.0.2.128/25 dev eth0 via 192.0.2.9', '10.9.0.0/16 dev eth1', '10.244.3.0/24 dev eth0 protocol 112']), NOTHING, FOUR)
-  for (const [ip, dev] of [
-    ['192.0.2.5', 'eth0'],
-    ['192.0.2.200', undefined],
-    ['203.0.113.1', undefined],
-    ['10.9.1.1', 'eth1'],
-    ['10.244.3.1', undefined],
-  ] as const)
-    it(`${ip} is ${dev ? `on the link ${dev}` : 'behind a router'}`, () => assert.equal(directDevice(uplink, ip as Ip), dev))
 })
 
 describe('overlap()', () => {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { watchFights } from '../../agent/fights.ts'
+import { bell } from '../../agent/stores/pause.ts'
 import { makeWakes } from '../../agent/wakes.ts'
 
 describe('makeWakes()', () => {
@@ -90,3 +91,23 @@ describe('watchFights()', () => {
 function thing(key: string) {
   return { key, title: `route ${key}` }
 }
+
+describe('bell()', () => {
+  it('[FA19] leaves no listener at the signal, however often it rings', async () => {
+    const { signal } = new AbortController()
+    let listeners = 0
+    const counting = (method: 'addEventListener' | 'removeEventListener', by: number) =>
+      function counted(this: AbortSignal, ...args: Parameters<AbortSignal['addEventListener']>) {
+        listeners += by
+        EventTarget.prototype[method].apply(signal, args)
+      }
+    const counted = Object.assign(signal, { addEventListener: counting('addEventListener', 1), removeEventListener: counting('removeEventListener', -1) })
+    const one = bell()
+    for (let i = 0; i < 100; i++) {
+      const heard = one.heard(counted)
+      one.ring()
+      await heard
+    }
+    assert.equal(listeners, 0)
+  })
+})

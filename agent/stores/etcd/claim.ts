@@ -2,11 +2,11 @@ import { shown } from '../../../lib/errors.ts'
 import { decodeKey, encodeKey, encodeValue, type Lease, parseNode } from '../../lease.ts'
 import type { NetworkConf } from '../../netconf.ts'
 import { type Draft, OutOfSubnetsError, StoreError, SubnetTakenError } from '../../store.ts'
-import { type Chosen, choose, stays } from '../choose.ts'
+import { type Chosen, choose, isAnothers, refuseNamesake, stays } from '../choose.ts'
 import type { Connection } from './connection.ts'
 import type { KeyValue } from './generated/etcd_pb.js'
-import { decode, type Keys } from './keys.ts'
-import { type Entry, entryOf, isOwn, type NodeRecord, type View } from './view.ts'
+import type { Keys } from './keys.ts'
+import { type Entry, entryOf, isOwn, type NodeRecord, recordOf, type View } from './view.ts'
 import { type Change, drop, giveUp, write } from './write.ts'
 
 /** Where and how leases are claimed. */
@@ -35,6 +35,7 @@ export async function claim(to: Claiming, draft: Draft, conf: NetworkConf, signa
   for (let tries = 0; tries < TRIES; tries++) {
     const hadRead = hasRead
     const held = await look(to, draft.node, signal)
+    refuseNamesake(draft, held.record, held.entry && { subnets: held.entry.subnets, ips: held.entry.lease?.ips })
     const isKept = held.entry && stays(draft, conf, held.entry)
     if (!isKept && !view.isLive && !hasRead) await read()
     const chosen = isKept && held.entry ? { subnets: held.entry.subnets, over: held.entry } : attempt(to, draft, conf, held)
@@ -49,7 +50,16 @@ export async function claim(to: Claiming, draft: Draft, conf: NetworkConf, signa
       continue
     }
     const isReserved = (chosen.over ?? chosen.instead)?.ttl === 0n
-    const change: Change = { node: draft.node, record: held.record?.written ?? 0n, key: encodeKey(chosen.subnets), value: encodeValue(draft), ...chosen, ttl: isReserved ? 0n : await granted.id(), claims }
+    const change: Change = {
+      node: draft.node,
+      ...(draft.identity !== undefined && { identity: draft.identity }),
+      record: held.record?.written ?? 0n,
+      key: encodeKey(chosen.subnets),
+      value: encodeValue(draft),
+      ...chosen,
+      ttl: isReserved ? 0n : await granted.id(),
+      claims,
+    }
     if (await write(to, change, signal)) {
       await granted.use(change.ttl, chosen)
       return { node: draft.node, subnets: chosen.subnets, ips: draft.ips, backend: draft.backend, data: draft.data, ...(!isReserved && { expires: granted.expires() }) }
@@ -61,11 +71,11 @@ export async function claim(to: Claiming, draft: Draft, conf: NetworkConf, signa
 }
 
 /** Gives a node's lease back, and forgets the node. A reservation stays: it is not the node's to remove. */
-export async function release(to: Claiming, node: string, signal: AbortSignal): Promise<void> {
+export async function release(to: Claiming, node: string, identity: string | undefined, signal: AbortSignal): Promise<void> {
   parseNode(node)
   for (let tries = 0; tries < TRIES; tries++) {
     const { record, entry } = await look(to, node, signal)
-    if (!record) return
+    if (!record || isAnothers(record, identity)) return
     if (await drop(to, { node, record: record.written, ...(entry && entry.ttl !== 0n && { instead: entry }) }, signal)) {
       if (entry) await giveUp(to, entry.ttl, signal)
       return
@@ -83,7 +93,7 @@ async function look({ etcd, keys }: Claiming, node: string, signal: AbortSignal)
   const get = async (key: Uint8Array): Promise<KeyValue | undefined> => (await etcd.call(({ kv }, options) => kv.range({ key }, options), signal)).kvs[0]
   const kv = await get(keys.record(node))
   if (!kv) return {}
-  const record = { key: decode(kv.value), written: kv.modRevision }
+  const record = recordOf(kv)
   const subnets = earlier(record)
   const found = subnets && (await get(keys.lease(encodeKey(subnets))))
   const entry = found && entryOf(record.key, found)

@@ -32,6 +32,7 @@ export type Kept = Pick<KeyValue, 'key' | 'value' | 'createRevision' | 'modRevis
 /** A node's record: which lease is its own, and when that was written. */
 export interface NodeRecord {
   readonly key: string
+  readonly identity?: string
   readonly written: bigint
 }
 
@@ -167,7 +168,7 @@ export class View {
     const what = this.#keys.read(kv.key)
     if (!what || ('node' in what && !isNodeName(what.node))) return false
     if (!('node' in what)) return this.#put(what.lease, kv)
-    const [before, now] = [this.#records.get(what.node), { key: decode(kv.value), written: kv.modRevision }]
+    const [before, now] = [this.#records.get(what.node), recordOf(kv)]
     this.#records.set(what.node, now)
     return before?.key !== now.key || isOwn(before, this.#entries.get(now.key)) !== isOwn(now, this.#entries.get(now.key))
   }
@@ -199,6 +200,12 @@ export class View {
 export function entryOf(key: string, { value, createRevision, modRevision, lease }: Kept): Entry {
   const subnets = decodeKey(key)
   return { key: key as SubnetKey, subnets, ...readable(subnets, decode(value)), created: createRevision, written: modRevision, ttl: lease }
+}
+
+/** A node's record, read: the key of its lease, and its identity after a blank. */
+export function recordOf({ value, modRevision }: Pick<Kept, 'value' | 'modRevision'>): NodeRecord {
+  const [key = '', identity] = decode(value).split(' ')
+  return { key, ...(identity !== undefined && { identity }), written: modRevision }
 }
 
 /** Whether a record's lease is still the one that it was written for: one that ended and was made again since may be anybody's. */

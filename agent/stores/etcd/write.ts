@@ -10,6 +10,7 @@ import type { Entry, View } from './view.ts'
 /** What a claim writes: the lease of a key, new or over one that is there, the node's record, and nothing of the lease that goes for it. */
 export interface Change {
   readonly node: string
+  readonly identity?: string
   /** The revision at which the node's record was last written; 0 for none. */
   readonly record: bigint
   readonly key: SubnetKey
@@ -34,8 +35,9 @@ const [VERSION, MOD] = [0, 2]
 
 /** Writes all of it in one transaction, or nothing: false when anything that it rests on has changed meanwhile. It is asked again when no answer comes, and may then meet what it has written itself: the next look at the node finds that. */
 export async function write({ etcd, keys, view }: To & { readonly view: View }, change: Change, signal: AbortSignal): Promise<boolean> {
-  const { node, record, key, value, over, instead, ttl, subnets, claims } = change
+  const { node, identity, record, key, value, over, instead, ttl, subnets, claims } = change
   const v6 = subnets.v4 && subnets.v6
+  const recorded = identity === undefined ? key : `${key} ${identity}`
   const isNew = over === undefined
   const compare = [
     unchanged(keys.record(node), record),
@@ -43,7 +45,7 @@ export async function write({ etcd, keys, view }: To & { readonly view: View }, 
     ...(instead ? [unchanged(keys.lease(instead.key), instead.written)] : []),
     ...(isNew && v6 ? [unchanged(keys.claim(v6), claims.get(v6) ?? 0n)] : []),
   ]
-  const success = [...(instead ? removal(keys, instead, v6) : []), put(keys.lease(key), value, ttl), put(keys.record(node), key, 0n), ...(v6 ? [put(keys.claim(v6), node, ttl)] : [])]
+  const success = [...(instead ? removal(keys, instead, v6) : []), put(keys.lease(key), value, ttl), put(keys.record(node), recorded, 0n), ...(v6 ? [put(keys.claim(v6), node, ttl)] : [])]
   const failure = isNew && v6 ? [{ request: { case: 'requestRange' as const, value: { key: keys.claim(v6) } } }] : []
   const { succeeded, responses, header } = await etcd.call(({ kv }, options) => kv.txn({ compare, success, failure }, options), signal)
   const revision = header?.revision ?? 0n
@@ -52,7 +54,7 @@ export async function write({ etcd, keys, view }: To & { readonly view: View }, 
     view.wrote(
       [
         { ...made, key: keys.lease(key), value: encode(value) },
-        { ...made, key: keys.record(node), value: encode(key) },
+        { ...made, key: keys.record(node), value: encode(recorded) },
       ],
       instead ? [keys.lease(instead.key)] : [],
       revision,

@@ -4,13 +4,15 @@ import { remove, writeAtomic } from '../../../lib/files.ts'
 import { type Both, decodeKey, encodeKey, encodeValue, type Lease } from '../../lease.ts'
 import type { NetworkConf } from '../../netconf.ts'
 import type { Draft } from '../../store.ts'
-import { choose, stays } from '../choose.ts'
+import { choose, isAnothers, refuseNamesake, stays } from '../choose.ts'
 import type { Files, Held, NodeRecord } from './network.ts'
 
 /** The lease of a node, made or renewed, under the folder's lock: see SubnetStore.claim. A kill between any two writes leaves at most a record without a lease, which the next claim makes. */
 export function claim(dir: string, files: Files, draft: Draft, conf: NetworkConf, ttlSeconds?: number): Lease {
-  const { node, ips, backend, data } = draft
+  const { node, identity, ips, backend, data } = draft
   const record = files.records.get(node)
+  const current = record && files.held.find(({ key }) => key === record.subnet)
+  refuseNamesake(draft, record, current && holding(current))
   const own = record && [...files.held, ...files.ended].find(({ key }) => key === record.subnet)
   const others = files.held.filter(({ key }) => key !== own?.key)
   const { subnets, over, instead } = own && stays(draft, conf, own) ? { subnets: own.subnets, over: own } : choose<Holding>(draft, conf, others.map(holding), own && holding(own), record && earlier(record))
@@ -20,7 +22,7 @@ export function claim(dir: string, files: Files, draft: Draft, conf: NetworkConf
   for (const gone of [...files.ended.filter((one) => one !== own), ...(instead ? [instead] : [])]) remove(leasePath(dir, gone.key))
   // Of nodes that had it once: it was removed, or has ended.
   for (const [other, { subnet }] of files.records) if (other !== node && subnet === key) remove(recordPath(dir, other))
-  const wanted: NodeRecord = { subnet: key, ...(expires !== undefined && { expires }), ...(isReserved && { reserved: true }) }
+  const wanted: NodeRecord = { subnet: key, ...(identity !== undefined && { identity }), ...(expires !== undefined && { expires }), ...(isReserved && { reserved: true }) }
   if (JSON.stringify(wanted) !== JSON.stringify(record)) write(recordPath(dir, node), JSON.stringify(wanted))
   const value = encodeValue(draft)
   if (over?.text !== value) write(leasePath(dir, key), value)
@@ -28,8 +30,9 @@ export function claim(dir: string, files: Files, draft: Draft, conf: NetworkConf
 }
 
 /** Gives a node's lease back, and forgets the node. A reservation stays: it is not the node's to remove. */
-export function release(dir: string, { records }: Files, node: string): void {
+export function release(dir: string, { records }: Files, node: string, identity?: string): void {
   const record = records.get(node)
+  if (isAnothers(record, identity)) return
   if (record && !record.reserved && earlier(record)) remove(leasePath(dir, record.subnet))
   remove(recordPath(dir, node))
 }

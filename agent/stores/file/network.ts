@@ -23,6 +23,8 @@ export interface Held {
 /** One file of `nodes/`. */
 export interface NodeRecord {
   readonly subnet: string
+  /** Of the node that has it. */
+  readonly identity?: string
   readonly expires?: number
   /** The lease was there before the node: it never expires, and stays when the node gives it back. */
   readonly reserved?: true
@@ -99,8 +101,8 @@ function lease({ text, why, writtenMs }: Found, name: string): Pick<Held, 'text'
 // One that cannot be read says nothing: its node gets its lease back by its addresses.
 function record({ text }: Found): NodeRecord | undefined {
   try {
-    const { subnet, expires, reserved } = JSON.parse(text)
-    return typeof subnet === 'string' ? { subnet, ...(Number.isFinite(expires) && { expires }), ...(reserved === true && { reserved }) } : undefined
+    const { subnet, identity, expires, reserved } = JSON.parse(text)
+    return typeof subnet === 'string' ? { subnet, ...(typeof identity === 'string' && { identity }), ...(Number.isFinite(expires) && { expires }), ...(reserved === true && { reserved }) } : undefined
   } catch {
     return undefined
   }

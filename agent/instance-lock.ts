@@ -1,0 +1,92 @@
+import { readdirSync, readlinkSync } from 'node:fs'
+import { CniError, CODE } from '../lib/errors.ts'
+import { fs } from '../lib/fs.ts'
+import { flock } from '../lib/libc.ts'
+import { log } from '../lib/log.ts'
+import { readText } from '../lib/reading.ts'
+import type { NetworkName } from '../lib/values.ts'
+
+/** The lock file beside a subnet file. */
+export function lockPath(subnetFile: string): string {
+  return `${subnetFile}.lock`
+}
+
+/**
+ * Makes this process the only agent of its name on the node, until what is returned is called or the process ends. Two locks: an abstract
+ * socket of the node's network namespace, which no mount namespace hides, and the lock of a file beside the subnet file, which two agents
+ * share that have the node's files and network namespaces of their own. Throws CniError 11 naming the other process.
+ */
+export function lockInstance(instance: NetworkName, subnetFile: string): () => void {
+  const name = socketOf(instance)
+  const socket = listen(name, subnetFile)
+  try {
+    const fd = lockFile(lockPath(subnetFile), subnetFile)
+    return () => {
+      socket.stop(true)
+      if (fd !== undefined) fs.closeSync(fd)
+    }
+  } catch (cause) {
+    socket.stop(true)
+    throw cause
+  }
+}
+
+/** Whether an agent of this name runs in this network namespace. */
+export function isRunning(instance: NetworkName): boolean {
+  return sockets(`@${socketOf(instance)}`).length > 0
+}
+
+/** The process that has a socket of this network namespace, by its path or, with @ first, its abstract name; undefined when there is none, or when it is out of sight, as from within a container. */
+export function listenerOf(path: string): number | undefined {
+  const files = sockets(path).map((inode) => `socket:[${inode}]`)
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
+  return pids.map(Number).find((pid) => openFiles(pid).some((file) => files.includes(file)))
+}
+
+function listen(name: string, subnetFile: string): { stop(closeActive: boolean): void } {
+  try {
+    return Bun.listen({ unix: `\0${name}`, socket: { data() {} } })
+  } catch (cause) {
+    const pid = listenerOf(`@${name}`)
+    throw refused(subnetFile, pid === undefined ? 'another agent of this node' : `process ${pid}${pid === process.pid ? '' : ', another agent of this node,'}`, cause)
+  }
+}
+
+// Undefined where no file can be made: the socket has to do.
+function lockFile(path: string, subnetFile: string): number | undefined {
+  let fd: number
+  try {
+    fs.mkdirSync(fs.dirname(path), 0o755)
+    fd = fs.openSync(path, 'a', 0o600)
+  } catch (cause) {
+    log(`agent: Cannot lock ${path}, going on without: ${(cause as Error).message}`)
+    return undefined
+  }
+  if (flock(fd, { wait: false })) return fd
+  fs.closeSync(fd)
+  throw refused(subnetFile, 'another agent, of another network namespace,')
+}
+
+function refused(subnetFile: string, who: string, cause?: unknown): CniError {
+  return new CniError(CODE.tryLater, `Cannot run an agent for ${subnetFile}: ${who} runs for it already`, 'stop that one, or give this one a subnet file, a socket and a network of its own (--subnet-file, --socket)', { cause })
+}
+
+function socketOf(instance: NetworkName): string {
+  return `plumb-agent/${instance}`
+}
+
+// Their inodes, of those that are bound to a name.
+function sockets(name: string): string[] {
+  const rows = (readText('/proc/net/unix') ?? '').split('\n').map((row) => row.trim().split(/\s+/))
+  return rows.flatMap((words) => (words[7] === name && words[6] !== undefined ? [words[6]] : []))
+}
+
+function openFiles(pid: number): string[] {
+  try {
+    const folder = `/proc/${pid}/fd`
+    return readdirSync(folder).map((fd) => readlinkSync(`${folder}/${fd}`))
+  } catch {
+    // It has ended, or closed a file meanwhile.
+    return []
+  }
+}
