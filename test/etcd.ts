@@ -22,6 +22,8 @@ export interface Wish {
   readonly tls?: boolean
   /** The password of user `flannel`, who may only read and write below /coreos.com/network/. */
   readonly password?: string
+  /** Further options of etcd. */
+  readonly options?: readonly string[]
 }
 /** What an admin does with keys. */
 export interface Keyed {
@@ -74,7 +76,7 @@ interface Member {
 }
 
 /** Starts a cluster in the network namespace of this process, which must be a test's. The caller stops it. */
-export async function startEtcd({ members: count = 1, tls = false, password }: Wish = {}): Promise<Cluster> {
+export async function startEtcd({ members: count = 1, tls = false, password, options = [] }: Wish = {}): Promise<Cluster> {
   assert.equal(process.env['PLUMB_SANDBOX'], '1', 'This test makes links: run it with `bun test/run.ts FILE`')
   const id = ++serial
   const [dir, bridge, scheme] = [mkdtempSync('/run/etcd-'), `etcd${id}`, tls ? 'https' : 'http']
@@ -86,7 +88,7 @@ export async function startEtcd({ members: count = 1, tls = false, password }: W
   const base = members.map(({ ip }) => `${scheme}://${ip}:2379`)
   let token = ''
   const ask = admin(base, files, () => token)
-  const control = controls(members, scheme, dir)
+  const control = controls(members, scheme, dir, options)
   const ready = async () => void (await until(async () => (await ask('kv/range', { key: b64('/') })) && true, 20_000))
   await Promise.all(members.map((_, i) => control.start(i)))
   await ready().catch((cause) => {
@@ -125,14 +127,14 @@ export async function startEtcd({ members: count = 1, tls = false, password }: W
   }
 }
 
-function controls(members: readonly Member[], scheme: string, dir: string): Pick<Cluster, 'start' | 'kill' | 'freeze' | 'thaw' | 'cut' | 'heal'> {
+function controls(members: readonly Member[], scheme: string, dir: string, options: readonly string[]): Pick<Cluster, 'start' | 'kill' | 'freeze' | 'thaw' | 'cut' | 'heal'> {
   const at = (i: number) => members[i] as Member
   return {
     async start(i = 0, fresh = false) {
       const { name, ns } = at(i)
       if (fresh) rmSync(`${dir}/${name}`, { recursive: true, force: true })
       const log = openSync(`${dir}/${name}.log`, 'a')
-      at(i).child = Bun.spawn(['nsenter', `--net=/run/netns/${ns}`, '--', 'etcd', ...flags(at(i), members, scheme, dir)], { cwd: dir, stdio: ['ignore', log, log] })
+      at(i).child = Bun.spawn(['nsenter', `--net=/run/netns/${ns}`, '--', 'etcd', ...flags(at(i), members, scheme, dir), ...options], { cwd: dir, stdio: ['ignore', log, log] })
       closeSync(log)
     },
     async kill(i = 0) {

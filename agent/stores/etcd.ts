@@ -1,6 +1,6 @@
 import { type NetworkConf, parseNetworkConf } from '../netconf.ts'
 import { StoreError, type SubnetStore } from '../store.ts'
-import { claim, release } from './etcd/claim.ts'
+import { type Claiming, claim, release } from './etcd/claim.ts'
 import { Connection } from './etcd/connection.ts'
 import { follow } from './etcd/follow.ts'
 import { decode, keysBelow } from './etcd/keys.ts'
@@ -15,7 +15,7 @@ const CONFIG_MS = 500
 /** The store that flannel has: etcd, version 3, its keys and values byte for byte flannel's. Nothing is sent before the first call. Throws ValueError for options that cannot be used. */
 export function openEtcd(options: EtcdOptions): SubnetStore {
   const [etcd, keys] = [new Connection(options), keysBelow(prefixOf(options))]
-  const to = { etcd, keys, view: new View(keys), ttlSeconds: ttlOf(options) }
+  const to: Claiming = { etcd, keys, view: new View(keys), ttlSeconds: ttlOf(options) }
   const closing = new AbortController()
   const until = (signal: AbortSignal) => AbortSignal.any([signal, closing.signal])
   return {

@@ -15,6 +15,14 @@ export interface Claiming {
   readonly keys: Keys
   readonly view: View
   readonly ttlSeconds: number
+  /** An etcd lease that a claim got and did not come to use: the next one takes it. */
+  spare?: Grant | undefined
+}
+
+interface Grant {
+  readonly id: bigint
+  /** In milliseconds since 1970. */
+  readonly expires: number
 }
 
 // Each conflict means that another node has got its subnet.
@@ -22,9 +30,19 @@ const TRIES = 100
 
 /** The lease of a node, made or renewed; see SubnetStore.claim. A node that knows its lease reads it alone, any other reads all once. */
 export async function claim(to: Claiming, draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
-  const { etcd, view } = to
   parseNode(draft.node)
   const granted = grants(to, signal)
+  try {
+    return await claimBy(granted, to, draft, conf, signal)
+  } catch (cause) {
+    // What was asked for may have been written though no answer came: then this is the lease that it lives by.
+    if (!/lease not found/.test((cause as Error).message)) granted.keep()
+    throw cause
+  }
+}
+
+async function claimBy(granted: ReturnType<typeof grants>, to: Claiming, draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
+  const { etcd, view } = to
   // IPv6 subnets of dual-stack leases that are claimed, as far as somebody said so: when no lease has such a one, its claim is a leftover.
   const claims = new Map<string, bigint>()
   let hasRead = false
@@ -124,22 +142,36 @@ function earlier({ key }: NodeRecord): ReturnType<typeof decodeKey> | undefined 
 
 /** At most one etcd lease per claim, however often it is tried: given back when it was not used, and in use it sets the one before free. */
 function grants(to: Claiming, signal: AbortSignal) {
-  let [made, used, expires] = [0n, false, 0]
+  let [made, used]: [Grant | undefined, boolean] = [undefined, false]
   return {
     async id(): Promise<bigint> {
-      if (made !== 0n) return made
-      const { ID, TTL } = await to.etcd.call(({ lease }, options) => lease.leaseGrant({ TTL: BigInt(to.ttlSeconds) }, options), signal)
-      expires = Date.now() + Number(TTL) * 1000
-      made = ID
-      return made
+      made ??= spare(to) ?? (await grant(to, signal))
+      return made.id
     },
-    expires: () => expires,
+    expires: () => made?.expires ?? 0,
     async use(ttl: bigint, { over, instead }: Chosen<Entry>): Promise<void> {
-      used = ttl === made
+      used = ttl === made?.id
       for (const old of [over, instead]) if (old && old.ttl !== ttl) await giveUp(to, old.ttl, signal)
     },
     async giveBack(): Promise<void> {
-      if (made !== 0n && !used) await giveUp(to, made, signal)
+      const unused = made
+      made = undefined
+      if (unused && !used) await giveUp(to, unused.id, signal)
+    },
+    keep(): void {
+      if (made && !used) to.spare = made
     },
   }
+}
+
+async function grant({ etcd, ttlSeconds }: Claiming, signal: AbortSignal): Promise<Grant> {
+  const { ID, TTL } = await etcd.call(({ lease }, options) => lease.leaseGrant({ TTL: BigInt(ttlSeconds) }, options), signal)
+  return { id: ID, expires: Date.now() + Number(TTL) * 1000 }
+}
+
+// One that is half over would be renewed too early all the time.
+function spare(to: Claiming): Grant | undefined {
+  const { spare: found, ttlSeconds } = to
+  to.spare = undefined
+  return found && found.expires - Date.now() > (ttlSeconds * 1000) / 2 ? found : undefined
 }
