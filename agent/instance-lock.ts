@@ -2,7 +2,6 @@ import { readdirSync, readlinkSync } from 'node:fs'
 import { CniError, CODE } from '../lib/errors.ts'
 import { fs } from '../lib/fs.ts'
 import { flock } from '../lib/libc.ts'
-import { log } from '../lib/log.ts'
 import { readText } from '../lib/reading.ts'
 import type { NetworkName } from '../lib/values.ts'
 
@@ -58,8 +57,8 @@ function lockFile(path: string, subnetFile: string): number | undefined {
   try {
     fs.mkdirSync(fs.dirname(path), 0o755)
     fd = fs.openSync(path, 'a', 0o600)
-  } catch (cause) {
-    log(`agent: Cannot lock ${path}, going on without: ${(cause as Error).message}`)
+  } catch {
+    // That the disk fails is told when the subnet file is written.
     return undefined
   }
   if (flock(fd, { wait: false })) return fd

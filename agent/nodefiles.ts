@@ -77,8 +77,8 @@ export function makeIdentity(stateDir: string): string | undefined {
   try {
     writeChanged(identityPath(stateDir), `${made}\n`)
     return made
-  } catch (cause) {
-    log(`agent: another node of the same name will not be noticed: ${(cause as Error).message}`)
+  } catch {
+    // That the disk fails is told when the lease is remembered.
     return undefined
   }
 }
