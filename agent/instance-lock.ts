@@ -1,7 +1,6 @@
 import { readdirSync, readlinkSync } from 'node:fs'
 import { CniError, CODE } from '../lib/errors.ts'
-import { fs } from '../lib/fs.ts'
-import { flock } from '../lib/libc.ts'
+import { takeLock } from '../lib/files.ts'
 import { readText } from '../lib/reading.ts'
 import type { NetworkName } from '../lib/values.ts'
 
@@ -19,10 +18,10 @@ export function lockInstance(instance: NetworkName, subnetFile: string): () => v
   const name = socketOf(instance)
   const socket = listen(name, subnetFile)
   try {
-    const fd = lockFile(lockPath(subnetFile), subnetFile)
+    const unlock = lockFile(subnetFile)
     return () => {
       socket.stop(true)
-      if (fd !== undefined) fs.closeSync(fd)
+      unlock()
     }
   } catch (cause) {
     socket.stop(true)
@@ -51,19 +50,16 @@ function listen(name: string, subnetFile: string): { stop(closeActive: boolean):
   }
 }
 
-// Undefined where no file can be made: the socket has to do.
-function lockFile(path: string, subnetFile: string): number | undefined {
-  let fd: number
+function lockFile(subnetFile: string): () => void {
+  let unlock: (() => void) | undefined
   try {
-    fs.mkdirSync(fs.dirname(path), 0o755)
-    fd = fs.openSync(path, 'a', 0o600)
+    unlock = takeLock(lockPath(subnetFile))
   } catch {
-    // That the disk fails is told when the subnet file is written.
-    return undefined
+    // Where no file can be made the socket has to do. That the disk fails is told when the subnet file is written.
+    return () => {}
   }
-  if (flock(fd, { wait: false })) return fd
-  fs.closeSync(fd)
-  throw refused(subnetFile, 'another agent, of another network namespace,')
+  if (!unlock) throw refused(subnetFile, 'another agent, of another network namespace,')
+  return unlock
 }
 
 function refused(subnetFile: string, who: string, cause?: unknown): CniError {

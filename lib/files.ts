@@ -14,6 +14,14 @@ export function withLock<T>(path: string, work: () => T, { wait = true } = {}): 
   }
 }
 
+/** Takes the flock of a file, made as by `withLock`, until what is returned is called or the process ends; undefined when another has it. */
+export function takeLock(path: string): (() => void) | undefined {
+  const fd = within(path, () => fs.openSync(path, 'a', 0o600))
+  if (flock(fd, { wait: false })) return () => fs.closeSync(fd)
+  fs.closeSync(fd)
+  return undefined
+}
+
 /** Replaces a file so that a reader, or a power loss, finds the old text or the new one, never less. `durable: false` leaves the disk out of it: for what can be rebuilt. `by` is the draft's path when a lock makes one enough: a killed writer then leaves one draft, not one more each time. */
 export function writeAtomic(path: string, text: string, { mode = 0o600, durable = true, by = draftOf(path) } = {}): void {
   const draft = drafted(by, text, mode, durable)
