@@ -1,4 +1,5 @@
 import type { Element, PartName } from '../state.ts'
+import { isThere, readPart } from './journal.ts'
 import { holdersOf, release, share, thingsOf } from './shared.ts'
 
 /** Notes that their parts have these elements, which others may have, too. */
@@ -8,12 +9,27 @@ export function hold(elements: readonly Element[]): void {
 
 /** Takes those notes away, and gives the elements that somebody else still has: they must stay. */
 export function letGo(elements: readonly Element[]): Element[] {
-  return elements.filter((element) => element.part !== undefined && !release(thing(element), element.part))
+  return elements.filter((element) => element.part !== undefined && !release(thing(element), element.part) && (isPair(element) || isHeld(element)))
 }
 
-/** Whether an attachment has the element; these parts do not count. */
+/** Whether an attachment needs the element; these parts do not count. Nor do those whose pod is gone, but for a pair of subnets: that has as many holders as there are pods. */
 export function isHeld(element: Element, but: readonly PartName[] = []): boolean {
-  return holdersOf(thing(element)).some((part) => !but.includes(part))
+  const others = holdersOf(thing(element)).filter((part) => !but.includes(part))
+  return isPair(element) ? others.length > 0 : others.some(isAlive)
+}
+
+function isPair({ set }: Element): boolean {
+  return set.startsWith('local')
+}
+
+// What cannot be read, as by an explanation for somebody who is not root, is taken for alive.
+function isAlive(part: PartName): boolean {
+  try {
+    const note = readPart(part)
+    return note !== undefined && (note.netns === undefined || isThere(note))
+  } catch {
+    return true
+  }
 }
 
 /** The elements of a set of subnets that attachments have, with the parts that have them. */
