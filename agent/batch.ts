@@ -1,4 +1,4 @@
-import { ExecError } from '../lib/errors.ts'
+import { ExecError, missingModule } from '../lib/errors.ts'
 import { failures } from '../lib/iproute.ts'
 import { handler } from '../lib/kinds/index.ts'
 import type { Run } from '../lib/plugin.ts'
@@ -107,6 +107,8 @@ export function sentences(failed: ReadonlyMap<Step, string>): string[] {
 }
 
 function reasonOf({ resource }: Step, said: string): string {
+  const missing = resource.kind === 'link' ? missingModule(`link add type ${resource.type}`, said) : undefined
+  if (missing) return `${said}: ${missing}`
   if (resource.kind === 'route' && /File exists/.test(said)) return `another program has a route there (see: ip route show ${resource.dst})`
   if ((resource.kind === 'route' || resource.kind === 'nexthop') && resource.onlink && /device mismatch/.test(said)) return `another program has a route there (see: ip -6 route get ${resource.kind === 'route' ? resource.via[0] : resource.via})`
   return said

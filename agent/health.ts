@@ -22,6 +22,8 @@ export interface Source {
 /** Where to answer. `port` 0 is no port at all, as flannel's `healthz-port`. */
 export interface Places {
   readonly address: string
+  /** On the port only what probes and metrics ask for. */
+  readonly probesOnly?: true
   readonly port: number
   readonly socket: string
 }
@@ -58,11 +60,11 @@ const ROUTES: Readonly<Record<string, Route>> = {
  * Answers on the socket, and on the port when there is one, until stopped. A port that cannot be had is reported, and tried again: nobody's pods are cut off by it.
  * Throws CniError 5 when the socket cannot be had, and 11 when an agent answers there already.
  */
-export async function serveHealth({ address, port, socket }: Places, source: Source, failures: Pick<Failures, 'report'> = { report() {} }): Promise<{ stop(): void }> {
+export async function serveHealth({ address, port, probesOnly, socket }: Places, source: Source, failures: Pick<Failures, 'report'> = { report() {} }): Promise<{ stop(): void }> {
   const feed = new Feed(source)
   const onSocket = await atSocket(socket, (asked) => answer(asked, source, feed))
   const local = /^(127\.|::1$|localhost$)/.test(address)
-  const onPort = port === 0 ? undefined : insist({ hostname: address, port }, (asked) => (local && !isLocal(asked.host) ? misdirected(asked) : answer(asked, source, feed)), failures)
+  const onPort = port === 0 ? undefined : insist({ hostname: address, port }, (asked) => (local && !isLocal(asked.host) ? misdirected(asked) : probesOnly && !PROBES.includes(asked.path) ? withheld(asked) : answer(asked, source, feed)), failures)
   return {
     stop() {
       feed.stop()
@@ -117,6 +119,13 @@ function usage(): Usage {
 // A web page elsewhere may have its own name lead to 127.0.0.1, and would read what it gets there (DNS rebinding).
 function isLocal(host: string): boolean {
   return host === '' || /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$/i.test(host)
+}
+
+// What flannel's flags promise, and kubelet and Prometheus ask for.
+const PROBES: readonly string[] = ['/healthz', '/readyz', '/metrics']
+
+function withheld({ path }: Asked): Reply {
+  return plain(403, `${path} is not served at this address, only ${PROBES.join(', ')}; --status-address=IP:PORT serves all`, HEADERS)
 }
 
 function misdirected({ host }: Asked): Reply {

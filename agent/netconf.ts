@@ -1,6 +1,7 @@
 import * as v from 'valibot'
 import { shown, ValueError } from '../lib/errors.ts'
 import { bitsOf, type Cidr, format, type Ip, parseCidr, parseIp, split } from '../lib/ip.ts'
+import { jsonPlace } from '../lib/json-place.ts'
 import { isDeep } from '../lib/nesting.ts'
 import { printable } from '../lib/printable.ts'
 import { field, read } from '../lib/shape.ts'
@@ -165,6 +166,6 @@ function json(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch (cause) {
-    throw new ValueError(`Cannot read the network's configuration: want JSON such as {"Network": "${V4.example}"} (${printable((cause as Error).message)})`, { cause })
+    throw new ValueError(`Cannot read the network's configuration: want JSON such as {"Network": "${V4.example}"} (${jsonPlace(text) || printable((cause as Error).message)})`, { cause })
   }
 }

@@ -53,7 +53,11 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
   const keeper = keepKnown(knownPlace(settings), (why) => failures.report('last known', why === undefined ? [] : [{ scope: 'part', text: why }]))
   let standing = () => tellWaiting({ node, version, store, failures }, '')
   try {
-    const health = await serveHealth({ address: settings.status?.host ?? '127.0.0.1', port: settings.status?.port ?? 0, socket: files.socket }, { status: () => standing(), changes: news.changes, busySince: () => heart.since }, failures)
+    const health = await serveHealth(
+      { address: settings.status?.host ?? '127.0.0.1', port: settings.status?.port ?? 0, ...(settings.status?.probesOnly && { probesOnly: true as const }), socket: files.socket },
+      { status: () => standing(), changes: news.changes, busySince: () => heart.since },
+      failures,
+    )
     try {
       void watchStore(store, signal, tell, log)
       const parts = await prepare({ settings, version, store, before, known, keeper, signal, failures, changed: news.tell }, (why) => {

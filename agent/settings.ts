@@ -21,7 +21,7 @@ export interface Settings {
   readonly firewall: FirewallSettings
   readonly files: FileSettings
   /** Where the status server listens; absent for nowhere. */
-  readonly status?: { readonly host: string; readonly port: number }
+  readonly status?: { readonly host: string; readonly port: number /** Only what probes and metrics ask for, not the page. */; readonly probesOnly?: true }
   /** What the person who wrote the settings should be told, one sentence each. */
   readonly notes: readonly string[]
   /** What was said, for the log: `etcd-prefix=/net`. Secrets are left out. */

@@ -13,6 +13,7 @@ import { fuse } from './fuse.ts'
 import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
 import { addressesOf } from './result.ts'
+import { refuseUnknown } from './strict.ts'
 import { answerOf, askedForGc, attachmentOf, hostOf, networkOf, validOf } from './target.ts'
 
 /** What a verb has to say: to a person, and to a program. */
@@ -29,12 +30,12 @@ interface Verb {
 const where: readonly OptionName[] = ['conf-dir', 'bin-dir', 'cache-dir', 'timeout', 'json', 'help']
 const who: readonly OptionName[] = ['ifname', 'container-id', 'cap-args', 'port-mapping', 'args']
 const verbs: Readonly<Record<string, Verb>> = {
-  add: { words: 'NETWORK NETNS', about: 'attach a network namespace to a network', options: [...who, ...where], run: add },
+  add: { words: 'NETWORK NETNS', about: 'attach a network namespace to a network', options: [...who, 'lenient', ...where], run: add },
   check: { words: 'NETWORK NETNS', about: 'see whether an attachment is still as it was made', options: [...who, ...where], run: check },
   del: { words: 'NETWORK [NETNS]', about: 'detach; without NETNS by --container-id', options: [...who, ...where], run: del },
   gc: { words: '[NETWORK]', about: 'remove what is left of attachments: of those whose namespace is gone, or with options of all that are not in use', options: ['valid', 'valid-file', 'all', 'dry-run', ...where], run: gc },
   status: { words: 'NETWORK', about: 'see whether the network can take attachments', options: where, run: status },
-  explain: { words: 'NETWORK [NETNS]', about: 'print what add, or with --del del, would run; runs nothing, needs no root', options: [...who, 'del', 'prev-result', 'rules', ...where.filter((one) => one !== 'timeout')], run: explain },
+  explain: { words: 'NETWORK [NETNS]', about: 'print what add, or with --del del, would run; runs nothing, needs no root', options: [...who, 'lenient', 'del', 'prev-result', 'rules', ...where.filter((one) => one !== 'timeout')], run: explain },
   fuse: { words: 'CONFLIST', about: 'print a configuration list (a file, - for standard input) with portmap, firewall, bandwidth and tuning put into bridge or ptp: one process in place of five', options: ['json', 'help'], run: fused },
   list: { words: '[NETWORK]', about: 'show the attachments that are remembered', options: ['cache-dir', 'json', 'help'], run: list },
 }
@@ -75,12 +76,13 @@ function read(file: string): string {
   }
 }
 
-async function add(given: Given, network: string, netns: string | undefined): Promise<Said> {
+async function add(given: Given, network: string, netns: string | undefined, load: Io['plugin']): Promise<Said> {
   const list = networkOf(given, network)
   const at = attachmentOf(given, list.name, netns)
   const host = hostOf(given)
   mustExist(at.netns)
   warnUnused(list, at, host)
+  if (!given.values.lenient) await refuseUnknown(list, host, load)
   const result = await addNetwork(list, at, host)
   return { text: `attached ${at.netns} to ${list.name} as ${at.ifname}: ${addressesOf(result).join(', ') || 'no address'} (container ${at.containerId})`, json: result }
 }
@@ -158,6 +160,7 @@ async function explain(given: Given, network: string, netns: string | undefined,
   const { cached, ...at } = attachmentOf(given, name, isExample ? EXAMPLE : netns)
   const [list, host] = [networkOf(given, name, cached), hostOf(given)]
   if (!isDel) warnUnused(list, at, host)
+  if (!isDel && !given.values.lenient) await refuseUnknown(list, host, load)
   const subject = { list, at, cached, isExample, host, load, answer: answerOf(given, list.cniVersion) }
   const told = await (isDel ? explainDel(subject) : explainAdd(subject))
   return { text: textOf(told, rules), json: told }

@@ -18,6 +18,7 @@ const options = {
   'cap-args': { type: 'string', value: 'JSON', about: 'capability arguments, such as {"ips":["10.1.0.9/24"]} (CAP_ARGS)' },
   'port-mapping': { type: 'string', multiple: true, value: '[IP:]HOST:CONTAINER[/PROTO]', about: 'publish a port: 8080:80/tcp; may be repeated' },
   args: { type: 'string', value: 'K=V;…', about: 'arguments for every plugin (CNI_ARGS)' },
+  lenient: { type: 'boolean', about: 'let plugins pass over keys that they do not know, as they do for a runtime' },
   del: { type: 'boolean', about: 'what del would run, not add' },
   'prev-result': { type: 'string', value: 'FILE', about: "what a plugin or pool that is not plumb's answers: a result as JSON; - is stdin" },
   rules: { type: 'boolean', about: 'show the firewall rules that are loaded when they are not there' },

@@ -5,6 +5,9 @@ import { printable } from '../lib/printable.ts'
 // What of a refusal is the fault of a configuration or of the command line.
 const GIVEN: readonly number[] = [CODE.version, CODE.unsupportedField, CODE.env, CODE.decode, CODE.config, CODE.netns]
 
+// What a shell says of a tool that SIGPIPE ended.
+const SIGPIPE_STATUS = 141
+
 /** What a plugin would refuse a call with, told without calling it. */
 export class Refused extends CniError {
   override name = 'Refused'
@@ -20,6 +23,8 @@ export function write(text: string): void {
   try {
     writeAll(1, text)
   } catch (cause) {
+    // `| head` has seen enough: as for any tool, that is no failure to tell of.
+    if ((cause as NodeJS.ErrnoException).code === 'EPIPE') process.exit(SIGPIPE_STATUS)
     throw new CniError(CODE.io, 'Cannot write to stdout', (cause as Error).message, { cause })
   }
 }
@@ -43,6 +48,7 @@ export function fail(cause: unknown, json: boolean): 1 | 2 {
   const usage = cause instanceof ValueError
   const { code, details } = cause instanceof CniError ? cause : { code: usage ? CODE.config : CODE.internal, details: '' }
   const { message } = cause as Error
+  const needsRoot = process.getuid?.() !== 0 && /\b(EACCES|EPERM)\b|Operation not permitted|Permission denied/i.test(`${message} ${details}`)
   const lines = usage
     ? [message]
     : [
@@ -52,6 +58,7 @@ export function fail(cause: unknown, json: boolean): 1 | 2 {
           .filter(Boolean)
           .map((line) => `  ${line}`),
       ]
+  if (needsRoot) lines.push('  this needs root: run it with sudo')
   try {
     writeAll(2, `${lines.map(printable).join('\n')}\n`)
     if (json) writeAll(1, `${JSON.stringify({ code, msg: message, details }, null, 4)}\n`)

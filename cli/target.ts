@@ -76,7 +76,12 @@ export function validOf({ values }: Given): readonly Omit<Key, 'network'>[] | un
 
 /** The plugins of a list that understand GC: all of them from CNI 1.1.0 on; below, those that are this executable, which knows it whatever the list says. */
 export function askedForGc({ cniVersion, plugins }: NetworkList, { path }: Host): NetworkList['plugins'] {
-  return compare(cniVersion, '1.1.0') >= 0 ? plugins : plugins.filter(({ type }) => isThisProgram(path.map((dir) => `${dir}/${type}`).find((one) => statSync(one, { throwIfNoEntry: false })?.isFile())))
+  return compare(cniVersion, '1.1.0') >= 0 ? plugins : plugins.filter(({ type }) => isOwnPlugin(type, { path }))
+}
+
+/** Whether the plugin of a type that a runtime would find is this executable. */
+export function isOwnPlugin(type: string, { path }: Pick<Host, 'path'>): boolean {
+  return isThisProgram(path.map((dir) => `${dir}/${type}`).find((one) => statSync(one, { throwIfNoEntry: false })?.isFile()))
 }
 
 // A link to it, or a copy.

@@ -1,5 +1,5 @@
 import { type Command, type Env, readArgs, readAttachment, readCommand } from './attachment.ts'
-import { CniError, CODE, ExecError, shown, ValueError } from './errors.ts'
+import { CniError, CODE, ExecError, missingModule, shown, ValueError } from './errors.ts'
 import { log } from './log.ts'
 import { isDeep } from './nesting.ts'
 import { netnsState } from './netns.ts'
@@ -201,6 +201,8 @@ function translate(cause: unknown): { code: number; message: string; details: st
   if (cause instanceof ExecError) {
     const { tool, line, said } = cause
     if (line === undefined) return { code: CODE.internal, message: `Cannot use ${tool}: ${said}`, details: `${cause.message}; ${WANTED}` }
+    const missing = missingModule(line, said)
+    if (missing) return { code: CODE.internal, message: `The kernel or a tool refused: ${said}`, details: `${missing}; ${cause.message}` }
     const isOld = /unknown|garbage|syntax error|usage:/i.test(said)
     return { code: CODE.internal, message: `The kernel or a tool refused: ${said}`, details: isOld ? `${cause.message}; ${WANTED}` : cause.message }
   }

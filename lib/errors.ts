@@ -43,3 +43,10 @@ export function shown(value: unknown): string {
   const text = isDeep(value) ? 'a value nested too deep to show' : printable(JSON.stringify(typeof value === 'string' ? value.slice(0, LONGEST) : value) ?? String(value))
   return text.length > 80 ? `${text.slice(0, 77)}…${typeof value === 'string' ? '"' : ''}` : text
 }
+
+/** The kernel module that a refused line of ip needs and that is not there, with what to do, in a phrase; undefined when it was refused for another reason. */
+export function missingModule(line: string | undefined, said: string): string | undefined {
+  if (!/Unknown device type|Operation not supported/.test(said)) return undefined
+  const [, kind] = /^link add .*\btype ([a-z0-9]+)/.exec(line ?? '') ?? []
+  return kind && `this kernel has no links of type ${kind}: modprobe ${kind}, or install the kernel's package of further modules`
+}

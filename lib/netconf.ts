@@ -1,6 +1,7 @@
 import { readdirSync } from 'node:fs'
 import * as v from 'valibot'
 import { shown, ValueError } from './errors.ts'
+import { jsonPlace } from './json-place.ts'
 import { printable } from './printable.ts'
 import { readText } from './reading.ts'
 import { field, read, suggestion } from './shape.ts'
@@ -38,7 +39,7 @@ export function parseJson(text: string, what: string): unknown {
     return parse(text, (_key, value, { source }) => (typeof value === 'number' && String(value) !== source ? rawJSON(source) : value))
   } catch (cause) {
     // The reviver's way through brackets in brackets ends with the stack.
-    throw new ValueError(`Cannot read ${what}: it is ${cause instanceof RangeError ? 'nested too deep' : `not JSON: ${printable((cause as Error).message)}`}`, { cause })
+    throw new ValueError(`Cannot read ${what}: it is ${cause instanceof RangeError ? 'nested too deep' : `not JSON: ${jsonPlace(text) || printable((cause as Error).message)}`}`, { cause })
   }
 }
 

@@ -69,6 +69,13 @@ export function read<C>(shape: Shape<C>, raw: unknown): Reading<C> {
   return { value: found.output, notes }
 }
 
+/** The keys of a configuration that its shape does not know, each in a phrase: `unknown key "brigde", did you mean "bridge"?`. */
+export function unknownKeys<C>(shape: Shape<C>, raw: unknown): string[] {
+  const notes: string[] = []
+  named(shape as unknown as Node, raw, '', notes)
+  return notes.filter((note) => note.startsWith('unknown key'))
+}
+
 /** Reads what can be read: every key that parses by itself, at any depth. For DEL, which must work with a configuration that ADD refused. */
 export function readLoose<C>(shape: Shape<C>, raw: unknown): Partial<C> {
   return loose(shape as unknown as Node, named(shape as unknown as Node, raw, '', [])) as Partial<C>

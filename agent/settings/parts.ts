@@ -70,7 +70,9 @@ export function statusOf(read: Readers, given: Given): Settings['status'] {
   const [address, host] = [read.one('status-address', listening), read.one('healthz-ip', parseIp) ?? '0.0.0.0']
   const port = read.number('healthz-port', 0, 65_535)
   if (given.has('status-address') || !given.has('healthz-port')) return address
-  return port === 0 ? undefined : { host, port }
+  if (port === 0) return undefined
+  // flannel's flags are for probes: whoever gives them may not know of the page.
+  return { host, port, ...(/^(127\.|::1$)/.test(host) ? {} : { probesOnly: true as const }) }
 }
 
 function path(read: Readers, name: FlagName): string {

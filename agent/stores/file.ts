@@ -2,6 +2,7 @@ import { ValueError } from '../../lib/errors.ts'
 import { withLock } from '../../lib/files.ts'
 import { encodeKey, type Lease, parseNode } from '../lease.ts'
 import { type NetworkConf, parseNetworkConf } from '../netconf.ts'
+import { FLAGS } from '../settings/flags.ts'
 import { type Draft, type Snapshot, StoreError, type StoreState, type SubnetStore } from '../store.ts'
 import { claim, release } from './file/claim.ts'
 import { read } from './file/folder.ts'
@@ -13,7 +14,7 @@ import { snapshots } from './snapshots.ts'
 
 /** Where the network is on disk. */
 export interface FileOptions {
-  /** /var/lib/plumb/network unless given; a folder that several nodes share, when they do. It is never made: without its file system it is an empty mount point. */
+  /** /var/lib/plumb/store unless given; a folder that several nodes share, when they do. It is never made: without its file system it is an empty mount point. */
   readonly dir?: string
   /** net-conf.json's text; else it is read from the folder's file `config`. */
   readonly config?: string
@@ -25,7 +26,7 @@ export interface FileOptions {
   readonly pollMs?: number
 }
 
-const DIR = '/var/lib/plumb/network'
+const DIR = FLAGS['file-store-dir'].fallback
 const POLL_MS = 5000
 const CONFIG_MS = 500
 // How long another may hold the lock before that is an error, and how often it is tried.

@@ -131,7 +131,8 @@ const VALUES: Readonly<Record<string, (text: string, given: Given) => boolean>> 
   number: (text) => /^(0|[1-9]\d{0,9})$/.test(text) && Number(text) < 2 ** 32,
   range: (text) => /^\d{1,4}(-\d{1,4})?$/.test(text) && text.split('-').every((one) => Number(one) >= 1 && Number(one) <= 4094),
   path: (text, given) => (given.has(text) || text === `/proc/${process.pid}/ns/net`) && Buffer.byteLength(text) <= 4095,
-  alias: (text) => /^plumb\/[\w.+-]{1,100}\/[\w.+-]{1,100}\/[^/]+$/.test(text) && Buffer.byteLength(text) <= 255,
+  // Of a pod's link, and of a bridge.
+  alias: (text) => text === 'plumb-bridge' || (/^plumb\/[\w.+-]{1,100}\/[\w.+-]{1,100}\/[^/]+$/.test(text) && Buffer.byteLength(text) <= 255),
   lent: (text) => text === '""' || (/^[\w.:/@+-]+$/.test(text) && Buffer.byteLength(text) <= 255),
   agent: (text) => /^plumb-agent\/[\w.+-]{1,100}$/.test(text),
   learning: (text) => /^(no)?learning$/.test(text),

@@ -30,7 +30,7 @@ describe('plumb agent', () => {
     )
 
   it(
-    '[F 19] [F 20] a route, neighbour, forwarding entry, nexthop, address, device, table that somebody deletes is back, and is told of; [F 38] so are firewall rules; what is not ours stays',
+    '[FU10] [F 19] [F 20] a route, neighbour, forwarding entry, nexthop, address, device, table that somebody deletes is back, and is told of; [F 38] so are firewall rules; what is not ours stays',
     inCluster(
       2,
       (cluster) => fileStore(cluster, VXLAN),
@@ -40,7 +40,7 @@ describe('plumb agent', () => {
         const [agent] = [one.agent(), two.agent()]
         await agent.ready(30_000)
         await until(async () => (await agent.status())?.peers.length === 1)
-        const peer = (subnetEnv(two)?.['FLANNEL_SUBNET'] ?? '').replace(/\.1\/24$/, '.0')
+        const peer = ((await until(() => subnetEnv(two)))?.['FLANNEL_SUBNET'] ?? '').replace(/\.1\/24$/, '.0')
         await one.ns.ip('route', 'add', '203.0.113.0/24', 'via', UNDERLAY.v4(2))
         const before = await standing(one)
         for (const argv of [

@@ -172,6 +172,20 @@ describe('serveHealth() at its places', () => {
       }
       assert.equal(existsSync(SOCKET), false)
     })
+  it('[FU7] where flannel’s flags let it listen on any address it serves probes and metrics, and not the page', async () => {
+    const served = await serveHealth({ ...places, address: '0.0.0.0', probesOnly: true }, scripted())
+    try {
+      for (const path of ['/healthz', '/readyz', '/metrics']) assert.equal((await fetch(`${URL}${path}`)).status, 200, path)
+      for (const path of ['/', '/page.js', '/status']) {
+        const answer = await fetch(`${URL}${path}`)
+        assert.equal(answer.status, 403, path)
+        assert.match(await answer.text(), /is not served at this address, only \/healthz, \/readyz, \/metrics; --status-address=IP:PORT serves all/)
+      }
+      assert.equal((await fetch('http://agent/status', { unix: SOCKET })).status, 200)
+    } finally {
+      served.stop()
+    }
+  })
   it('says what is wrong with a socket, and leaves nothing open', async () => {
     writeFileSync('/run/file', '')
     const wrong: [Partial<typeof places>, RegExp][] = [

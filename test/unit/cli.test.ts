@@ -61,11 +61,14 @@ describe('plumb', () => {
     const { exitCode, stdout } = await plumb(['cni', 'add', 'nett', 'a', '--json'])
     assert.deepEqual([exitCode, JSON.parse(stdout).code], [2, 7])
   })
-  it('exits 1 when stdout is full or its reader gone, as nobody heard the answer', async () => {
+  it('exits 1 when stdout is full, and as SIGPIPE has it, without a word, when its reader is gone: nobody heard the answer', async () => {
     // In the second, `true` has opened the pipe and ended before the shell starts plumb.
-    for (const line of ['"$@" >/dev/full', 'mkfifo $0; true <$0 & exec 3>$0; wait; "$@" >&3']) {
+    for (const [line, ...said] of [
+      ['"$@" >/dev/full', 1, 'error 5: Cannot write to stdout'],
+      ['rm -f $0; mkfifo $0; true <$0 & exec 3>$0; wait; "$@" >&3', 141, ''],
+    ] as const) {
       const done = await execa('sh', ['-c', line, `${dir}/../${process.pid}.pipe`, PLUMB, 'cni', '--help'], { reject: false })
-      assert.deepEqual([done.exitCode, done.stderr.split('\n')[0]], [1, 'error 5: Cannot write to stdout'], line)
+      assert.deepEqual([done.exitCode, done.stderr.split('\n')[0]], said, line)
     }
     rmSync(`${dir}/../${process.pid}.pipe`)
   })

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { parse } from 'yaml'
 import { FLAGS, type FlagName } from '../../agent/settings/flags.ts'
 import { readSettings, type Settings, settingRows, settingsPath } from '../../agent/settings.ts'
@@ -153,12 +155,18 @@ describe('settings', () => {
   })
 
   it('the status server listens where status-address says, else where flanneld’s healthz flags do', () => {
-    assert.deepEqual(read(['--healthz-port=8081']).status as unknown, { host: '0.0.0.0', port: 8081 })
+    assert.deepEqual(read(['--healthz-port=8081']).status as unknown, { host: '0.0.0.0', port: 8081, probesOnly: true })
     assert.deepEqual(read(['--healthz-port=8081', '--healthz-ip=::1']).status as unknown, { host: '::1', port: 8081 })
     assert.equal(read(['--healthz-port=0']).status, undefined)
     const both = read(['--healthz-port=8081', '--status-address=10.0.0.1:1'])
     assert.deepEqual([both.status as unknown, both.notes], [{ host: '10.0.0.1', port: 1 }, ['healthz-port has no effect: status-address says where the status server listens']])
     assert.deepEqual(read(['--healthz-ip=::1']).notes, ['healthz-ip has no effect without healthz-port'])
+  })
+
+  it('[FU7] the pages of the status server and of the file store tell the defaults that the code has', () => {
+    const [status, file] = ['status.md', 'stores/file.md'].map((name) => readFileSync(join(import.meta.dir, '../../docs', name), 'utf8'))
+    for (const name of ['status-address', 'healthz-port', 'healthz-ip'] as const) assert.match(status ?? '', new RegExp(`\\\`--${name}\\\`[^.\\n]*\\\`${FLAGS[name].fallback.replaceAll('.', '\\.')}\\\``), name)
+    assert.ok(file?.includes(`| \`dir\`        | \`${FLAGS['file-store-dir'].fallback}\` `))
   })
 
   it('version and check-config say what is to be done in place of running; config names the file', () => {

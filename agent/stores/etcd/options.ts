@@ -1,3 +1,4 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { shown, ValueError } from '../../../lib/errors.ts'
 
@@ -51,9 +52,13 @@ export function ttlOf({ ttlSeconds = 86_400 }: Pick<EtcdOptions, 'ttlSeconds'>):
   return ttlSeconds
 }
 
-/** Reads the files that TLS needs. Throws ValueError naming the one that cannot be read. */
+/** Reads the files that TLS needs. Throws ValueError naming the one that cannot be read, or holds something else. */
 export function secrets({ caFile, certFile, keyFile }: EtcdOptions): Secrets {
-  return { ...(caFile && { ca: pem(caFile) }), ...(certFile && { cert: pem(certFile) }), ...(keyFile && { key: pem(keyFile) }) }
+  return {
+    ...(caFile && { ca: pem(caFile, 'a certificate (--etcd-cafile)', certificate) }),
+    ...(certFile && { cert: pem(certFile, 'a certificate (--etcd-certfile)', certificate) }),
+    ...(keyFile && { key: pem(keyFile, 'a private key (--etcd-keyfile)', createPrivateKey) }),
+  }
 }
 
 function origin(given: string, scheme: string): string {
@@ -63,7 +68,21 @@ function origin(given: string, scheme: string): string {
   return url.origin
 }
 
-function pem(path: string): Buffer {
+function pem(path: string, what: string, parse: (text: Buffer) => unknown): Buffer {
+  const text = contentOf(path)
+  try {
+    parse(text)
+    return text
+  } catch (cause) {
+    throw new ValueError(`Cannot use ${path} for TLS with etcd: it does not hold ${what}; want a PEM file`, { cause })
+  }
+}
+
+function certificate(text: Buffer): X509Certificate {
+  return new X509Certificate(text)
+}
+
+function contentOf(path: string): Buffer {
   try {
     return readFileSync(path)
   } catch (cause) {

@@ -1,0 +1,23 @@
+import type { Io } from '../lib/cni.ts'
+import { shown, ValueError } from '../lib/errors.ts'
+import type { Host } from '../lib/invoke.ts'
+import type { NetworkList } from '../lib/netconf.ts'
+import { read, unknownKeys } from '../lib/shape.ts'
+import { isOwnPlugin } from './target.ts'
+
+/** Refuses a network of which a plugin of this executable does not know a key: a pod with a key that was mistyped comes up, but on the wrong bridge. Runtimes pass such keys over, as the reference does. Throws ValueError naming each. */
+export async function refuseUnknown({ name, cniVersion, plugins }: NetworkList, host: Host, load: Io['plugin']): Promise<void> {
+  const found: string[] = []
+  for (const { type, conf } of plugins) {
+    const plugin = isOwnPlugin(type, host) ? await load(type) : undefined
+    if (!plugin) continue
+    const raw = { ...conf, name, cniVersion }
+    found.push(...unknownKeys(plugin.conf, raw).map((text) => `plugin ${type}: ${text}`))
+    if (plugin.role !== 'interface' || !plugin.within) continue
+    for (const part of plugin.within(read(plugin.conf, { ...raw, strict: false }).value)) {
+      const inner = await load(part.type)
+      if (inner) found.push(...unknownKeys(inner.conf, { name, cniVersion, type: part.type, ...part.conf }).map((text) => `plugin ${type}, ${shown(part.key)}: ${text}`))
+    }
+  }
+  if (found.length > 0) throw new ValueError(`Cannot use network ${name}: ${found.join('; ')}; with --lenient plugins pass such keys over, as they do for a runtime`)
+}

@@ -1,0 +1,14 @@
+import { type ParseError, parse, printParseErrorCode } from 'jsonc-parser'
+
+/** Where a text stops being JSON, and why, in a phrase: `line 3, column 12: comma expected`. For an error that was found already; empty when this reader finds none. */
+export function jsonPlace(text: string): string {
+  const errors: ParseError[] = []
+  parse(text, errors, { disallowComments: true, allowTrailingComma: false, allowEmptyContent: false })
+  const [first] = errors
+  if (!first) return ''
+  const before = text.slice(0, first.offset).split('\n')
+  const words = printParseErrorCode(first.error)
+    .replace(/(?<=[a-z])(?=[A-Z])/g, ' ')
+    .toLowerCase()
+  return `line ${before.length}, column ${(before.at(-1) ?? '').length + 1}: ${words}`
+}
