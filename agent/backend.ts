@@ -1,7 +1,7 @@
 import { shown, ValueError } from '../lib/errors.ts'
 import type { Cidr, Ip } from '../lib/ip.ts'
 import type { Link, Resource } from '../lib/state.ts'
-import { brief, type NetworkName } from '../lib/values.ts'
+import { brief, type Mac, type NetworkName } from '../lib/values.ts'
 import type { Both, Lease, SubnetKey } from './lease.ts'
 import type { Uplink } from './uplink.ts'
 
@@ -25,8 +25,8 @@ export interface Backend<Conf = unknown, Data = unknown> {
   conf(options: Readonly<Record<string, unknown>>): Conf
   /** What a pod's packet may hold, by what the uplink's may and the families that are on. */
   mtu(conf: Conf, uplink: number, families: Both<unknown>): number
-  /** What peers need to know of this node: the same after a restart. */
-  announce(node: string, uplink: Uplink, conf: Conf): Both<Data>
+  /** What peers need to know of this node: the same after a restart. `standing` are the MACs of the backend's devices that were there when the agent began. */
+  announce(node: string, uplink: Uplink, conf: Conf, standing?: ReadonlyMap<string, Mac>): Both<Data>
   /** What a node announced, read from anybody's JSON. Throws ValueError. */
   data(raw: Both<unknown>): Both<Data>
   /** `self` is this node's lease with what it announced; peers are read here, and one that cannot be is a problem. */
@@ -43,6 +43,8 @@ export interface Facts {
   readonly nexthops: boolean
   /** The agent's name among those of this node: devices are marked with it, and the ids of nexthops derive from it. */
   readonly instance: NetworkName
+  /** The MACs of the backend's devices that were there when the agent began. */
+  readonly standing?: ReadonlyMap<string, Mac>
   /** The networks that peers' subnets lie in. */
   readonly networks: readonly Cidr[]
 }

@@ -41,6 +41,19 @@ export function listenerOf(path: string): number | undefined {
   return pids.map(Number).find((pid) => openFiles(pid).some((file) => files.includes(file)))
 }
 
+/** The process of a flanneld that works in this network namespace; undefined when there is none in sight. */
+export function flanneldBeside(): number | undefined {
+  const own = readlinkSync('/proc/self/ns/net')
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
+  return pids.map(Number).find((pid) => {
+    try {
+      return readText(`/proc/${pid}/comm`)?.trim() === 'flanneld' && readlinkSync(`/proc/${pid}/ns/net`) === own
+    } catch {
+      return false
+    }
+  })
+}
+
 function listen(name: string, subnetFile: string): { stop(closeActive: boolean): void } {
   try {
     return Bun.listen({ unix: `\0${name}`, socket: { data() {} } })

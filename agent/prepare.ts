@@ -1,5 +1,7 @@
 import { ValueError } from '../lib/errors.ts'
+import { linksNow } from '../lib/linkfacts.ts'
 import { log } from '../lib/log.ts'
+import type { Mac } from '../lib/values.ts'
 import { openBackend } from './backend.ts'
 import { Converger } from './converge.ts'
 import type { Failure } from './failures.ts'
@@ -47,7 +49,7 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     ...('leases' in stale && { stale }),
     backend,
     options,
-    facts: { instance, nexthops: await nexthops(signal, awaiting), networks: networksOf(conf) },
+    facts: { instance, nexthops: await nexthops(signal, awaiting), networks: networksOf(conf), standing: standingIn(backend.links(options)) },
     converger: new Converger(scopeOf(settings, conf, backend.links(options), before?.network), run),
     run,
     wakes: makeWakes(signal),
@@ -64,6 +66,11 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
     log: (text) => log(text),
   }
+}
+
+// Devices of these names that are VXLAN's. One of another kind is in the way, and told of as such.
+function standingIn(links: readonly string[]): ReadonlyMap<string, Mac> {
+  return new Map(linksNow().flatMap(({ name, kind, mac }) => (kind === 'vxlan' && links.includes(name) ? [[name, mac]] : [])))
 }
 
 function unasked(why: string): Failure {

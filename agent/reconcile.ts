@@ -254,8 +254,8 @@ export class Reconciler {
   }
 
   #claim(uplink: Uplink): void {
-    const { backend, node, identity, options, before } = this.#parts
-    this.#claiming.want({ node, ...(identity !== undefined && { identity }), ips: uplink.advertise, backend: backend.type, data: backend.announce(node, uplink, options) }, before)
+    const { backend, node, identity, options, before, facts } = this.#parts
+    this.#claiming.want({ node, ...(identity !== undefined && { identity }), ips: uplink.advertise, backend: backend.type, data: backend.announce(node, uplink, options, facts.standing) }, before)
   }
 
   async #tell(lease: Lease, uplink: Uplink): Promise<void> {

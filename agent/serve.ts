@@ -3,7 +3,7 @@ import { bridgeEvent, type Event, ipEvent, MONITORS } from './events.ts'
 import { keepFailures } from './failures.ts'
 import { watchPages } from './footprint.ts'
 import { serveHealth } from './health.ts'
-import { lockInstance } from './instance-lock.ts'
+import { flanneldBeside, lockInstance } from './instance-lock.ts'
 import { doubtOf, keepKnown, recall } from './last-known.ts'
 import { instanceOf, knownPlace, storeWish } from './life.ts'
 import { follow } from './monitor.ts'
@@ -24,6 +24,8 @@ import { tellWaiting } from './telling.ts'
 /** Runs the agent until the signal; begins anew when SIGHUP finds another network configuration in the store. Throws what ends it otherwise: another agent of the same name, settings or a network configuration that cannot be served, a subnet that belongs to another. */
 export async function serve(settings: Settings, version: string, signal: AbortSignal): Promise<void> {
   const unlock = lockInstance(instanceOf(settings), settings.files.subnetEnv)
+  const flanneld = flanneldBeside()
+  if (flanneld !== undefined) log(`agent: flanneld runs on this node, process ${flanneld}: both write routes, devices and ${settings.files.subnetEnv}; stop it, or delete its DaemonSet`)
   try {
     while (!signal.aborted) {
       const anew = new AbortController()

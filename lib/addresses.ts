@@ -1,7 +1,7 @@
 import { CniError, CODE } from './errors.ts'
 import { remove, withLock } from './files.ts'
 import { fs } from './fs.ts'
-import { heldBy, type Ledger, openLedger, settle } from './holdings.ts'
+import { heldBy, type Ledger, openLedger, removeIndex, settle } from './holdings.ts'
 import { type Ip, split } from './ip.ts'
 import { capacity, describe, type RangeSet, rangeOf, search } from './ranges.ts'
 import { type Holder, holderOf, lastReserved, names, type Place, readAll, reserve } from './reservations.ts'
@@ -175,6 +175,7 @@ function keepOnly(place: Place, owners: readonly Owner[], cooldown: number): voi
     ledger,
     gone.map(([, holder]) => [holder, []]),
   )
+  if (gone.length === all.size) removeIndex(place)
 }
 
 function ready({ place, cooldown }: Pool, sets: readonly RangeSet[]): void {

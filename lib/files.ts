@@ -89,7 +89,8 @@ function drafted(draft: string, text: string, mode: number, durable: boolean): s
     if (durable) fs.fsyncSync(fd)
   } catch (cause) {
     remove(draft)
-    throw cause
+    // write(2) knows no name: a full disk is to be told with what was written to it.
+    throw Object.assign(cause as Error, { path: draft })
   } finally {
     fs.closeSync(fd)
   }

@@ -39,6 +39,16 @@ export function settle({ place, found }: Ledger, changed: readonly (readonly [Ho
   }
 }
 
+/** Removes the index of a network that has no reservation left. */
+export function removeIndex({ own }: Place): void {
+  try {
+    for (const name of fs.readdirSync(own)) remove(`${own}/${name}`)
+    fs.rmdirSync(own)
+  } catch {
+    // What stays tells of nothing.
+  }
+}
+
 // Closed to others, as the reservations are: it tells which container has which address.
 function makeOwn({ own }: Place): void {
   try {

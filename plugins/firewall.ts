@@ -7,8 +7,11 @@ import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
 import { has } from '../lib/exec.ts'
 import { ADMIN, adminChain, guarded, passages, readAdmin } from '../lib/firewall.ts'
 import { missingForeignRules, removeForeignRules } from '../lib/foreignrules.ts'
+import { removeChain } from '../lib/forward-chain.ts'
 import { type Cidr, split } from '../lib/ip.ts'
+import { entries } from '../lib/journal/journal.ts'
 import { differences } from '../lib/observe.ts'
+import { CHAIN } from '../lib/passage.ts'
 import type { Attachment, NodeFacts, Wiring } from '../lib/plugin.ts'
 import type { Interface, Result } from '../lib/result.ts'
 import { common, field } from '../lib/shape.ts'
@@ -49,6 +52,11 @@ export default definePlugin<Conf>({
     if (isByZone(conf, nodeFacts)) return differences(zonedOf(conf, addresses, nodeFacts), run)
     const policy = conf.ingressPolicy || 'open'
     return missingForeignRules(addresses, policy === 'open' ? undefined : { name: bridgeOf(given, policy), isApart: policy === 'isolated' }, run)
+  },
+  async unshare({ iptablesAdminChainName: admin }, run) {
+    if (entries().some(({ parts }) => parts['firewall'])) return
+    await removeChain(CHAIN, run)
+    await removeChain(admin, run, { ifEmpty: true })
   },
   async status(conf) {
     if (!has('nft')) throw new CniError(CODE.notReady, 'Cannot guard pods: nft is not installed', 'install the package nftables')

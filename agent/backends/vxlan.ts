@@ -70,8 +70,11 @@ const vxlan: Backend<Conf, Vtep> = {
     return { VNI, Port: Port || PORT, MTU, GBP, Learning, DirectRouting, ...(TxChecksumOffload === undefined ? {} : { TxChecksumOffload }) }
   },
   mtu: (conf, uplink, families) => Math.min(uplink, ...FAMILIES.filter((family) => families[family] !== undefined).map((family) => inner(conf, uplink, family))),
-  announce(node, { tunnel }, { VNI }) {
-    const one = (family: Family) => (tunnel[family] === undefined ? {} : { [family]: { VNI, VtepMAC: vtepMac(node, VNI, family === 'v4' ? 4 : 6) } })
+  announce(node, { tunnel }, conf, standing) {
+    const { VNI } = conf
+    // Peers know the device of a flanneld, or of an agent before this one, by its address: with another one they would lose packets until they have heard.
+    const macOf = (family: Family) => standing?.get(device(conf, family)) ?? vtepMac(node, VNI, family === 'v4' ? 4 : 6)
+    const one = (family: Family) => (tunnel[family] === undefined ? {} : { [family]: { VNI, VtepMAC: macOf(family) } })
     return { ...one('v4'), ...one('v6') }
   },
   data: (raw) => ({ ...(raw.v4 === undefined ? {} : { v4: vtep(raw.v4, 'BackendData') }), ...(raw.v6 === undefined ? {} : { v6: vtep(raw.v6, 'BackendV6Data') }) }),

@@ -1,5 +1,6 @@
 import { fileName } from '../alias.ts'
 import { digest } from '../digest.ts'
+import { CniError, CODE } from '../errors.ts'
 import { remove, withLock, writeAtomic } from '../files.ts'
 import { fs } from '../fs.ts'
 import { type Cidr, split } from '../ip.ts'
@@ -116,6 +117,17 @@ function forgetting(owner: Owner, to: (before: Entry) => Entry): void {
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'EROFS') throw cause
     log(`plumb: Cannot change ${ENTRIES}/${fileName(owner)}: the file system is read-only; what it tells of is gone`)
+  }
+}
+
+/** Throws CniError 50 when nothing can be noted: no ADD would work. */
+export function ready(): void {
+  const path = `${DIR}/writable`
+  try {
+    withLock(`${DIR}/lock`, () => writeAtomic(path, 'x', { durable: false, by: `${DIR}/draft` }))
+    remove(path)
+  } catch (cause) {
+    throw new CniError(CODE.notReady, `Cannot write to ${DIR}: no pod can be attached`, (cause as Error).message, { cause })
   }
 }
 

@@ -2,7 +2,7 @@ import { apply, gradually } from '../apply.ts'
 import { BLIND } from '../argv.ts'
 import type { Call, Done, Verbs } from '../cni.ts'
 import { CniError, CODE } from '../errors.ts'
-import { entries, isThere, note, partName, readPart } from '../journal/journal.ts'
+import { entries, isThere, note, partName, readPart, ready } from '../journal/journal.ts'
 import { following, holds, isElsewhere } from '../journal/ports.ts'
 import { takeTurn } from '../journal/turns.ts'
 import { isClaim } from '../kinds/claim.ts'
@@ -34,7 +34,9 @@ export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
     },
     gc: (call) => gc(plugin, call),
     async status(call) {
-      await plugin.status?.(readConf(plugin, call), call.io.run)
+      const conf = readConf(plugin, call)
+      ready()
+      await plugin.status?.(conf, call.io.run)
     },
   }
 }

@@ -5,7 +5,7 @@ import type { Call, Done, Verbs } from '../cni.ts'
 import { untilUnique } from '../dad.ts'
 import { CniError, CODE } from '../errors.ts'
 import type { Delegate } from '../ipam.ts'
-import { begin, close, complete, type Found } from '../journal/journal.ts'
+import { begin, close, complete, type Found, ready } from '../journal/journal.ts'
 import { following, isElsewhere } from '../journal/ports.ts'
 import { hold, letGo } from '../journal/shared-links.ts'
 import { onlyOnce } from '../kinds/podlink.ts'
@@ -38,6 +38,7 @@ export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs
       const conf = readConf(plugin, call)
       const whole = await together(plugin, conf, call)
       await (await poolOf(conf, call))?.status()
+      ready()
       await whole.status?.(conf, call.io.run)
     },
   }

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
-import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces, type Namespace } from '../harness.ts'
+import { inNamespaces, type Namespace, plugin } from '../harness.ts'
 import { hasKind } from '../kinds.ts'
+import { bridgeConf, network } from '../network.ts'
+import { shimmed } from '../shim.ts'
 import { skip } from '../skip.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
@@ -112,6 +114,41 @@ describe('the first minutes with plumb', () => {
         env: { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: pod.path, CNI_PATH: DIST },
       })
       assert.match(JSON.parse(stdout).details, /^this kernel has no links of type dummy: modprobe dummy/)
+    }),
+  )
+})
+
+describe('what is told, and what goes with the last pod', () => {
+  for (const [what, mount] of Object.entries({
+    full: 'mount -t tmpfs -o size=4k tmpfs /run/cni; mkdir -p /run/cni/plumb; head -c 100000 /dev/zero >/run/cni/fill 2>/dev/null || true',
+    'read-only': 'mkdir -p /run/cni; mount --bind /run/cni /run/cni; mount -o remount,bind,ro /run/cni',
+  }))
+    it(
+      `[FH10] STATUS says code 50, and what cannot be written, while /run/cni is ${what}`,
+      inNamespaces(['node'], async ({ node }) => {
+        const { file } = shimmed('bridge', {}, mount)
+        const { status, error } = await plugin('bridge', { command: 'STATUS', conf: bridgeConf(), netns: null, containerId: null, ifname: null, file }, node)
+        assert.equal(status, 1)
+        assert.deepEqual([error.code, error.msg], [50, 'Cannot write to /run/cni/plumb: no pod can be attached'])
+        assert.match(error.details, /ENOSPC|EROFS/)
+      }),
+    )
+
+  it(
+    '[FH10] GC with an empty list takes the chains of iptables and the index of the pool with the last pod',
+    inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
+      await node.exec(['iptables', '-P', 'FORWARD', 'DROP'])
+      const one = network(node, bridgeConf({ isDefaultGateway: true, firewall: true }))
+      const two = network(node, bridgeConf({ bridge: 'br1', isDefaultGateway: true, firewall: true }, '10.2.0.0/24'))
+      await one.add(pod)
+      await two.add(other)
+      const rules = async () => (await node.exec(['iptables-save'])).stdout
+      await one.gc()
+      assert.match(await rules(), /PLUMB-PODS/)
+      await two.gc()
+      assert.doesNotMatch(await rules(), /PLUMB-PODS|CNI-ADMIN/)
+      assert.match(await rules(), /:FORWARD DROP/)
+      for (const { conf } of [one, two]) assert.deepEqual(readdirSync(`${conf.ipam?.dataDir}/.plumb`), [])
     }),
   )
 })

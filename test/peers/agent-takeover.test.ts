@@ -28,7 +28,7 @@ describe('plumb in the place of a flanneld, and back', () => {
 
   for (const { type, mtu } of NETWORKS)
     it(
-      `[F 3] ${type}: a node changes from flanneld to plumb and back: the same subnets, the same devices, and pings of both families from a node of either kind pause for less than a second`,
+      `[FH8] [F 3] ${type}: a node changes from flanneld to plumb and back: the same subnets, the same devices, and pings of both families from a node of either kind pause for less than a second`,
       network.on(3, confOf(type), async ([one, two, three], cluster) => {
         const theirs = await flannel(one)
         await flannel(two)
@@ -56,6 +56,8 @@ describe('plumb in the place of a flanneld, and back', () => {
           await assertReach(cluster.nodes, mtu)
         })
         for (const { from, gapMs } of [...told, ...back]) assert.ok(gapMs < 1000, `${from}: ${gapMs} ms`)
+        // The device keeps its address, and the lease says the same as before.
+        if (type === 'vxlan') for (const { from, lost, sent } of told) assert.equal(lost, 0, `${from}: ${lost} of ${sent}`)
       }),
     )
 

@@ -4,12 +4,22 @@ import vxlan from '../../agent/backends/vxlan.ts'
 import type { Lease } from '../../agent/lease.ts'
 import type { Cidr, Ip } from '../../lib/ip.ts'
 import { handler } from '../../lib/kinds/index.ts'
-import { parse } from '../../lib/values.ts'
+import { type Mac, parse } from '../../lib/values.ts'
 import { lease, uplink } from '../cluster.ts'
 
 const FACTS = { nexthops: false, instance: parse.network('default'), networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr] }
 const MACS = { v4: { VNI: 1, VtepMAC: '02:00:00:00:00:01' }, v6: { VNI: 1, VtepMAC: '02:00:00:00:06:01' } }
 const ROUTED = uplink(1).routes
+
+describe('vxlan.announce() where a device stands', () => {
+  it('[FH8] keeps the address of a device that stands, of each family by itself', () => {
+    const said = (standing?: ReadonlyMap<string, Mac>) => vxlan.announce('node-1', uplink(1), vxlan.conf({}), standing)
+    const usual = said()
+    const mac = parse.mac('02:00:00:00:00:77')
+    assert.deepEqual(said(new Map([['flannel.1', mac]])), { v4: { VNI: 1, VtepMAC: mac }, v6: usual.v6 })
+    assert.deepEqual(said(new Map([['flannel.2', mac]])), usual)
+  })
+})
 
 describe('vxlan.want()', () => {
   it('[F 15] gives the device, its address, and a peer its neighbour, FDB entry and route, in that order, for both families', () => {
