@@ -1,12 +1,12 @@
 import { existsSync, readFileSync } from 'node:fs'
-import { type CniError, ValueError } from '../lib/errors.ts'
-import { log } from '../lib/log.ts'
+import { log } from '../lib/os/log.ts'
+import { type CniError, ValueError } from '../lib/text/errors.ts'
 import { cleanup } from './cleanup.ts'
-import { slim } from './footprint.ts'
+import { slim } from './node/memory-pages.ts'
+import { notify } from './node/systemd.ts'
 import { serve } from './serve.ts'
-import { describe, readSettings, type Settings, settingRows, settingsPath } from './settings.ts'
-import { SubnetTakenError } from './store.ts'
-import { notify } from './systemd.ts'
+import { describe, readSettings, type Settings, settingRows, settingsPath } from './settings/settings.ts'
+import { SubnetTakenError } from './store/store.ts'
 
 /** What the command line lends: plumb's version, where stdout is, and how rows become text. */
 export interface Desk {

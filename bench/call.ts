@@ -1,7 +1,7 @@
 import { lstatSync, mkdirSync, renameSync, rmSync, symlinkSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { inside } from '../lib/netns.ts'
-import type { NetnsPath } from '../lib/values.ts'
+import { inside } from '../lib/os/netns.ts'
+import type { NetnsPath } from '../lib/text/values.ts'
 import type { Sample } from './paired.ts'
 import type { Side } from './sides.ts'
 

@@ -1,5 +1,5 @@
-import { inside } from '../lib/netns.ts'
-import { parse } from '../lib/values.ts'
+import { inside } from '../lib/os/netns.ts'
+import { parse } from '../lib/text/values.ts'
 import type { Place } from './call.ts'
 import { ip } from './tools.ts'
 

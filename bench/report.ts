@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { cpus } from 'node:os'
 import { join } from 'node:path'
-import { pageFaults, SMALL_PAGES } from '../agent/footprint.ts'
+import { pageFaults, SMALL_PAGES } from '../agent/node/memory-pages.ts'
 import type { Side } from './sides.ts'
 
 const RESULTS = join(import.meta.dir, 'RESULTS.md')

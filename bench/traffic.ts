@@ -1,4 +1,4 @@
-import { inside } from '../lib/netns.ts'
+import { inside } from '../lib/os/netns.ts'
 import type { Place } from './call.ts'
 import { median } from './paired.ts'
 

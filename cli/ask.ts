@@ -1,6 +1,6 @@
-import { SOCKET } from '../agent/health.ts'
-import type { Status } from '../agent/status.ts'
-import { ValueError } from '../lib/errors.ts'
+import { SOCKET } from '../agent/health/health.ts'
+import type { Status } from '../agent/health/status.ts'
+import { ValueError } from '../lib/text/errors.ts'
 import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 

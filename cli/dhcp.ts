@@ -1,7 +1,7 @@
 import { type Settings, serve } from '../agent/dhcp/index.ts'
-import { SOCKET } from '../lib/dhcp.ts'
-import { shown, ValueError } from '../lib/errors.ts'
-import { suggestion } from '../lib/shape.ts'
+import { SOCKET } from '../lib/pools/dhcp.ts'
+import { shown, ValueError } from '../lib/text/errors.ts'
+import { suggestion } from '../lib/text/shape.ts'
 import { print, table } from './output.ts'
 
 /** The reference's options (`dhcp daemon`), with one dash or two, each with what it is when left out. */

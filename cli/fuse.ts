@@ -1,6 +1,6 @@
-import { shown, ValueError } from '../lib/errors.ts'
-import type { Json } from '../lib/netconf.ts'
-import { printableName } from '../lib/printable.ts'
+import type { Json } from '../lib/runtime/network-list.ts'
+import { shown, ValueError } from '../lib/text/errors.ts'
+import { printableName } from '../lib/text/printable.ts'
 
 /** A list of plugins in another form, and what is other about it: one sentence each. */
 export interface Fused {

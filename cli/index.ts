@@ -1,6 +1,6 @@
-import type { Io } from '../lib/cni.ts'
-import { ValueError } from '../lib/errors.ts'
-import { suggestion } from '../lib/shape.ts'
+import type { Io } from '../lib/cni/serve.ts'
+import { ValueError } from '../lib/text/errors.ts'
+import { suggestion } from '../lib/text/shape.ts'
 import { version } from '../package.json'
 import { fail, print } from './output.ts'
 

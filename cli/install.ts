@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
-import { pageFaults, SMALL_PAGES } from '../agent/footprint.ts'
-import { asideOf, installPlugins } from '../agent/install.ts'
-import { CniError, CODE, ValueError } from '../lib/errors.ts'
+import { asideOf, installPlugins } from '../agent/node/install.ts'
+import { pageFaults, SMALL_PAGES } from '../agent/node/memory-pages.ts'
+import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
 import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 
@@ -16,7 +16,7 @@ export async function run(argv: readonly string[]): Promise<number> {
     print(HELP)
     return 0
   }
-  const [places, { PLUGINS }] = [placesOf(given), await import('../agent/bundled.ts')]
+  const [places, { PLUGINS }] = [placesOf(given), await import('../agent/node/plugins.ts')]
   const { made, replaced } = await writing(async () => installPlugins(places, process.execPath, PLUGINS, given))
   const faults = pageFaults(`${places.binDir}/${PLUGINS[0]}`)
   const lines = [

@@ -1,6 +1,6 @@
-import { nameOf, ordered, reach } from '../agent/seen.ts'
-import type { Peer, Status } from '../agent/status.ts'
-import { line } from '../agent/words.ts'
+import { line } from '../agent/health/phrases.ts'
+import { nameOf, ordered, reach } from '../agent/health/reachability.ts'
+import type { Peer, Status } from '../agent/health/status.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 

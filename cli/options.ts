@@ -1,6 +1,6 @@
 import { parseArgs } from 'node:util'
-import { ValueError } from '../lib/errors.ts'
-import { suggestion } from '../lib/shape.ts'
+import { ValueError } from '../lib/text/errors.ts'
+import { suggestion } from '../lib/text/shape.ts'
 import { table } from './output.ts'
 
 interface Option {

@@ -1,6 +1,6 @@
 import { writeSync } from 'node:fs'
-import { CniError, CODE, ValueError } from '../lib/errors.ts'
-import { printable } from '../lib/printable.ts'
+import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
+import { printable } from '../lib/text/printable.ts'
 
 // What of a refusal is the fault of a configuration or of the command line.
 const GIVEN: readonly number[] = [CODE.version, CODE.unsupportedField, CODE.env, CODE.decode, CODE.config, CODE.netns]

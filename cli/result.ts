@@ -1,4 +1,4 @@
-import type { Json } from '../lib/netconf.ts'
+import type { Json } from '../lib/runtime/network-list.ts'
 
 /** The addresses of a result of any version, with their prefix lengths: `ips` from 0.3.0, before that one per family. */
 export function addressesOf(result: Json | undefined): string[] {

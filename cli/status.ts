@@ -1,6 +1,6 @@
-import { drift, total, unreachable } from '../agent/seen.ts'
-import type { Status } from '../agent/status.ts'
-import { line, span, stepWords, storeWords } from '../agent/words.ts'
+import { line, span, stepWords, storeWords } from '../agent/health/phrases.ts'
+import { drift, total, unreachable } from '../agent/health/reachability.ts'
+import type { Status } from '../agent/health/status.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 

@@ -1,8 +1,8 @@
-import type { Io } from '../lib/cni.ts'
-import { shown, ValueError } from '../lib/errors.ts'
-import type { Host } from '../lib/invoke.ts'
-import type { NetworkList } from '../lib/netconf.ts'
-import { read, unknownKeys } from '../lib/shape.ts'
+import type { Io } from '../lib/cni/serve.ts'
+import type { Host } from '../lib/runtime/invoke.ts'
+import type { NetworkList } from '../lib/runtime/network-list.ts'
+import { shown, ValueError } from '../lib/text/errors.ts'
+import { read, unknownKeys } from '../lib/text/shape.ts'
 import { isOwnPlugin } from './target.ts'
 
 /** Refuses a network of which a plugin of this executable does not know a key: a pod with a key that was mistyped comes up, but on the wrong bridge. Runtimes pass such keys over, as the reference does. Throws ValueError naming each. */

@@ -1,15 +1,15 @@
 import * as v from 'valibot'
-import { definePlugin } from '../lib/cni.ts'
-import { ask, DaemonDown, leaseName, leasesOf, SOCKET, type Wants } from '../lib/dhcp.ts'
-import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
-import { remove } from '../lib/files.ts'
-import { readLeaseFile } from '../lib/leasefile.ts'
-import type { Attachment } from '../lib/plugin.ts'
-import { listFiles, readText } from '../lib/reading.ts'
-import type { Result, RouteConfig } from '../lib/result.ts'
-import { common, field } from '../lib/shape.ts'
-import { brief, type NetnsPath } from '../lib/values.ts'
-import { decode } from '../lib/versions.ts'
+import type { Attachment } from '../lib/cni/plugin.ts'
+import type { Result, RouteConfig } from '../lib/cni/result.ts'
+import { definePlugin } from '../lib/cni/serve.ts'
+import { decode } from '../lib/cni/versions.ts'
+import { remove } from '../lib/os/files.ts'
+import { listFiles, readText } from '../lib/os/reading.ts'
+import { ask, DaemonDown, leaseName, leasesOf, SOCKET, type Wants } from '../lib/pools/dhcp.ts'
+import { readLeaseFile } from '../lib/pools/lease-file.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
+import { common, field } from '../lib/text/shape.ts'
+import { brief, type NetnsPath } from '../lib/text/values.ts'
 
 /** The names that the reference knows, of dhcp-options(5). */
 const NAMES: Readonly<Record<string, number>> = { 'dhcp-client-identifier': 61, 'subnet-mask': 1, routers: 3, 'host-name': 12, 'user-class': 77, 'vendor-class-identifier': 60 }
@@ -136,7 +136,7 @@ async function withoutDaemon(path: string): Promise<void> {
   // Somebody else's goes, and its server takes the address back by itself.
   const lease = readLeaseFile(readText(path))
   if (lease) {
-    const { letGo } = await import('../lib/letgo.ts')
+    const { letGo } = await import('../lib/pools/dhcp-release.ts')
     await letGo(lease)
   }
   remove(path)

@@ -1,11 +1,11 @@
 import * as v from 'valibot'
-import { ValueError } from '../lib/errors.ts'
-import { linkKeys } from '../lib/linkkeys.ts'
-import { podMac } from '../lib/owner.ts'
-import type { Attachment, NodeFacts } from '../lib/plugin.ts'
-import type { PodLink } from '../lib/podlink.ts'
-import { definePodPlugin } from '../lib/podplugin.ts'
-import { field } from '../lib/shape.ts'
+import type { Attachment, NodeFacts } from '../lib/cni/plugin.ts'
+import { ValueError } from '../lib/text/errors.ts'
+import { podMac } from '../lib/text/link-names.ts'
+import { field } from '../lib/text/shape.ts'
+import { linkKeys } from '../lib/wiring/link-keys.ts'
+import type { PodLink } from '../lib/wiring/pod-link.ts'
+import { definePodPlugin } from '../lib/wiring/pod-plugin.ts'
 
 const keys = v.object({ ...linkKeys, runtimeConfig: v.optional(v.looseObject({}), {}) })
 type Conf = v.InferOutput<typeof keys>

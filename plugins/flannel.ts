@@ -1,11 +1,11 @@
 import * as v from 'valibot'
-import { definePlugin } from '../lib/cni.ts'
-import { CniError, CODE, shown, ValueError } from '../lib/errors.ts'
-import { routesShape } from '../lib/ipamconf.ts'
-import type { Rendered } from '../lib/plugin.ts'
-import { readRegular } from '../lib/reading.ts'
-import { common, field } from '../lib/shape.ts'
-import { parseSubnetEnv, type SubnetEnv } from '../lib/subnetenv.ts'
+import type { Rendered } from '../lib/cni/plugin.ts'
+import { definePlugin } from '../lib/cni/serve.ts'
+import { readRegular } from '../lib/os/reading.ts'
+import { routesShape } from '../lib/pools/configuration.ts'
+import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
+import { common, field } from '../lib/text/shape.ts'
+import { parseSubnetEnv, type SubnetEnv } from '../lib/text/subnet-env.ts'
 
 const any = v.exactOptional(v.unknown())
 const SUBNET_FILE = '/run/flannel/subnet.env'

@@ -1,7 +1,7 @@
-import { log } from '../lib/log.ts'
-import type { Plugin } from '../lib/plugin.ts'
-import { versionAnswer } from '../lib/spec.ts'
-import { toStdout } from '../lib/stdout.ts'
+import type { Plugin } from '../lib/cni/plugin.ts'
+import { versionAnswer } from '../lib/cni/spec.ts'
+import { log } from '../lib/os/log.ts'
+import { toStdout } from '../lib/os/stdout.ts'
 
 // The files beside this one, as the build found them.
 declare const PLUGINS: readonly string[]
@@ -21,7 +21,7 @@ if (called === 'plumb' || isDaemon) {
 } else if (process.env['CNI_COMMAND'] === 'VERSION') {
   answerVersion()
 } else {
-  const { serveProcess } = await import('../lib/process.ts')
+  const { serveProcess } = await import('../lib/cni/process.ts')
   // At once: what is left (a heap to give back, tools that were started ahead and not needed) goes with the process.
   process.exit(await serveProcess(called, load))
 }

@@ -1,12 +1,12 @@
 import * as v from 'valibot'
-import { linkKeys } from '../lib/linkkeys.ts'
-import { askedMac, masterKeys, masterOf, masterReady } from '../lib/master.ts'
-import { podMac } from '../lib/owner.ts'
-import type { Attachment, NodeFacts } from '../lib/plugin.ts'
-import type { PodLink } from '../lib/podlink.ts'
-import { definePodPlugin } from '../lib/podplugin.ts'
-import { field } from '../lib/shape.ts'
-import { parse } from '../lib/values.ts'
+import type { Attachment, NodeFacts } from '../lib/cni/plugin.ts'
+import { podMac } from '../lib/text/link-names.ts'
+import { field } from '../lib/text/shape.ts'
+import { parse } from '../lib/text/values.ts'
+import { linkKeys } from '../lib/wiring/link-keys.ts'
+import { askedMac, masterKeys, masterOf, masterReady } from '../lib/wiring/master.ts'
+import type { PodLink } from '../lib/wiring/pod-link.ts'
+import { definePodPlugin } from '../lib/wiring/pod-plugin.ts'
 
 const mac = field.filled(parse.mac)
 

@@ -1,10 +1,10 @@
 import * as v from 'valibot'
-import { networkOf } from '../lib/cidr.ts'
-import { definePlugin } from '../lib/cni.ts'
-import { shown, ValueError } from '../lib/errors.ts'
-import { type Cidr, parseCidr, split } from '../lib/ip.ts'
-import { common, field } from '../lib/shape.ts'
-import { type IfName, parse } from '../lib/values.ts'
+import { definePlugin } from '../lib/cni/serve.ts'
+import { networkOf } from '../lib/text/cidr.ts'
+import { shown, ValueError } from '../lib/text/errors.ts'
+import { type Cidr, parseCidr, split } from '../lib/text/ip.ts'
+import { common, field } from '../lib/text/shape.ts'
+import { type IfName, parse } from '../lib/text/values.ts'
 
 const conf = v.object({
   ...common,

@@ -4,8 +4,8 @@ import { join, relative } from 'node:path'
 import { parseArgs } from 'node:util'
 import { Glob } from 'bun'
 import { execa } from 'execa'
-import { inMachine, type Line, missing } from './machine/machine.ts'
 import type { Outcome } from './reporter.ts'
+import { inMachine, type Line, missing } from './support/machine/machine.ts'
 
 const ROOT = join(import.meta.dir, '..')
 const BIN = join(ROOT, 'node_modules/.bin')
@@ -62,7 +62,7 @@ process.exitCode = summary(reports)
 // The gate's other half. Run by Bun, so that the age of the machine's Node does not matter.
 function checks(): Job[] {
   if (flags.only) return []
-  const tools: Record<string, readonly string[]> = { types: ['tsc', '-p', '.'], 'types of the page': ['tsc', '-p', 'agent/page'], lint: ['biome', 'check', '--colors=off', '--error-on-warnings', '.'], 'dead code': ['knip', '--no-progress'] }
+  const tools: Record<string, readonly string[]> = { types: ['tsc', '-p', '.'], 'types of the page': ['tsc', '-p', 'agent/health/page'], lint: ['biome', 'check', '--colors=off', '--error-on-warnings', '.'], 'dead code': ['knip', '--no-progress'] }
   return Object.entries(tools).map(([name, [tool = '', ...args]]) => ({ name, argv: [process.execPath, '--bun', join(BIN, tool), ...args] }))
 }
 
@@ -130,7 +130,7 @@ async function run(job: Job): Promise<Report> {
   if (last?.state !== 'end') outcomes.push({ state: 'failed', title: 'the process did not finish', ms, text: reason })
   else if (outcomes.length === 0) outcomes.push({ state: 'failed', title: 'no tests', ms, text: 'the file has none' })
   else if (child.failed && !outcomes.some(({ state }) => state === 'failed')) outcomes.push({ state: 'failed', title: 'the process failed', ms, text: `${reason}, though no test failed` })
-  return { job, ms, said, outcomes: outcomes.map((one) => (one.state === 'skipped' && one.text === '' ? { ...one, state: 'failed', text: 'skipped without a reason (see test/skip.ts)' } : one)) }
+  return { job, ms, said, outcomes: outcomes.map((one) => (one.state === 'skipped' && one.text === '' ? { ...one, state: 'failed', text: 'skipped without a reason (see test/support/skip.ts)' } : one)) }
 }
 
 function read(report: string): (Outcome | { state: 'begun'; title: string } | { state: 'end' })[] {

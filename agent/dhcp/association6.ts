@@ -1,4 +1,4 @@
-import type { Ip } from '../../lib/ip.ts'
+import type { Ip } from '../../lib/text/ip.ts'
 import { ipOf, joined, numberOf } from './bytes.ts'
 import { encodeOptions, OPTION6, type Options6, option6, readOptions } from './options6.ts'
 

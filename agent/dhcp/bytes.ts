@@ -1,5 +1,5 @@
-import { bitsOf, format, type Ip } from '../../lib/ip.ts'
-import type { Mac } from '../../lib/values.ts'
+import { bitsOf, format, type Ip } from '../../lib/text/ip.ts'
+import type { Mac } from '../../lib/text/values.ts'
 
 /** An address as its 4 or 16 bytes. */
 export function bytesOf(ip: Ip): Uint8Array {

@@ -1,7 +1,7 @@
-import type { Wants } from '../../lib/dhcp.ts'
-import type { Heard, Wire } from '../../lib/packets.ts'
-import type { Result } from '../../lib/result.ts'
-import type { Mac, NetnsPath } from '../../lib/values.ts'
+import type { Result } from '../../lib/cni/result.ts'
+import type { Heard, Wire } from '../../lib/os/packets.ts'
+import type { Wants } from '../../lib/pools/dhcp.ts'
+import type { Mac, NetnsPath } from '../../lib/text/values.ts'
 
 /** How long a client waits, in milliseconds. */
 export interface Timing {

@@ -1,4 +1,4 @@
-import type { Ip } from '../../lib/ip.ts'
+import type { Ip } from '../../lib/text/ip.ts'
 import { bytesOf, ipOf, joined, numberOf } from './bytes.ts'
 
 /** The two ends of a datagram. */

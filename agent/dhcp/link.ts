@@ -1,11 +1,11 @@
-import type { Wants } from '../../lib/dhcp.ts'
-import { CniError, CODE } from '../../lib/errors.ts'
-import type { LinkFacts } from '../../lib/linkfacts.ts'
-import { inside } from '../../lib/netns.ts'
-import { ethernetIn, setLink } from '../../lib/packets.ts'
-import type { Owner } from '../../lib/state.ts'
-import { writeSysctl } from '../../lib/sysctls.ts'
-import type { NetnsPath } from '../../lib/values.ts'
+import type { LinkFacts } from '../../lib/os/links.ts'
+import { inside } from '../../lib/os/netns.ts'
+import { ethernetIn, setLink } from '../../lib/os/packets.ts'
+import { writeSysctl } from '../../lib/os/sysctls.ts'
+import type { Wants } from '../../lib/pools/dhcp.ts'
+import type { Owner } from '../../lib/state/resource.ts'
+import { CniError, CODE } from '../../lib/text/errors.ts'
+import type { NetnsPath } from '../../lib/text/values.ts'
 
 /** Switches a link on, as the reference's daemon does, and gives its number. Throws CniError 3 when namespace or link are not there. */
 export function raise(netns: NetnsPath, { owner: { ifname }, wants }: { readonly owner: Owner; readonly wants: Wants }): Pick<LinkFacts, 'index' | 'mac'> {

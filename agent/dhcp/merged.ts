@@ -1,4 +1,4 @@
-import type { Result } from '../../lib/result.ts'
+import type { Result } from '../../lib/cni/result.ts'
 
 /** What the leases of all families come to together, in their order. */
 export function merged(all: readonly Result[]): Result {

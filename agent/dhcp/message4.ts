@@ -1,5 +1,5 @@
-import type { Ip } from '../../lib/ip.ts'
-import type { Mac } from '../../lib/values.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import type { Mac } from '../../lib/text/values.ts'
 import { bytesOf, ipOf, joined, macBytes, numberOf } from './bytes.ts'
 
 /** Options by their number; one that came in pieces is one (RFC 3396). */

@@ -1,9 +1,9 @@
 import * as v from 'valibot'
-import type { Question } from '../../lib/dhcp.ts'
-import { CniError, CODE, shown } from '../../lib/errors.ts'
-import { leaseFile, owner, wants } from '../../lib/leasefile.ts'
-import { field, read, type Shape } from '../../lib/shape.ts'
-import { parse } from '../../lib/values.ts'
+import type { Question } from '../../lib/pools/dhcp.ts'
+import { leaseFile, owner, wants } from '../../lib/pools/lease-file.ts'
+import { CniError, CODE, shown } from '../../lib/text/errors.ts'
+import { field, read, type Shape } from '../../lib/text/shape.ts'
+import { parse } from '../../lib/text/values.ts'
 import type { Saved } from './lease.ts'
 
 const verb = field.text

@@ -1,9 +1,9 @@
-import { isSix } from '../../lib/cidr.ts'
-import { shown, ValueError } from '../../lib/errors.ts'
-import { type Ip, parseIp } from '../../lib/ip.ts'
-import type { Both } from '../lease.ts'
+import { isSix } from '../../lib/text/cidr.ts'
+import { shown, ValueError } from '../../lib/text/errors.ts'
+import { type Ip, parseIp } from '../../lib/text/ip.ts'
+import type { Both } from '../lease/lease.ts'
 import { FLAGS, type Flag, type FlagName } from './flags.ts'
-import type { Given } from './given.ts'
+import type { Given } from './sources.ts'
 
 /** Takes settings by name, what nobody said as it is by default. Every message names the place that said it. */
 export interface Readers {

@@ -1,5 +1,5 @@
 import { dlopen, FFIType, ptr } from 'bun:ffi'
-import { inside } from '../../lib/netns.ts'
+import { inside } from '../../lib/os/netns.ts'
 import type { Place } from '../call.ts'
 
 /** Something that changed in the kernel: `route 10.128.5.0/24`, `neigh 10.128.5.0`, `fdb 02:…`, `addr 10.128.5.0/32`, `link flannel.1`, `rule TABLE`, `element TABLE`. */

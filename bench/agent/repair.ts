@@ -1,4 +1,4 @@
-import { inside } from '../../lib/netns.ts'
+import { inside } from '../../lib/os/netns.ts'
 import { median } from '../paired.ts'
 import { type Bar, short, type Table } from '../report.ts'
 import { run } from '../tools.ts'

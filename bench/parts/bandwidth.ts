@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs'
-import { inside } from '../../lib/netns.ts'
-import { usualBurst } from '../../lib/shaping.ts'
+import { inside } from '../../lib/os/netns.ts'
+import { usualBurst } from '../../lib/wiring/shaping.ts'
 import { call, type Place } from '../call.ts'
 import { makePlaces, NETWORK, removePlaces } from '../node.ts'
 import type { Bench } from '../part.ts'

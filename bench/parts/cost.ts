@@ -1,5 +1,5 @@
 import { existsSync, readFileSync } from 'node:fs'
-import { inside } from '../../lib/netns.ts'
+import { inside } from '../../lib/os/netns.ts'
 import { type Call, call, started } from '../call.ts'
 import { bridgeConf, makeNode } from '../node.ts'
 import { median, paired } from '../paired.ts'

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import { inside } from '../../lib/netns.ts'
+import { inside } from '../../lib/os/netns.ts'
 import { addAndDel, type Call, type Place } from '../call.ts'
 import { makeNode, NETWORK } from '../node.ts'
 import { median, paired, type Sample } from '../paired.ts'

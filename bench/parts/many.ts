@@ -1,4 +1,4 @@
-import { inside } from '../../lib/netns.ts'
+import { inside } from '../../lib/os/netns.ts'
 import { type Call, calls, type Place } from '../call.ts'
 import { makeNode, makePlaces, NETWORK, portsConf } from '../node.ts'
 import { median, paired, type Sample } from '../paired.ts'

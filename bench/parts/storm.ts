@@ -1,4 +1,4 @@
-import { inside } from '../../lib/netns.ts'
+import { inside } from '../../lib/os/netns.ts'
 import { type Place, started } from '../call.ts'
 import { bridgeConf, makeNode, makePlaces, removePlaces } from '../node.ts'
 import { median } from '../paired.ts'

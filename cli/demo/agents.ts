@@ -1,4 +1,4 @@
-import type { Status } from '../../agent/status.ts'
+import type { Status } from '../../agent/health/status.ts'
 import { NODES } from './cluster.ts'
 import { exec, must } from './exec.ts'
 import { type Spoken, speak, until } from './running.ts'

@@ -1,4 +1,4 @@
-import { readText } from '../../lib/reading.ts'
+import { readText } from '../../lib/os/reading.ts'
 import { lines, must, start } from './exec.ts'
 import { configure } from './node.ts'
 import { mountsOf, PLACES, runOf } from './places.ts'

@@ -1,7 +1,7 @@
-import { CniError, CODE } from '../../lib/errors.ts'
-import { inside } from '../../lib/netns.ts'
-import type { Netns } from '../../lib/state.ts'
-import { parse } from '../../lib/values.ts'
+import { inside } from '../../lib/os/netns.ts'
+import type { Netns } from '../../lib/state/resource.ts'
+import { CniError, CODE } from '../../lib/text/errors.ts'
+import { parse } from '../../lib/text/values.ts'
 import { mountsOf } from './places.ts'
 
 const PATH = '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin'

@@ -1,5 +1,5 @@
-import { writeAtomic } from '../../lib/files.ts'
-import { fs } from '../../lib/fs.ts'
+import { writeAtomic } from '../../lib/os/files.ts'
+import { fs } from '../../lib/os/fs.ts'
 import { exec, type Finished, lines, must } from './exec.ts'
 import { OUTSIDE, PLACES } from './places.ts'
 
@@ -33,7 +33,7 @@ function plugins(): Promise<string> {
 }
 
 async function link(): Promise<string> {
-  const { PLUGINS } = await import('../../agent/bundled.ts')
+  const { PLUGINS } = await import('../../agent/node/plugins.ts')
   const beside = process.execPath.slice(0, process.execPath.lastIndexOf('/'))
   if (PLUGINS.every((name) => fs.existsSync(`${beside}/${name}`))) return beside
   await must(['mkdir', '-p', PLACES.bin])

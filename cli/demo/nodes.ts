@@ -1,6 +1,6 @@
 import sample from '../../conf/flannel.conflist' with { type: 'text' }
-import { networkOf } from '../../lib/cidr.ts'
-import { type Cidr, parseCidr } from '../../lib/ip.ts'
+import { networkOf } from '../../lib/text/cidr.ts'
+import { type Cidr, parseCidr } from '../../lib/text/ip.ts'
 import { print } from '../output.ts'
 import { addPod, delPod, type Place, type Pod } from './acts.ts'
 import { type Agent, cleanup, startAgents, statusOf, stopAgents } from './agents.ts'

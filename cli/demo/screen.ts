@@ -1,5 +1,5 @@
 import { isatty } from 'node:tty'
-import { CniError } from '../../lib/errors.ts'
+import { CniError } from '../../lib/text/errors.ts'
 import { write } from '../output.ts'
 
 const COLUMNS = 100

@@ -1,4 +1,4 @@
-import { writeAtomic } from '../../lib/files.ts'
+import { writeAtomic } from '../../lib/os/files.ts'
 import { attach, UNDERLAY } from './cluster.ts'
 import { PLACES } from './places.ts'
 import { type Spoken, speak, until } from './running.ts'

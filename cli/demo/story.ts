@@ -1,4 +1,4 @@
-import { log } from '../../lib/log.ts'
+import { log } from '../../lib/os/log.ts'
 import { print, write } from '../output.ts'
 import { StepError, stepsDone } from './screen.ts'
 import type { Story } from './wish.ts'

@@ -1,4 +1,4 @@
-import { shown, ValueError } from '../../lib/errors.ts'
+import { shown, ValueError } from '../../lib/text/errors.ts'
 import { describeOptions, type OptionName, readOptions } from '../options.ts'
 
 /** Where the nodes' leases are. */

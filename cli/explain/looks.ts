@@ -1,5 +1,5 @@
 import { statSync } from 'node:fs'
-import { isSame } from '../../agent/executables.ts'
+import { isSame } from '../../agent/node/executables.ts'
 
 const known = new Map<string, boolean>()
 

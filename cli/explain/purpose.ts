@@ -1,9 +1,9 @@
-import { isSix } from '../../lib/cidr.ts'
-import { type Cidr, split } from '../../lib/ip.ts'
-import { isPodKind } from '../../lib/kinds/podlink.ts'
-import type { Rerouted, Rule, Unrouted, Vrf } from '../../lib/policy.ts'
-import type { Saved, Setting } from '../../lib/settings.ts'
-import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Qdisc, Redirect, Resource, Route, Sysctl, Vlan, Zoned } from '../../lib/state.ts'
+import { isPodKind } from '../../lib/state/kinds/podlink.ts'
+import type { Rerouted, Rule, Unrouted, Vrf } from '../../lib/state/policy-routing.ts'
+import type { Addr, Chain, Claim, Element, Fdb, Flows, Kind, Line, Link, Passage, Qdisc, Redirect, Resource, Route, Sysctl, Vlan, Zoned } from '../../lib/state/resource.ts'
+import type { Saved, Setting } from '../../lib/state/settings.ts'
+import { isSix } from '../../lib/text/cidr.ts'
+import { type Cidr, split } from '../../lib/text/ip.ts'
 
 /** What a line is for, in a few words for people: of the resource that it makes or, with `gone`, removes. */
 export function purpose(resource: Resource, { text }: Line, gone = false): string {

@@ -1,4 +1,4 @@
-import type { Json } from '../../lib/netconf.ts'
+import type { Json } from '../../lib/runtime/network-list.ts'
 import { addressesOf } from '../result.ts'
 import type { Told, ToldLine, ToldPlugin, ToldRun } from './told.ts'
 

@@ -1,4 +1,4 @@
-import type { Json } from '../../lib/netconf.ts'
+import type { Json } from '../../lib/runtime/network-list.ts'
 
 /** One line that a tool would get, or one file that plumb would write itself. */
 export interface ToldLine {

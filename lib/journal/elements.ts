@@ -1,4 +1,4 @@
-import type { Element, PartName } from '../state.ts'
+import type { Element, PartName } from '../state/resource.ts'
 import { isThere, readPart } from './journal.ts'
 import { holdersOf, release, share, thingsOf } from './shared.ts'
 

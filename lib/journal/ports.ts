@@ -1,7 +1,7 @@
-import { CniError, CODE } from '../errors.ts'
-import { withLock } from '../files.ts'
-import { fs } from '../fs.ts'
-import type { Claim, PartName, Resource } from '../state.ts'
+import { withLock } from '../os/files.ts'
+import { fs } from '../os/fs.ts'
+import type { Claim, PartName, Resource } from '../state/resource.ts'
+import { CniError, CODE } from '../text/errors.ts'
 import { hasEntry, isSameContainer, readPart } from './journal.ts'
 import { holdersOf, release, share } from './shared.ts'
 

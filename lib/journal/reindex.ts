@@ -1,4 +1,4 @@
-import { log } from '../log.ts'
+import { log } from '../os/log.ts'
 import { hold } from './elements.ts'
 import { entries, LINK, partName, partsOf } from './journal.ts'
 import { take } from './ports.ts'

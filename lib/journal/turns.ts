@@ -1,8 +1,8 @@
-import { remaining } from '../deadline.ts'
-import { CniError, CODE } from '../errors.ts'
-import { fs } from '../fs.ts'
-import { lockByte } from '../libc.ts'
-import { log } from '../log.ts'
+import { remaining } from '../os/deadline.ts'
+import { fs } from '../os/fs.ts'
+import { lockByte } from '../os/libc.ts'
+import { log } from '../os/log.ts'
+import { CniError, CODE } from '../text/errors.ts'
 
 // On a file system that a reboot empties. What somebody is at work on is one byte of it that is locked.
 const FILE = '/run/cni/plumb/busy'
@@ -28,7 +28,7 @@ export function occupy(what: string, limitMs = remaining()): boolean {
   return true
 }
 
-/** As `occupy`, for an ADD: throws CniError 11 when an earlier call for the attachment does not end in the time that a call has (lib/deadline.ts). `who` is what is at work, and for whom. */
+/** As `occupy`, for an ADD: throws CniError 11 when an earlier call for the attachment does not end in the time that a call has (lib/os/deadline.ts). `who` is what is at work, and for whom. */
 export function takeTurn(what: string, who: string): void {
   if (!occupy(what)) throw new CniError(CODE.tryLater, `Cannot begin: ${who} is still at work`, 'it, or a tool that it started, does not end')
 }

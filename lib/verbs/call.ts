@@ -1,13 +1,13 @@
-import type { Call } from '../cni.ts'
-import { CniError, CODE } from '../errors.ts'
-import { log } from '../log.ts'
-import { netnsState } from '../netns.ts'
-import type { NetConf, Plugin } from '../plugin.ts'
-import type { Result } from '../result.ts'
-import { read, type Shape } from '../shape.ts'
-import type { Owner } from '../state.ts'
-import { parse } from '../values.ts'
-import { decode } from '../versions.ts'
+import type { NetConf, Plugin } from '../cni/plugin.ts'
+import type { Result } from '../cni/result.ts'
+import type { Call } from '../cni/serve.ts'
+import { decode } from '../cni/versions.ts'
+import { log } from '../os/log.ts'
+import { netnsState } from '../os/netns.ts'
+import type { Owner } from '../state/resource.ts'
+import { CniError, CODE } from '../text/errors.ts'
+import { read, type Shape } from '../text/shape.ts'
+import { parse } from '../text/values.ts'
 
 /** The configuration of a call, typed. What the reader noticed is logged. Throws ValueError. */
 export function readConf<C extends NetConf>(plugin: { readonly conf: Shape<C> } & Pick<Plugin, 'about'>, call: Call): C {

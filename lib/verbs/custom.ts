@@ -1,7 +1,7 @@
-import type { Call, Verbs } from '../cni.ts'
-import type { CustomPlugin, NetConf } from '../plugin.ts'
-import { readLoose } from '../shape.ts'
-import { encode } from '../versions.ts'
+import type { CustomPlugin, NetConf } from '../cni/plugin.ts'
+import type { Call, Verbs } from '../cni/serve.ts'
+import { encode } from '../cni/versions.ts'
+import { readLoose } from '../text/shape.ts'
 import { forDel, readConf, requirePod } from './call.ts'
 
 /** The verbs of a plugin that writes them by hand: what is left is reading the configuration, the namespace's check, and the result's form. */

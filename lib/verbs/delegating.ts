@@ -1,7 +1,7 @@
-import type { Call, Verbs } from '../cni.ts'
-import { CniError, CODE } from '../errors.ts'
-import type { DelegatingPlugin, InterfacePlugin, NetConf } from '../plugin.ts'
-import { common, readLoose } from '../shape.ts'
+import type { DelegatingPlugin, InterfacePlugin, NetConf } from '../cni/plugin.ts'
+import type { Call, Verbs } from '../cni/serve.ts'
+import { CniError, CODE } from '../text/errors.ts'
+import { common, readLoose } from '../text/shape.ts'
 import { readConf } from './call.ts'
 import { interfaces } from './interface.ts'
 

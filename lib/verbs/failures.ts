@@ -1,5 +1,5 @@
-import type { Call } from '../cni.ts'
-import { CniError, CODE } from '../errors.ts'
+import type { Call } from '../cni/serve.ts'
+import { CniError, CODE } from '../text/errors.ts'
 
 /** Throws what went wrong in a GC that goes on after a failure: the one thing, or all of them in one CniError; nothing when nothing did. */
 export function throwAll(failures: readonly Error[], { at }: Call): void {

@@ -1,8 +1,8 @@
-import type { Call, Verbs } from '../cni.ts'
-import { CniError, CODE } from '../errors.ts'
-import type { IpamPlugin, NetConf, Pool } from '../plugin.ts'
-import { readLoose } from '../shape.ts'
-import { encode } from '../versions.ts'
+import type { IpamPlugin, NetConf, Pool } from '../cni/plugin.ts'
+import type { Call, Verbs } from '../cni/serve.ts'
+import { encode } from '../cni/versions.ts'
+import { CniError, CODE } from '../text/errors.ts'
+import { readLoose } from '../text/shape.ts'
 import { readConf, requirePrevious, validAttachments } from './call.ts'
 
 /** The verbs of an address pool that was started as a program of its own. */

@@ -1,7 +1,7 @@
-import type { Call, Verbs } from '../cni.ts'
-import type { LeasePlugin, NetConf } from '../plugin.ts'
-import { readLoose } from '../shape.ts'
-import { encode } from '../versions.ts'
+import type { LeasePlugin, NetConf } from '../cni/plugin.ts'
+import type { Call, Verbs } from '../cni/serve.ts'
+import { encode } from '../cni/versions.ts'
+import { readLoose } from '../text/shape.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 
 /** The verbs of a pool that gets addresses through the container's link, started as a program of its own. */

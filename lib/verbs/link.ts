@@ -1,11 +1,11 @@
-import { apply } from '../apply.ts'
-import type { Call } from '../cni.ts'
-import { CniError, CODE } from '../errors.ts'
+import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../cni/plugin.ts'
+import type { Call } from '../cni/serve.ts'
 import { beginRemoval, isThere, LINK, note, partName, readPart } from '../journal/journal.ts'
-import { handler } from '../kinds/index.ts'
-import { netnsState } from '../netns.ts'
-import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../plugin.ts'
-import type { Link, Owner, Resource } from '../state.ts'
+import { netnsState } from '../os/netns.ts'
+import { apply } from '../state/apply.ts'
+import { handler } from '../state/kinds/index.ts'
+import type { Link, Owner, Resource } from '../state/resource.ts'
+import { CniError, CODE } from '../text/errors.ts'
 
 /** What removes the link of an attachment, by its owner and by what was noted; what cannot be there is left out. */
 export function linkOf<C extends NetConf>(plugin: InterfacePlugin<C>, at: Owner & Pick<Attachment, 'netns'>, run: Run): Resource[] {

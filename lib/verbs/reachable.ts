@@ -1,9 +1,9 @@
+import type { Run } from '../cni/plugin.ts'
 import { isThere, type Note } from '../journal/journal.ts'
 import { occupy } from '../journal/turns.ts'
-import type { Run } from '../plugin.ts'
-import type { Setting } from '../settings.ts'
-import type { Kind, Resource } from '../state.ts'
-import { isLastOf } from '../vrfs.ts'
+import type { Kind, Resource } from '../state/resource.ts'
+import type { Setting } from '../state/settings.ts'
+import { isLastOf } from '../wiring/vrfs.ts'
 
 /** Of what was noted what can still be there: what was in a pod has gone with it, and settings with their link; no process is started for those. `isFailed`: the ADD that made it fails. */
 export function reachable(note: Note, run: Run, isFailed = false): Resource[] {

@@ -1,10 +1,10 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join, normalize } from 'node:path'
-import { CODE } from '../../lib/errors.ts'
+import { CODE } from '../../lib/text/errors.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 /** Serves every plugin: what is reached from there is the same for all. */
-const SERVING = 'lib/process.ts'
+const SERVING = 'lib/cni/process.ts'
 
 /** The CNI error codes that a plugin answers with by itself: those in its file and in what that imports, but for what serves every plugin. Ascending. */
 export function codesOf(type: string): number[] {

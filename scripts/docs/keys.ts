@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import { common, type Shape } from '../../lib/shape.ts'
+import { common, type Shape } from '../../lib/text/shape.ts'
 
 /** A key of a configuration: where it stands, what it takes, and what counts when it is not there, all as the code that reads it has them. */
 export interface Key {

@@ -1,4 +1,4 @@
-import type { Row } from '../harness.ts'
+import type { Row } from '../support/harness.ts'
 import type { Said } from './list.ts'
 import type { Names } from './names.ts'
 import { type Facts, flat } from './view.ts'

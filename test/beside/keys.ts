@@ -1,4 +1,4 @@
-import { WORLD } from '../packets.ts'
+import { WORLD } from '../support/packets.ts'
 import type { Conf, Scene } from './list.ts'
 
 /** What a generated scene consists of: for each key one of its values. */

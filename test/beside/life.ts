@@ -1,5 +1,5 @@
 import { execa } from 'execa'
-import type { Namespace } from '../harness.ts'
+import type { Namespace } from '../support/harness.ts'
 import { factsOfAnswers } from './answers.ts'
 import { type Difference, differences, isParting } from './compare.ts'
 import { type Pod, type Runtime, runtime, type Said, type Scene } from './list.ts'

@@ -1,6 +1,6 @@
 import { join } from 'node:path'
-import type { Answer, Call, Namespace, Row } from '../harness.ts'
-import { plugin } from '../harness.ts'
+import type { Answer, Call, Namespace, Row } from '../support/harness.ts'
+import { plugin } from '../support/harness.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 

@@ -1,5 +1,5 @@
-import { inNamespaces, type Namespace } from '../harness.ts'
-import { WORLD } from '../packets.ts'
+import { inNamespaces, type Namespace } from '../support/harness.ts'
+import { WORLD } from '../support/packets.ts'
 
 /** A node with two pods and the world behind it. `node` runs in a mount namespace of its own, where /var/lib/cni and /run/cni are empty. */
 export interface Place {

@@ -1,7 +1,7 @@
 // The process behind startProber: reads servers, then probes, one JSON line each, and answers each with one. This thread enters a
 // namespace to open a socket there; from then on the socket belongs to it.
-import { inside } from '../../lib/netns.ts'
-import type { NetnsPath } from '../../lib/values.ts'
+import { inside } from '../../lib/os/netns.ts'
+import type { NetnsPath } from '../../lib/text/values.ts'
 import type { Probe, Server } from './probes.ts'
 
 const LINE = new TextDecoder()

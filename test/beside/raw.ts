@@ -1,4 +1,4 @@
-import type { Namespace, Row } from '../harness.ts'
+import type { Namespace, Row } from '../support/harness.ts'
 
 /** What a namespace holds, as the tools tell it. */
 export interface Raw {

@@ -1,5 +1,5 @@
-import type { Row } from '../harness.ts'
-import { WORLD } from '../packets.ts'
+import type { Row } from '../support/harness.ts'
+import { WORLD } from '../support/packets.ts'
 import type { Pod, Scene } from './list.ts'
 import type { Place } from './node.ts'
 import type { Probe, Server } from './probes.ts'

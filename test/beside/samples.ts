@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { masterOf } from '../kinds.ts'
+import { masterOf } from '../support/kinds.ts'
 import type { Lane } from './lanes.ts'
 import type { Conf, Scene } from './list.ts'
 

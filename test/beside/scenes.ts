@@ -1,5 +1,5 @@
-import { masterOf } from '../kinds.ts'
-import { WORLD } from '../packets.ts'
+import { masterOf } from '../support/kinds.ts'
+import { WORLD } from '../support/packets.ts'
 import type { Conf, Scene } from './list.ts'
 import { REFUSED } from './refused.ts'
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { lackingKinds } from '../kinds.ts'
-import { skip } from '../skip.ts'
+import { lackingKinds } from '../support/kinds.ts'
+import { skip } from '../support/skip.ts'
 import type { Difference } from './compare.ts'
 import { pairwise } from './generate.ts'
 import { sceneOf } from './keys.ts'

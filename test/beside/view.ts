@@ -1,4 +1,4 @@
-import type { Row } from '../harness.ts'
+import type { Row } from '../support/harness.ts'
 import type { Names, Part, Sight } from './names.ts'
 import type { Raw } from './raw.ts'
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import { basename } from 'node:path'
-import { type Finished, inNamespaces, type Namespace, plugin, type Row, standIns, until } from '../harness.ts'
-import { type Conf, containerId, type Network, network, traces } from '../network.ts'
-import { addresses } from '../pool.ts'
+import { type Finished, inNamespaces, type Namespace, plugin, type Row, standIns, until } from '../support/harness.ts'
+import { type Conf, containerId, type Network, network, traces } from '../support/network.ts'
+import { addresses } from '../support/pool.ts'
 import { type Files, type Loss, losses, readFiles, writeFiles } from './disk.ts'
 import { spread, stand } from './shots.ts'
 

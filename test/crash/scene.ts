@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { type Namespace, plugin, type Row, snapshot, standIns, until } from '../harness.ts'
-import { type Conf, containerId, settled, traces } from '../network.ts'
-import { type Started, type Subject, start } from '../suites/subject.ts'
+import { type Namespace, plugin, type Row, snapshot, standIns, until } from '../support/harness.ts'
+import { type Conf, containerId, settled, traces } from '../support/network.ts'
+import { type Started, type Subject, start } from '../support/suites/subject.ts'
 import type { Stand } from './shots.ts'
 
 /** A verb of a plugin, as a runtime calls it. */

@@ -1,6 +1,6 @@
 import { listen } from '../../agent/dhcp/server.ts'
-import { leaseName } from '../../lib/dhcp.ts'
-import type { Cidr, Ip } from '../../lib/ip.ts'
+import { leaseName } from '../../lib/pools/dhcp.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
 
 /** Where it listens. */
 export const DAEMON = '/run/fuzz-dhcp.sock'

@@ -1,4 +1,4 @@
-import type { Plugin } from '../../lib/plugin.ts'
+import type { Plugin } from '../../lib/cni/plugin.ts'
 import bandwidth from '../../plugins/bandwidth.ts'
 import bridge from '../../plugins/bridge.ts'
 import dhcp from '../../plugins/dhcp.ts'

@@ -1,9 +1,9 @@
-import { ExecError } from '../../lib/errors.ts'
-import type { Cidr } from '../../lib/ip.ts'
-import type { Held } from '../../lib/linkaddrs.ts'
-import type { SeenLink } from '../../lib/linkfacts.ts'
-import type { Output, Run } from '../../lib/plugin.ts'
-import { parse } from '../../lib/values.ts'
+import type { Output, Run } from '../../lib/cni/plugin.ts'
+import type { Held } from '../../lib/os/link-addresses.ts'
+import type { SeenLink } from '../../lib/os/links.ts'
+import { ExecError } from '../../lib/text/errors.ts'
+import type { Cidr } from '../../lib/text/ip.ts'
+import { parse } from '../../lib/text/values.ts'
 import { type Given, strangeIn } from './grammar.ts'
 
 const POD_KINDS = /^(macvlan|ipvlan|vlan|dummy|tun)$/

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { OutOfSubnetsError, StoreError, SubnetTakenError } from '../../agent/store.ts'
-import { CniError, CODE, ExecError, ValueError } from '../../lib/errors.ts'
+import { OutOfSubnetsError, StoreError, SubnetTakenError } from '../../agent/store/store.ts'
+import { CniError, CODE, ExecError, ValueError } from '../../lib/text/errors.ts'
 import { type Node, text, tree } from './json.ts'
 import { type Dice, HUGE, mutate, mutateBytes, mutateWords, STRINGS } from './mutate.ts'
 

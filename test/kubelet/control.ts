@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import type { Namespace, Row } from '../harness.ts'
+import type { Namespace, Row } from '../support/harness.ts'
 import type { Daemons } from './daemons.ts'
 
 const ETCD = 'http://127.0.0.1:2379'

@@ -1,6 +1,6 @@
 import { closeSync, existsSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Namespace, until } from '../harness.ts'
+import { type Namespace, until } from '../support/harness.ts'
 
 /** Processes of a node, each with a log, in the order in which they were started. */
 export interface Daemons {

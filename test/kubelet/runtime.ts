@@ -1,8 +1,8 @@
 import { existsSync, globSync, mkdirSync, rmdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { type Namespace, until } from '../harness.ts'
-import { IMAGE, makeImage } from '../image.ts'
+import { type Namespace, until } from '../support/harness.ts'
+import { IMAGE, makeImage } from '../support/image.ts'
 import type { Daemons } from './daemons.ts'
 
 /** Where things are that a kubelet needs. */

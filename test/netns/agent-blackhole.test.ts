@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { until } from '../harness.ts'
-import { fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
+import { until } from '../support/harness.ts'
+import { fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
 const NETWORK = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
 

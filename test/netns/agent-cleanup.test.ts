@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { type Cluster, fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
+import { type Cluster, fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const store = (cluster: Cluster) => fileStore(cluster, { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } })

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { ping, until } from '../harness.ts'
-import { fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
+import { ping, until } from '../support/harness.ts'
+import { fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
 const NETWORK = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 const OTHER = { Network: '10.245.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:245::/48', Backend: { Type: 'host-gw' } }

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { ping, until } from '../harness.ts'
-import { type Agent, fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
+import { ping, until } from '../support/harness.ts'
+import { type Agent, fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
 const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
 

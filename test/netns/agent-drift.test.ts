@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
-import { inside } from '../../lib/netns.ts'
-import { txChecksum } from '../../lib/sockets.ts'
-import { parse } from '../../lib/values.ts'
-import { type Namespace, until } from '../harness.ts'
-import { assertReach, flow, gatewayOf } from '../joined.ts'
-import { type Cluster, fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from '../nodes.ts'
+import { inside } from '../../lib/os/netns.ts'
+import { txChecksum } from '../../lib/os/sockets.ts'
+import { parse } from '../../lib/text/values.ts'
+import { type Namespace, until } from '../support/harness.ts'
+import { assertReach, flow, gatewayOf } from '../support/joined.ts'
+import { type Cluster, fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from '../support/nodes.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { ping, until } from '../harness.ts'
-import { assertReach, becomePod, gatewayOf, routeByHub, stand } from '../joined.ts'
-import { type Cluster, fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from '../nodes.ts'
-import { sourceSeen } from '../packets.ts'
-import { skip } from '../skip.ts'
+import { ping, until } from '../support/harness.ts'
+import { assertReach, becomePod, gatewayOf, routeByHub, stand } from '../support/joined.ts'
+import { type Cluster, fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from '../support/nodes.ts'
+import { sourceSeen } from '../support/packets.ts'
+import { skip } from '../support/skip.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 /** A mount namespace without the programs of iptables, for what comes after it. */

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces, type Namespace, ping, until } from '../harness.ts'
-import { skip } from '../skip.ts'
+import { inNamespaces, type Namespace, ping, until } from '../support/harness.ts'
+import { skip } from '../support/skip.ts'
 
 const NETWORKS = ['10.244.0.0/16', 'fd00:244::/48']
-const AGENT = join(import.meta.dir, '../../agent/forward.ts')
+const AGENT = join(import.meta.dir, '../../agent/firewall/forward.ts')
 
 describe('removeFlannelRules()', () => {
   it(
@@ -99,7 +99,7 @@ describe('the agent and a FORWARD policy of DROP', () => {
 
 // In a process of its own: which chains there are is asked of the namespace that one is in.
 async function call(node: Namespace, name: string): Promise<string[]> {
-  const script = `const { passForward, leaveForward } = await import(${JSON.stringify(AGENT)}); const { removeFlannelRules } = await import(${JSON.stringify(join(AGENT, '../leftovers.ts'))}); const { run } = await import(${JSON.stringify(join(AGENT, '../../lib/exec.ts'))});
+  const script = `const { passForward, leaveForward } = await import(${JSON.stringify(AGENT)}); const { removeFlannelRules } = await import(${JSON.stringify(join(AGENT, '../support/leftovers.ts'))}); const { run } = await import(${JSON.stringify(join(AGENT, '../../lib/os/exec.ts'))});
   const done = await { passForward: () => passForward(${JSON.stringify(NETWORKS)}, 'default', run), leaveForward: () => leaveForward('default', run), removeFlannelRules: () => removeFlannelRules(run) }[${JSON.stringify(name)}](); console.log(JSON.stringify(done ?? []))`
   const { status, stdout, stderr } = await node.exec([process.execPath, '-e', script])
   assert.equal(status, 0, stderr)

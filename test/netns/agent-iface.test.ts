@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { until } from '../harness.ts'
-import { type Cluster, fileStore, inCluster, type Node, UNDERLAY } from '../nodes.ts'
+import { until } from '../support/harness.ts'
+import { type Cluster, fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
 
 const FOUR = { Network: '10.244.0.0/16', Backend: { Type: 'alloc' } }
 const SIX = { EnableIPv4: false, EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'alloc' } }

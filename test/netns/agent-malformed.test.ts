@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { mkdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { encodeValue } from '../../agent/lease.ts'
-import { ping, until } from '../harness.ts'
-import { type Agent, type Cluster, fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
-import { draft } from '../suites/leases.ts'
+import { encodeValue } from '../../agent/lease/lease.ts'
+import { ping, until } from '../support/harness.ts'
+import { type Agent, type Cluster, fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
+import { draft } from '../support/suites/leases.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const VXLAN = { Network: '10.244.0.0/16', SubnetMax: '10.244.99.0', Backend: { Type: 'vxlan' } }

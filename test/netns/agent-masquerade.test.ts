@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { removal, ruleset, TABLE } from '../../agent/masquerade.ts'
-import type { Cidr } from '../../lib/ip.ts'
-import { inNamespaces, type Namespace } from '../harness.ts'
-import { multicastSeen, sourceSeen } from '../packets.ts'
+import { removal, ruleset, TABLE } from '../../agent/firewall/masquerade.ts'
+import type { Cidr } from '../../lib/text/ip.ts'
+import { inNamespaces, type Namespace } from '../support/harness.ts'
+import { multicastSeen, sourceSeen } from '../support/packets.ts'
 
 /** A node with a pod of its own, a link to another node, on which a pod answers, and a link to the rest of the world, which has routes to all. */
 interface Places {

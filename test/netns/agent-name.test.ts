@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { ping, until } from '../harness.ts'
-import { fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
+import { ping, until } from '../support/harness.ts'
+import { fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
-import { until } from '../harness.ts'
-import { bridgeConf, network } from '../network.ts'
-import { type Cluster, fileStore, inCluster, type Node } from '../nodes.ts'
+import { until } from '../support/harness.ts'
+import { bridgeConf, network } from '../support/network.ts'
+import { type Cluster, fileStore, inCluster, type Node } from '../support/nodes.ts'
 
 const RESTART = ['ExecStop', 'ExecStart'].map((key) => (new RegExp(`^${key}=(.*)$`, 'm').exec(readFileSync('/lib/systemd/system/nftables.service', 'utf8'))?.[1] ?? '').split(' '))
 const store = (cluster: Cluster) => fileStore(cluster, { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } })

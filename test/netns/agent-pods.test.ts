@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Answer, ping, plugin, until } from '../harness.ts'
-import { fileStore, inCluster, type Node } from '../nodes.ts'
+import { type Answer, ping, plugin, until } from '../support/harness.ts'
+import { fileStore, inCluster, type Node } from '../support/nodes.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const CONF = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { overlaid, partsOf, ruleset } from '../../agent/masquerade.ts'
-import type { Cidr } from '../../lib/ip.ts'
-import { podOn } from '../flows.ts'
-import { inNamespaces, type Namespace, until } from '../harness.ts'
-import { type Agent, fileStore, inCluster, type Node } from '../nodes.ts'
-import { WORLD, wireWorld } from '../packets.ts'
+import { overlaid, partsOf, ruleset } from '../../agent/firewall/masquerade.ts'
+import type { Cidr } from '../../lib/text/ip.ts'
+import { podOn } from '../support/flows.ts'
+import { inNamespaces, type Namespace, until } from '../support/harness.ts'
+import { type Agent, fileStore, inCluster, type Node } from '../support/nodes.ts'
+import { WORLD, wireWorld } from '../support/packets.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 /** Settings that make other rules. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
-import { type Namespace, until } from '../harness.ts'
-import { type Agent, type Cluster, fileStore, inCluster, type Node } from '../nodes.ts'
+import { type Namespace, until } from '../support/harness.ts'
+import { type Agent, type Cluster, fileStore, inCluster, type Node } from '../support/nodes.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 const store = (cluster: Cluster) => fileStore(cluster, CONF)

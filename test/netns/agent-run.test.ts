@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { hasNexthops } from '../../agent/nexthops.ts'
-import { run } from '../../agent/run.ts'
+import { hasNexthops } from '../../agent/kernel/nexthops.ts'
+import { run } from '../../agent/kernel/run.ts'
 
 describe('run() of the agent', () => {
   it('gives a tool its input and takes its answer, of any size, with nothing of our environment but a PATH', async () => {

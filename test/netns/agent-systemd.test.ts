@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { datagram } from '../../lib/datagram.ts'
-import { until } from '../harness.ts'
-import { fileStore, inCluster, type Node } from '../nodes.ts'
+import { datagram } from '../../lib/os/datagram.ts'
+import { until } from '../support/harness.ts'
+import { fileStore, inCluster, type Node } from '../support/nodes.ts'
 
 // What systemd does: a datagram socket, and what comes in, one line each. perl is in every Debian.
 const LISTENER = 'use Socket; $| = 1; socket(S, AF_UNIX, SOCK_DGRAM, 0); bind(S, pack_sockaddr_un($ARGV[0] =~ s/^@/\\0/r)) or die $!; print "bound\n"; while (defined recv(S, $m, 4096, 0)) { $m =~ s/\n/|/g; print "$m\n" }'

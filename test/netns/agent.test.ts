@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Status } from '../../agent/status.ts'
-import { type Namespace, ping, until } from '../harness.ts'
-import { type Cluster, fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from '../nodes.ts'
+import type { Status } from '../../agent/health/status.ts'
+import { type Namespace, ping, until } from '../support/harness.ts'
+import { type Cluster, fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from '../support/nodes.ts'
 
 const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
 const GW = { ...VXLAN, Backend: { Type: 'host-gw' } }

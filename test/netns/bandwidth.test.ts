@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
 import { load } from '../../bench/traffic.ts'
-import type { NetnsPath } from '../../lib/values.ts'
-import { bridgeBefore, chainedNetwork } from '../behind.ts'
-import { type Answer, type Call, inNamespaces, type Namespace, ping, plugin, type Row, snapshot, until } from '../harness.ts'
-import { watched, works } from '../hostports.ts'
-import { type Conf, containerId, network, settled } from '../network.ts'
-import { BOTH, conf, redirected, root, tc } from '../shaped.ts'
-import { shimmed, without } from '../shim.ts'
-import { testPlugin } from '../suites/testPlugin.ts'
+import type { NetnsPath } from '../../lib/text/values.ts'
+import { bridgeBefore, chainedNetwork } from '../support/behind.ts'
+import { type Answer, type Call, inNamespaces, type Namespace, ping, plugin, type Row, snapshot, until } from '../support/harness.ts'
+import { watched, works } from '../support/hostports.ts'
+import { type Conf, containerId, network, settled } from '../support/network.ts'
+import { BOTH, conf, redirected, root, tc } from '../support/shaped.ts'
+import { shimmed, without } from '../support/shim.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 testPlugin({
   type: 'bandwidth',

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'
-import { inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../harness.ts'
-import { bridgeConf, network, settled, traces } from '../network.ts'
+import { inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../support/harness.ts'
+import { bridgeConf, network, settled, traces } from '../support/network.ts'
 
 const VERSIONS = ['0.1.0', '0.2.0', '0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0']
 /** Subnets, and for each the address that a first pod gets and its gateway. */

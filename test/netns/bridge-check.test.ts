@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
-import { inNamespaces, type Namespace, type Row, snapshot } from '../harness.ts'
-import { bridgeConf, network, settled } from '../network.ts'
+import { inNamespaces, type Namespace, type Row, snapshot } from '../support/harness.ts'
+import { bridgeConf, network, settled } from '../support/network.ts'
 
 type Place = Record<'node' | 'pod' | 'other', Namespace> & { readonly port: string }
 const KEYS = { isDefaultGateway: true, ipMasq: true, macspoofchk: true, hairpinMode: true, mtu: 1400 }

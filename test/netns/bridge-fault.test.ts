@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync } from 'node:fs'
 import { execa } from 'execa'
-import { type Answer, inNamespaces, type Namespace, ping, plugin, type Row, snapshot, until } from '../harness.ts'
-import { bridgeConf, containerId, network, settled, traces } from '../network.ts'
+import { type Answer, inNamespaces, type Namespace, ping, plugin, type Row, snapshot, until } from '../support/harness.ts'
+import { bridgeConf, containerId, network, settled, traces } from '../support/network.ts'
 
 const MANY = Array.from({ length: 24 }, (_, i) => `pod${i}`)
 

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { execa } from 'execa'
 import { references } from '../../scripts/peers.ts'
-import { inNamespaces, type Namespace, plugin, snapshot, until } from '../harness.ts'
-import { bridgeConf, type Conf, containerId, network, settled, traces } from '../network.ts'
-import { multicastSeen, sourceSeen, WORLD, wireWorld } from '../packets.ts'
-import { skip } from '../skip.ts'
+import { inNamespaces, type Namespace, plugin, snapshot, until } from '../support/harness.ts'
+import { bridgeConf, type Conf, containerId, network, settled, traces } from '../support/network.ts'
+import { multicastSeen, sourceSeen, WORLD, wireWorld } from '../support/packets.ts'
+import { skip } from '../support/skip.ts'
 
 const SUBNETS = ['10.1.0.0/24', 'fd00:1::/64']
 const MASQUERADED = [WORLD.node4, WORLD.node6]

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { type Call, inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../harness.ts'
-import { bridgeConf, network, traces } from '../network.ts'
+import { type Call, inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../support/harness.ts'
+import { bridgeConf, network, traces } from '../support/network.ts'
 
 const [FIRST, SECOND, THIRD] = ['02:00:00:00:00:01', '02:00:00:00:00:02', '02:00:00:00:00:03']
 

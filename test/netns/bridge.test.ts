@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../harness.ts'
-import { bridgeConf, network, traces } from '../network.ts'
-import { testPlugin } from '../suites/testPlugin.ts'
+import { inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../support/harness.ts'
+import { bridgeConf, network, traces } from '../support/network.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 // BR 48 to 51 need a kernel whose bridges filter VLANs (CONFIG_BRIDGE_VLAN_FILTERING): they are for test/vm. That such a
 // bridge is asked for, and with which VLANs, is tested as text in test/unit/bridge.test.ts.

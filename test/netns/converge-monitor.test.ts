@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
-import hostGw from '../../agent/backends/host-gw.ts'
-import vxlan from '../../agent/backends/vxlan.ts'
-import { answers, assertReached, cluster, held, type Member } from '../cluster.ts'
-import { inNamespaces, until } from '../harness.ts'
-import { listening } from '../listening.ts'
+import hostGw from '../../agent/backend/types/host-gw.ts'
+import vxlan from '../../agent/backend/types/vxlan.ts'
+import { answers, assertReached, cluster, held, type Member } from '../support/cluster.ts'
+import { inNamespaces, until } from '../support/harness.ts'
+import { listening } from '../support/listening.ts'
 
 const MTU = { v4: 1450, v6: 1430 }
 

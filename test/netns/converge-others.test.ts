@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
-import hostGw from '../../agent/backends/host-gw.ts'
-import vxlan from '../../agent/backends/vxlan.ts'
-import type { Nexthop } from '../../lib/state.ts'
-import { answers, assertReached, cluster, held, type Member, members, pinging } from '../cluster.ts'
-import { inNamespaces } from '../harness.ts'
+import hostGw from '../../agent/backend/types/host-gw.ts'
+import vxlan from '../../agent/backend/types/vxlan.ts'
+import type { Nexthop } from '../../lib/state/resource.ts'
+import { answers, assertReached, cluster, held, type Member, members, pinging } from '../support/cluster.ts'
+import { inNamespaces } from '../support/harness.ts'
 
 describe('Converger, beside others', () => {
   it(

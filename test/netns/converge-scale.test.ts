@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { inNamespaces, type Namespace } from '../harness.ts'
-import type { Scale } from '../scale.ts'
+import { inNamespaces, type Namespace } from '../support/harness.ts'
+import type { Scale } from '../support/scale.ts'
 
 // CPU time, in milliseconds: other work on the machine makes it more, so the best of three counts.
 for (const [type, count, bars] of [
@@ -30,7 +30,7 @@ for (const [type, count, bars] of [
 }
 
 async function scale(node: Namespace, type: string, count: number): Promise<Scale> {
-  const { status, stdout, stderr } = await node.exec([process.execPath, join(import.meta.dir, '../scale.ts'), type, String(count)])
+  const { status, stdout, stderr } = await node.exec([process.execPath, join(import.meta.dir, '../support/scale.ts'), type, String(count)])
   assert.equal(status, 0, stderr)
   return JSON.parse(stdout)
 }

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { STRACE, stand } from '../crash/shots.ts'
-import { inNamespaces, type Namespace, ping, plugin, until } from '../harness.ts'
-import { entries } from '../journal.ts'
-import { leftOf } from '../leftovers.ts'
-import { bridgeConf, containerId, type Network, network } from '../network.ts'
-import { skip } from '../skip.ts'
+import { inNamespaces, type Namespace, ping, plugin, until } from '../support/harness.ts'
+import { entries } from '../support/journal.ts'
+import { leftOf } from '../support/leftovers.ts'
+import { bridgeConf, containerId, type Network, network } from '../support/network.ts'
+import { skip } from '../support/skip.ts'
 
 /** By which a process changes files, and hands a tool its input. */
 const CALLS = ['mkdir', 'link', 'symlink', 'unlink', 'rename', 'utimensat', 'fsync', 'write', 'pwrite64']

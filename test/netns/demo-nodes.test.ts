@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { assertTold, DIST, itEndsOn, itFindsOut, machine, type Sabotage } from '../demo.ts'
-import { inNamespaces, type Namespace } from '../harness.ts'
+import { assertTold, DIST, itEndsOn, itFindsOut, machine, type Sabotage } from '../support/demo.ts'
+import { inNamespaces, type Namespace } from '../support/harness.ts'
 
 const PLUMB = join(DIST, 'plumb')
 

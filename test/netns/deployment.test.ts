@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces, type Namespace } from '../harness.ts'
+import { inNamespaces, type Namespace } from '../support/harness.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 

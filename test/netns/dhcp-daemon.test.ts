@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
-import { daemon, dnsmasq, LAN, lan, leased, leaseFiles, onServer, place, type Server, socketPath, systemd, udhcpd } from '../dhcp.ts'
-import { inNamespaces, plugin, type Row, until } from '../harness.ts'
-import { containerId, network, traces } from '../network.ts'
-import { addresses } from '../pool.ts'
+import { daemon, dnsmasq, LAN, lan, leased, leaseFiles, onServer, place, type Server, socketPath, systemd, udhcpd } from '../support/dhcp.ts'
+import { inNamespaces, plugin, type Row, until } from '../support/harness.ts'
+import { containerId, network, traces } from '../support/network.ts'
+import { addresses } from '../support/pool.ts'
 
 describe('plumb dhcp', () => {
   it(

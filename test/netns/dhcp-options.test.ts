@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { LAN, leased, place, type Server } from '../dhcp.ts'
-import { inNamespaces, until } from '../harness.ts'
-import { network } from '../network.ts'
+import { LAN, leased, place, type Server } from '../support/dhcp.ts'
+import { inNamespaces, until } from '../support/harness.ts'
+import { network } from '../support/network.ts'
 
 describe('dhcp: options', () => {
   it(

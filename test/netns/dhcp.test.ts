@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
-import { daemon, dnsmasq, LAN, lan, leased, leaseFiles, place, socketPath } from '../dhcp.ts'
-import { inNamespaces, type Namespace, ping, until } from '../harness.ts'
-import { type Conf, containerId, type Network, network, traces } from '../network.ts'
-import { addresses } from '../pool.ts'
-import { testPlugin } from '../suites/testPlugin.ts'
+import { daemon, dnsmasq, LAN, lan, leased, leaseFiles, place, socketPath } from '../support/dhcp.ts'
+import { inNamespaces, type Namespace, ping, until } from '../support/harness.ts'
+import { type Conf, containerId, type Network, network, traces } from '../support/network.ts'
+import { addresses } from '../support/pool.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 // Alone it has no link: under bridge it goes through every verb of both.
 testPlugin({

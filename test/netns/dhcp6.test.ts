@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { daemon, dhcpd6, LAN, lan, leased, leaseFiles, place, socketPath } from '../dhcp.ts'
-import { inNamespaces, ping, type Row, until } from '../harness.ts'
-import { network, traces } from '../network.ts'
-import { addresses } from '../pool.ts'
+import { daemon, dhcpd6, LAN, lan, leased, leaseFiles, place, socketPath } from '../support/dhcp.ts'
+import { inNamespaces, ping, type Row, until } from '../support/harness.ts'
+import { network, traces } from '../support/network.ts'
+import { addresses } from '../support/pool.ts'
 
 const [FOUR, SIX] = ['--dhcp-range=10.7.0.50,10.7.0.59,120', '--dhcp-range=fd07::50,fd07::59,64,120']
 const DNS = ['--dhcp-option=option6:dns-server,[fd07::53]', '--dhcp-option=option6:domain-search,six.example']

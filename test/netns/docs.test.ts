@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Glob } from 'bun'
-import { inNamespaces, type Namespace } from '../harness.ts'
+import { inNamespaces, type Namespace } from '../support/harness.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 const SCRIPTS = Object.keys(JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')).scripts)

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
-import { earOf, endingOf } from '../../lib/ending.ts'
-import { inside } from '../../lib/netns.ts'
-import type { NetnsPath } from '../../lib/values.ts'
-import { inNamespaces, type Namespace, plugin, until } from '../harness.ts'
-import { works } from '../hostports.ts'
-import { bridgeConf, containerId } from '../network.ts'
-import { shimmed } from '../shim.ts'
+import { earOf, endingOf } from '../../lib/os/link-removal.ts'
+import { inside } from '../../lib/os/netns.ts'
+import type { NetnsPath } from '../../lib/text/values.ts'
+import { inNamespaces, type Namespace, plugin, until } from '../support/harness.ts'
+import { works } from '../support/hostports.ts'
+import { bridgeConf, containerId } from '../support/network.ts'
+import { shimmed } from '../support/shim.ts'
 
 const [IP, NFT] = [
   ['ip', '-batch', '-'],

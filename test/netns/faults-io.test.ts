@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
-import { type Answer, type Call, inNamespaces, type Namespace, ping, plugin, until } from '../harness.ts'
-import { leftOf } from '../leftovers.ts'
-import { bridgeConf, type Conf, containerId, network, traces } from '../network.ts'
-import { shimmed } from '../shim.ts'
+import { type Answer, type Call, inNamespaces, type Namespace, ping, plugin, until } from '../support/harness.ts'
+import { leftOf } from '../support/leftovers.ts'
+import { bridgeConf, type Conf, containerId, network, traces } from '../support/network.ts'
+import { shimmed } from '../support/shim.ts'
 
 /** Shell words that spoil standard output, and what plumb says of it on stderr. */
 const BROKEN: Readonly<Record<string, readonly [words: string, said: RegExp]>> = {

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
-import { run } from '../../lib/exec.ts'
-import { inside } from '../../lib/netns.ts'
-import { isWhole, lostRules } from '../../lib/rules.ts'
-import { parse } from '../../lib/values.ts'
-import { inNamespaces, type Namespace, ping, until } from '../harness.ts'
-import { bridgeConf, network, traces } from '../network.ts'
+import { isWhole, lostRules } from '../../lib/nft/ruleset.ts'
+import { run } from '../../lib/os/exec.ts'
+import { inside } from '../../lib/os/netns.ts'
+import { parse } from '../../lib/text/values.ts'
+import { inNamespaces, type Namespace, ping, until } from '../support/harness.ts'
+import { bridgeConf, network, traces } from '../support/network.ts'
 
 const CONF = { isDefaultGateway: true, ipMasq: true, macspoofchk: true }
 const SUBNETS = ['10.1.0.0/24', 'fd00:1::/64']

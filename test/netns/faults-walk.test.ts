@@ -1,4 +1,4 @@
-import { CHAIN, SCENES, type Scene } from '../faulty.ts'
-import { testWalk } from '../walk.ts'
+import { CHAIN, SCENES, type Scene } from '../support/faulty.ts'
+import { testWalk } from '../support/walk.ts'
 
 testWalk(CHAIN, SCENES[CHAIN] as Scene)

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { type Answer, inNamespaces, type Namespace, ping, plugin, type Row, until } from '../harness.ts'
-import { leftOf } from '../leftovers.ts'
-import { bridgeConf, type Conf, containerId, network } from '../network.ts'
-import { type Shimmed, shimmed, TOOLS, type Tool, without } from '../shim.ts'
+import { type Answer, inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
+import { leftOf } from '../support/leftovers.ts'
+import { bridgeConf, type Conf, containerId, network } from '../support/network.ts'
+import { type Shimmed, shimmed, TOOLS, type Tool, without } from '../support/shim.ts'
 
 const USES_ALL = { isDefaultGateway: true, ipMasq: true, macspoofchk: true }
 

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
-import { bridgeBefore, chainedNetwork } from '../behind.ts'
-import { firewalld, missing } from '../firewalld.ts'
-import { inNamespaces, ping, plugin, type Row, until } from '../harness.ts'
-import { noted } from '../journal.ts'
-import { bridgeConf, type Conf } from '../network.ts'
-import { WORLD, wireWorld } from '../packets.ts'
-import { shimmed } from '../shim.ts'
-import { skip } from '../skip.ts'
+import { bridgeBefore, chainedNetwork } from '../support/behind.ts'
+import { firewalld, missing } from '../support/firewalld.ts'
+import { inNamespaces, ping, plugin, type Row, until } from '../support/harness.ts'
+import { noted } from '../support/journal.ts'
+import { bridgeConf, type Conf } from '../support/network.ts'
+import { WORLD, wireWorld } from '../support/packets.ts'
+import { shimmed } from '../support/shim.ts'
+import { skip } from '../support/skip.ts'
 
 const conf = (keys: object = {}): Conf => ({ cniVersion: '1.1.0', name: bridgeConf().name, type: 'firewall', ...keys })
 

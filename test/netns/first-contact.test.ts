@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces, type Namespace, plugin } from '../harness.ts'
-import { hasKind } from '../kinds.ts'
-import { bridgeConf, network } from '../network.ts'
-import { shimmed } from '../shim.ts'
-import { skip } from '../skip.ts'
+import { inNamespaces, type Namespace, plugin } from '../support/harness.ts'
+import { hasKind } from '../support/kinds.ts'
+import { bridgeConf, network } from '../support/network.ts'
+import { shimmed } from '../support/shim.ts'
+import { skip } from '../support/skip.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 const PLUMB = join(DIST, 'plumb')

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { dirOf, ENV, fileOf, flannelConf, writeEnv } from '../flannel.ts'
-import { foreignPlugin } from '../foreign.ts'
-import { inNamespaces, ping, plugin, snapshot, until } from '../harness.ts'
-import { containerId, network, settled, traces } from '../network.ts'
+import { dirOf, ENV, fileOf, flannelConf, writeEnv } from '../support/flannel.ts'
+import { foreignPlugin } from '../support/foreign.ts'
+import { inNamespaces, ping, plugin, snapshot, until } from '../support/harness.ts'
+import { containerId, network, settled, traces } from '../support/network.ts'
 
 const ADDED = { cniVersion: '1.1.0', ips: [{ address: '10.1.17.2/24' }], someKey: { of: 'its maker' } }
 

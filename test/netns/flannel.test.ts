@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { ENV, flannelConf, subnetFile, writeEnv } from '../flannel.ts'
-import { foreignPlugin } from '../foreign.ts'
-import { inNamespaces, ping, plugin, type Row, snapshot, until } from '../harness.ts'
-import { type Conf, containerId, network, traces } from '../network.ts'
-import { testPlugin } from '../suites/testPlugin.ts'
+import { ENV, flannelConf, subnetFile, writeEnv } from '../support/flannel.ts'
+import { foreignPlugin } from '../support/foreign.ts'
+import { inNamespaces, ping, plugin, type Row, snapshot, until } from '../support/harness.ts'
+import { type Conf, containerId, network, traces } from '../support/network.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 const ADDED = { cniVersion: '1.1.0', ips: [{ address: '10.1.17.2/24' }], someKey: { of: 'its maker' } }
 /** What flannel-io/cni-plugin (commit 092e6d2) wrote for `{"cniVersion":"1.0.0","name":"cbr0","type":"flannel"}` and each subnet.env. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { type Answer, inNamespaces, type Namespace, plugin } from '../harness.ts'
-import { bridgeConf, type Conf, network } from '../network.ts'
+import { type Answer, inNamespaces, type Namespace, plugin } from '../support/harness.ts'
+import { bridgeConf, type Conf, network } from '../support/network.ts'
 
 const FAMILIES = {
   IPv4: { subnets: ['10.1.0.0/24'], switches: ['ipv4/ip_forward'] },

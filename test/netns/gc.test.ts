@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { readdirSync, writeFileSync } from 'node:fs'
 import { execa } from 'execa'
-import type { Cached } from '../../lib/cache.ts'
-import { addNetwork, gcNetwork, statusNetwork } from '../../lib/runtime.ts'
-import { parse } from '../../lib/values.ts'
-import { at, list, makeRoom, RECORDER, type Room } from '../recorder.ts'
+import type { Cached } from '../../lib/runtime/cache.ts'
+import { addNetwork, gcNetwork, statusNetwork } from '../../lib/runtime/runtime.ts'
+import { parse } from '../../lib/text/values.ts'
+import { at, list, makeRoom, RECORDER, type Room } from '../support/recorder.ts'
 
 let room: Room
 beforeEach(() => {

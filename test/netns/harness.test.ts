@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { existsSync, writeFileSync } from 'node:fs'
-import { inNamespaces, ping, snapshot, until } from '../harness.ts'
+import { inNamespaces, ping, snapshot, until } from '../support/harness.ts'
 
 describe('inNamespaces()', () => {
   it(

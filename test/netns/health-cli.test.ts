@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { serveHealth } from '../../agent/health.ts'
-import { until } from '../harness.ts'
-import { peers, type Scripted, scripted } from '../scripted.ts'
+import { serveHealth } from '../../agent/health/health.ts'
+import { until } from '../support/harness.ts'
+import { peers, type Scripted, scripted } from '../support/scripted.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const SOCKET = '/run/plumb/agent.sock'
@@ -108,8 +108,8 @@ describe('an agent that nobody asks', () => {
 })
 
 const AGENTLIKE = `
-import { serveHealth } from '${join(import.meta.dir, '../../agent/health.ts')}'
-import { scripted } from '${join(import.meta.dir, '../scripted.ts')}'
+import { serveHealth } from '${join(import.meta.dir, '../../agent/health/health.ts')}'
+import { scripted } from '${join(import.meta.dir, '../support/scripted.ts')}'
 await serveHealth({ address: '127.0.0.1', port: 0, socket: '/run/idle.sock' }, scripted())
 console.log('ready')`
 

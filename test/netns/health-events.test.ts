@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { connect, type Socket } from 'node:net'
-import { serveHealth } from '../../agent/health.ts'
-import type { Status } from '../../agent/status.ts'
-import { until } from '../harness.ts'
-import { peers, type Scripted, scripted } from '../scripted.ts'
+import { serveHealth } from '../../agent/health/health.ts'
+import type { Status } from '../../agent/health/status.ts'
+import { until } from '../support/harness.ts'
+import { peers, type Scripted, scripted } from '../support/scripted.ts'
 
 const PORT = 10_256
 const places = { address: '127.0.0.1', port: PORT, socket: '/run/plumb/agent.sock' }

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
-import { keepFailures } from '../../agent/failures.ts'
-import { serveHealth } from '../../agent/health.ts'
-import type { CniError } from '../../lib/errors.ts'
-import { exposition, value } from '../exposition.ts'
-import { until } from '../harness.ts'
-import { type Scripted, scripted } from '../scripted.ts'
+import { serveHealth } from '../../agent/health/health.ts'
+import { keepFailures } from '../../agent/parts/failures.ts'
+import type { CniError } from '../../lib/text/errors.ts'
+import { exposition, value } from '../support/exposition.ts'
+import { until } from '../support/harness.ts'
+import { type Scripted, scripted } from '../support/scripted.ts'
 
 const SOCKET = '/run/plumb/agent.sock'
 const PORT = 10_256

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { inNamespaces, type Namespace, ping, plugin, until } from '../harness.ts'
-import { deviceConf, linkOf, makeDevices, names, onBus, withSysfs } from '../lent.ts'
-import { containerId, network, traces } from '../network.ts'
-import { addresses } from '../pool.ts'
+import { inNamespaces, type Namespace, ping, plugin, until } from '../support/harness.ts'
+import { deviceConf, linkOf, makeDevices, names, onBus, withSysfs } from '../support/lent.ts'
+import { containerId, network, traces } from '../support/network.ts'
+import { addresses } from '../support/pool.ts'
 
 /** A node with dev0, up, its address 02:00:00:00:01:10. */
 function lending(work: (node: Namespace, pod: Namespace) => Promise<void>) {

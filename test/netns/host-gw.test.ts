@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
-import hostGw from '../../agent/backends/host-gw.ts'
-import { parse } from '../../lib/values.ts'
-import { assertReached, cluster, held, type Member, uplink } from '../cluster.ts'
-import { inNamespaces } from '../harness.ts'
-import { testBackend } from '../suites/testBackend.ts'
+import hostGw from '../../agent/backend/types/host-gw.ts'
+import { parse } from '../../lib/text/values.ts'
+import { assertReached, cluster, held, type Member, uplink } from '../support/cluster.ts'
+import { inNamespaces } from '../support/harness.ts'
+import { testBackend } from '../support/suites/testBackend.ts'
 
 const MTU = { v4: 1500, v6: 1500 }
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces } from '../harness.ts'
-import { pool, two } from '../pool.ts'
-import { skip } from '../skip.ts'
+import { inNamespaces } from '../support/harness.ts'
+import { pool, two } from '../support/pool.ts'
+import { skip } from '../support/skip.ts'
 
 /** The reference plugin as Debian packages it, and its newest release. */
 const PEERS = ['/usr/lib/cni/host-local', '/var/cache/plumb/peers/bin-1.9.1/host-local']

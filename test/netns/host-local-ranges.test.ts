@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces } from '../harness.ts'
-import { pool } from '../pool.ts'
+import { inNamespaces } from '../support/harness.ts'
+import { pool } from '../support/pool.ts'
 
 describe('host-local: the ranges', () => {
   it(

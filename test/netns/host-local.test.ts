@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces } from '../harness.ts'
-import { addresses, pool, two } from '../pool.ts'
-import { testPlugin } from '../suites/testPlugin.ts'
+import { inNamespaces } from '../support/harness.ts'
+import { addresses, pool, two } from '../support/pool.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 /** The newest release of the reference plugin. */
 const PEER = '/var/cache/plumb/peers/bin-1.9.1/host-local'

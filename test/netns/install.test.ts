@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { inNamespaces } from '../harness.ts'
+import { inNamespaces } from '../support/harness.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 const PLUMB = join(ROOT, 'dist/plumb')

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs'
-import { addNetwork, statusNetwork } from '../../lib/runtime.ts'
-import { until } from '../harness.ts'
-import { at, list, makeRoom, type Room } from '../recorder.ts'
+import { addNetwork, statusNetwork } from '../../lib/runtime/runtime.ts'
+import { until } from '../support/harness.ts'
+import { at, list, makeRoom, type Room } from '../support/recorder.ts'
 
 let room: Room
 beforeEach(() => {

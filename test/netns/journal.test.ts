@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces, type Namespace } from '../harness.ts'
-import { entries, JOURNAL } from '../journal.ts'
-import { bridgeConf, containerId, network, traces } from '../network.ts'
+import { inNamespaces, type Namespace } from '../support/harness.ts'
+import { entries, JOURNAL } from '../support/journal.ts'
+import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const SHARED = `${JOURNAL}/shared`

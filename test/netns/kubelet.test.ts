@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../harness.ts'
-import { mappings } from '../hostports.ts'
-import { containerId, traces } from '../network.ts'
-import { sourceSeen, WORLD, wireWorld } from '../packets.ts'
-import { addresses } from '../pool.ts'
-import { reach, serve } from '../servers.ts'
+import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
+import { mappings } from '../support/hostports.ts'
+import { containerId, traces } from '../support/network.ts'
+import { sourceSeen, WORLD, wireWorld } from '../support/packets.ts'
+import { addresses } from '../support/pool.ts'
+import { reach, serve } from '../support/servers.ts'
 
 const CONF = join(import.meta.dir, '../../conf/kubelet-1.20')
 /** The kubelet's own list for every pod's lo (pkg/kubelet/dockershim/network/cni, getLoNetwork), whatever lies in its folder. */

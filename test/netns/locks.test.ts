@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { chmodSync, existsSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { inNamespaces } from '../harness.ts'
-import { mappings, portNetwork, works } from '../hostports.ts'
-import { skip } from '../skip.ts'
+import { inNamespaces } from '../support/harness.ts'
+import { mappings, portNetwork, works } from '../support/hostports.ts'
+import { skip } from '../support/skip.ts'
 
 const STRACE = '/usr/bin/strace'
 const DIST = join(import.meta.dir, '../../dist')

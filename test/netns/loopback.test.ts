@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { inNamespaces, type Namespace, ping, plugin } from '../harness.ts'
-import { type Conf, network } from '../network.ts'
-import { testPlugin } from '../suites/testPlugin.ts'
+import { inNamespaces, type Namespace, ping, plugin } from '../support/harness.ts'
+import { type Conf, network } from '../support/network.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 const conf: Conf = { cniVersion: '1.1.0', name: 'lo', type: 'loopback' }
 

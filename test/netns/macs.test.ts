@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Answer, inNamespaces, type Namespace, plugin, type Row } from '../harness.ts'
+import { type Answer, inNamespaces, type Namespace, plugin, type Row } from '../support/harness.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 const IPAM = { type: 'static', addresses: [{ address: '10.1.0.2/24' }] }

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { type Namespace, ping, plugin, snapshot } from '../harness.ts'
-import { JOURNAL, noted } from '../journal.ts'
-import { aliasOf, lanConf, linksOf, onLan, ROUTER } from '../lan.ts'
-import { type Conf, containerId, network, traces } from '../network.ts'
-import { calls, shimmed } from '../shim.ts'
+import { type Namespace, ping, plugin, snapshot } from '../support/harness.ts'
+import { JOURNAL, noted } from '../support/journal.ts'
+import { aliasOf, lanConf, linksOf, onLan, ROUTER } from '../support/lan.ts'
+import { type Conf, containerId, network, traces } from '../support/network.ts'
+import { calls, shimmed } from '../support/shim.ts'
 
 describe('macvlan: what is left', () => {
   before(() => rmSync(JOURNAL, { recursive: true, force: true }))

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync } from 'node:fs'
-import { type Namespace, ping, plugin, type Row, snapshot, until } from '../harness.ts'
-import { aliasOf, lanConf, linksOf, onLan, ROUTER, wireLan } from '../lan.ts'
-import { type Conf, network, traces } from '../network.ts'
-import { testPlugin } from '../suites/testPlugin.ts'
+import { type Namespace, ping, plugin, type Row, snapshot, until } from '../support/harness.ts'
+import { aliasOf, lanConf, linksOf, onLan, ROUTER, wireLan } from '../support/lan.ts'
+import { type Conf, network, traces } from '../support/network.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 testPlugin({
   type: 'macvlan',

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
-import { chain, good } from '../chained.ts'
-import { inNamespaces } from '../harness.ts'
-import { network } from '../network.ts'
+import { chain, good } from '../support/chained.ts'
+import { inNamespaces } from '../support/harness.ts'
+import { network } from '../support/network.ts'
 
 afterEach(() => rmSync('/run/cni', { recursive: true, force: true }))
 

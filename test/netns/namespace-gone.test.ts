@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
-import { chain, good } from '../chained.ts'
-import { inNamespaces, until } from '../harness.ts'
-import { deviceConf, makeDevices } from '../lent.ts'
-import { bridgeConf, containerId, network } from '../network.ts'
+import { chain, good } from '../support/chained.ts'
+import { inNamespaces, until } from '../support/harness.ts'
+import { deviceConf, makeDevices } from '../support/lent.ts'
+import { bridgeConf, containerId, network } from '../support/network.ts'
 
 const KEYS = {
   tuning: { mtu: 1400, sysctl: { 'net.ipv4.conf.IFNAME.arp_filter': '1' } },

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
-import { inNamespaces, type Namespace } from '../harness.ts'
-import { portNetwork } from '../hostports.ts'
-import { bridgeConf, containerId, network, traces } from '../network.ts'
+import { inNamespaces, type Namespace } from '../support/harness.ts'
+import { portNetwork } from '../support/hostports.ts'
+import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
 const PORTS = [{ hostPort: 8080, containerPort: 80 }]
 const FUSED = { portmap: {}, firewall: {}, ipMasq: true, capabilities: { portMappings: true }, runtimeConfig: { portMappings: PORTS } }

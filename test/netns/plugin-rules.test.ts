@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
-import { inNamespaces, type Namespace, ping } from '../harness.ts'
-import { bridgeConf, containerId, network } from '../network.ts'
+import { inNamespaces, type Namespace, ping } from '../support/harness.ts'
+import { bridgeConf, containerId, network } from '../support/network.ts'
 
 /** Counts packets whose mark has bit 12 or 20 as they leave the node, after all of plumb's chains at forward. Others set those bits before them. */
 const WATCH = `

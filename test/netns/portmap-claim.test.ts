@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
-import { inNamespaces, type Namespace } from '../harness.ts'
-import { mappings, type Port, portNetwork, works } from '../hostports.ts'
-import { claims, noted, ports, rewrite } from '../journal.ts'
-import { containerId } from '../network.ts'
-import { reach, serve } from '../servers.ts'
+import { inNamespaces, type Namespace } from '../support/harness.ts'
+import { mappings, type Port, portNetwork, works } from '../support/hostports.ts'
+import { claims, noted, ports, rewrite } from '../support/journal.ts'
+import { containerId } from '../support/network.ts'
+import { reach, serve } from '../support/servers.ts'
 
 const PORT: Port = { hostPort: 8080, containerPort: 80 }
 const MANY = Array.from({ length: 24 }, (_, i) => `pod${i}`)

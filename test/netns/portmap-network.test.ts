@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { inNamespaces } from '../harness.ts'
-import { mappings, type Port, portNetwork, works } from '../hostports.ts'
-import { WORLD, wireWorld } from '../packets.ts'
-import { answers, reach, serve } from '../servers.ts'
+import { inNamespaces } from '../support/harness.ts'
+import { mappings, type Port, portNetwork, works } from '../support/hostports.ts'
+import { WORLD, wireWorld } from '../support/packets.ts'
+import { answers, reach, serve } from '../support/servers.ts'
 
 const PORT: Port = { hostPort: 8080, containerPort: 80 }
 const SECOND = '192.0.2.10'

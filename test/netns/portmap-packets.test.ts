@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { inNamespaces } from '../harness.ts'
-import { type Port, portNetwork } from '../hostports.ts'
-import { WORLD, wireWorld } from '../packets.ts'
-import { answers, reach, serve } from '../servers.ts'
+import { inNamespaces } from '../support/harness.ts'
+import { type Port, portNetwork } from '../support/hostports.ts'
+import { WORLD, wireWorld } from '../support/packets.ts'
+import { answers, reach, serve } from '../support/servers.ts'
 
 const PORT: Port = { hostPort: 8080, containerPort: 80 }
 

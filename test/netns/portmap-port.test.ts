@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
-import { inNamespaces, type Namespace, snapshot } from '../harness.ts'
-import { mappings, type Port, portNetwork, works } from '../hostports.ts'
-import { noted, ports } from '../journal.ts'
-import { settled } from '../network.ts'
-import { WORLD, wireWorld } from '../packets.ts'
-import { answers, reach, serve } from '../servers.ts'
+import { inNamespaces, type Namespace, snapshot } from '../support/harness.ts'
+import { mappings, type Port, portNetwork, works } from '../support/hostports.ts'
+import { noted, ports } from '../support/journal.ts'
+import { settled } from '../support/network.ts'
+import { WORLD, wireWorld } from '../support/packets.ts'
+import { answers, reach, serve } from '../support/servers.ts'
 
 const PORT: Port = { hostPort: 8080, containerPort: 80 }
 const SECOND = '192.0.2.10'

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
-import { inNamespaces, type Namespace, type Row } from '../harness.ts'
-import { portNetwork, works } from '../hostports.ts'
-import { WORLD, wireWorld } from '../packets.ts'
-import { answers, reach, serve } from '../servers.ts'
-import { skip } from '../skip.ts'
+import { inNamespaces, type Namespace, type Row } from '../support/harness.ts'
+import { portNetwork, works } from '../support/hostports.ts'
+import { WORLD, wireWorld } from '../support/packets.ts'
+import { answers, reach, serve } from '../support/servers.ts'
+import { skip } from '../support/skip.ts'
 
 const NAMES = ['node', 'pod', 'other', 'world'] as const
 const PORT = { hostPort: 8080, containerPort: 80 }

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { references } from '../../scripts/peers.ts'
-import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../harness.ts'
-import { type Port, portNetwork, works } from '../hostports.ts'
-import { containerId, settled } from '../network.ts'
-import { WORLD, wireWorld } from '../packets.ts'
-import { reach, serve } from '../servers.ts'
-import { skip } from '../skip.ts'
+import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../support/harness.ts'
+import { type Port, portNetwork, works } from '../support/hostports.ts'
+import { containerId, settled } from '../support/network.ts'
+import { WORLD, wireWorld } from '../support/packets.ts'
+import { reach, serve } from '../support/servers.ts'
+import { skip } from '../support/skip.ts'
 
 const PORTS: readonly Port[] = [
   { hostPort: 8080, containerPort: 80, protocol: 'tcp' },

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { inNamespaces, type Namespace, until } from '../harness.ts'
-import { portNetwork, works } from '../hostports.ts'
-import { WORLD, wireWorld } from '../packets.ts'
-import { reach, serve, talk } from '../servers.ts'
+import { inNamespaces, type Namespace, until } from '../support/harness.ts'
+import { portNetwork, works } from '../support/hostports.ts'
+import { WORLD, wireWorld } from '../support/packets.ts'
+import { reach, serve, talk } from '../support/servers.ts'
 
 describe('portmap: UDP', () => {
   it(

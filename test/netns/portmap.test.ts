@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
-import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../harness.ts'
-import { mappings, type Port, portNetwork, portsAsNetwork, watched, works } from '../hostports.ts'
-import { noted, ports } from '../journal.ts'
-import { bridgeConf, containerId, settled } from '../network.ts'
-import { reach, serve } from '../servers.ts'
-import { shimmed, without } from '../shim.ts'
-import { testPlugin } from '../suites/testPlugin.ts'
+import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../support/harness.ts'
+import { mappings, type Port, portNetwork, portsAsNetwork, watched, works } from '../support/hostports.ts'
+import { noted, ports } from '../support/journal.ts'
+import { bridgeConf, containerId, settled } from '../support/network.ts'
+import { reach, serve } from '../support/servers.ts'
+import { shimmed, without } from '../support/shim.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 const PORTS: readonly Port[] = [
   { hostPort: 8080, containerPort: 80 },

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { inNamespaces, plugin, snapshot } from '../harness.ts'
-import { bridgeConf, containerId, network, traces } from '../network.ts'
+import { inNamespaces, plugin, snapshot } from '../support/harness.ts'
+import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
 describe('protocol: the namespace, CNI_ARGS, prevResult', () => {
   it(

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { linkSync, mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { foreignPlugin } from '../foreign.ts'
-import { inNamespaces, plugin, type Row, snapshot } from '../harness.ts'
-import { bridgeConf, type Conf, containerId, network, traces } from '../network.ts'
+import { foreignPlugin } from '../support/foreign.ts'
+import { inNamespaces, plugin, type Row, snapshot } from '../support/harness.ts'
+import { bridgeConf, type Conf, containerId, network, traces } from '../support/network.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 

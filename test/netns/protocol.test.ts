@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Answer, type Call, inNamespaces, type Namespace, plugin, snapshot } from '../harness.ts'
-import { bridgeConf, network } from '../network.ts'
+import { type Answer, type Call, inNamespaces, type Namespace, plugin, snapshot } from '../support/harness.ts'
+import { bridgeConf, network } from '../support/network.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 const PLUGINS = ['loopback', 'bridge', 'host-local']

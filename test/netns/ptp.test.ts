@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'
-import { inNamespaces, type Namespace, ping, type Row, until } from '../harness.ts'
-import { bridgeConf, type Conf, network, traces } from '../network.ts'
-import { testPlugin } from '../suites/testPlugin.ts'
+import { inNamespaces, type Namespace, ping, type Row, until } from '../support/harness.ts'
+import { bridgeConf, type Conf, network, traces } from '../support/network.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 const VERSIONS = ['0.1.0', '0.2.0', '0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0']
 const DUAL = ['10.1.0.0/24', 'fd00:1::/64']

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { inNamespaces, type Namespace, snapshot, until } from '../harness.ts'
-import { fileStore, inCluster, type Node, subnetEnv } from '../nodes.ts'
+import { inNamespaces, type Namespace, snapshot, until } from '../support/harness.ts'
+import { fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const INSTALLED = '/opt/cni/bin/plumb'

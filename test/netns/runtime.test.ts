@@ -2,12 +2,12 @@ import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { listCached, readCached } from '../../lib/cache.ts'
-import { parseNetwork } from '../../lib/netconf.ts'
-import { addNetwork, checkNetwork, delNetwork, gcNetwork, statusNetwork } from '../../lib/runtime.ts'
-import { parse } from '../../lib/values.ts'
-import { until } from '../harness.ts'
-import { ADDED, at, list, makeRoom, type Room } from '../recorder.ts'
+import { listCached, readCached } from '../../lib/runtime/cache.ts'
+import { parseNetwork } from '../../lib/runtime/network-list.ts'
+import { addNetwork, checkNetwork, delNetwork, gcNetwork, statusNetwork } from '../../lib/runtime/runtime.ts'
+import { parse } from '../../lib/text/values.ts'
+import { until } from '../support/harness.ts'
+import { ADDED, at, list, makeRoom, type Room } from '../support/recorder.ts'
 
 let room: Room
 beforeEach(() => {
@@ -129,7 +129,7 @@ describe('the cache', () => {
   it('[L 33] holds whole entries only, whenever the writer is killed', async function () {
     this.timeout(30_000)
     const key = { network: parse.network('net'), containerId: parse.containerId('c1'), ifname: parse.ifname('eth0') }
-    const script = `const { writeCached } = await import(${JSON.stringify(join(import.meta.dir, '../../lib/cache.ts'))})
+    const script = `const { writeCached } = await import(${JSON.stringify(join(import.meta.dir, '../../lib/runtime/cache.ts'))})
 for (let i = 1; ; i++) writeCached(${JSON.stringify(room.host.cacheDir)}, { network: 'net', containerId: 'c1', ifname: 'eth0', netns: '', args: [], capabilityArgs: {}, config: 'x'.repeat(300000), result: { i } })`
     let seen: number | undefined
     for (let round = 0; round < 8; round++) {

@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { provide } from '../dhcp.ts'
-import { type Namespace, ping, type Row, until } from '../harness.ts'
-import { mappings } from '../hostports.ts'
-import { lackingKinds, needsKind, wireMaster } from '../kinds.ts'
-import { sourceSeen, WORLD, wireWorld } from '../packets.ts'
 import { DIST, left, on, onFreshNode } from '../peers/tool.ts'
-import { addresses } from '../pool.ts'
-import { jsonFiles, LENDING, SAMPLES, type Sample } from '../samples.ts'
-import { reach, serve } from '../servers.ts'
+import { provide } from '../support/dhcp.ts'
+import { type Namespace, ping, type Row, until } from '../support/harness.ts'
+import { mappings } from '../support/hostports.ts'
+import { lackingKinds, needsKind, wireMaster } from '../support/kinds.ts'
+import { sourceSeen, WORLD, wireWorld } from '../support/packets.ts'
+import { addresses } from '../support/pool.ts'
+import { jsonFiles, LENDING, SAMPLES, type Sample } from '../support/samples.ts'
+import { reach, serve } from '../support/servers.ts'
 
 type Nodes = Record<'node' | 'pod' | 'other' | 'world', Namespace>
 /** One pod of a sample's network. */

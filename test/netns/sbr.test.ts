@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { existsSync, rmSync } from 'node:fs'
 import { execa } from 'execa'
-import { chainedNetwork } from '../behind.ts'
-import { chain, good } from '../chained.ts'
-import { type Finished, inNamespaces, type Namespace, ping, plugin, type Row, until } from '../harness.ts'
-import { watched } from '../hostports.ts'
-import { bridgeConf, containerId, network, traces } from '../network.ts'
-import { testPlugin } from '../suites/testPlugin.ts'
+import { chainedNetwork } from '../support/behind.ts'
+import { chain, good } from '../support/chained.ts'
+import { type Finished, inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
+import { watched } from '../support/hostports.ts'
+import { bridgeConf, containerId, network, traces } from '../support/network.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 afterEach(() => rmSync('/run/cni', { recursive: true, force: true }))
 

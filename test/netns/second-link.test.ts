@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { references } from '../../scripts/peers.ts'
-import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../harness.ts'
-import { bridgeConf, type Conf, type Network, network } from '../network.ts'
-import { WORLD, wireWorld } from '../packets.ts'
-import { skip } from '../skip.ts'
+import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
+import { bridgeConf, type Conf, type Network, network } from '../support/network.ts'
+import { WORLD, wireWorld } from '../support/packets.ts'
+import { skip } from '../support/skip.ts'
 
 type Nodes = Record<'node' | 'pod' | 'world', Namespace>
 const SUBNETS = [

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
 import { existsSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { daemon, lan, leased, socketPath, udhcpd } from '../dhcp.ts'
-import { inNamespaces, type Namespace, until } from '../harness.ts'
-import { network } from '../network.ts'
-import { fileStore, inCluster, type Node } from '../nodes.ts'
-import { STRACE } from '../recording.ts'
-import { skip } from '../skip.ts'
-import { type Traced, traced, tracing } from '../traced.ts'
+import { daemon, lan, leased, socketPath, udhcpd } from '../support/dhcp.ts'
+import { inNamespaces, type Namespace, until } from '../support/harness.ts'
+import { network } from '../support/network.ts'
+import { fileStore, inCluster, type Node } from '../support/nodes.ts'
+import { STRACE } from '../support/recording.ts'
+import { skip } from '../support/skip.ts'
+import { type Traced, traced, tracing } from '../support/traced.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 const TOOLS = ['ip', 'bridge', 'nft', 'tc', 'conntrack', 'iptables-nft-restore', 'ip6tables-nft-restore']

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { inNamespaces, snapshot } from '../harness.ts'
-import { type Conf, containerId, network, traces } from '../network.ts'
-import { asTheirs, bridged, call, DUAL, fails, outcome, staticConf } from '../static.ts'
+import { inNamespaces, snapshot } from '../support/harness.ts'
+import { type Conf, containerId, network, traces } from '../support/network.ts'
+import { asTheirs, bridged, call, DUAL, fails, outcome, staticConf } from '../support/static.ts'
 
 describe('static: what it refuses', () => {
   const bad: Record<string, { ipam?: object | null; more?: object; args?: string; code?: number; msg: RegExp }> = {

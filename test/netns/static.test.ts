@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
-import { inNamespaces, ping, type Row, until } from '../harness.ts'
-import { network, traces } from '../network.ts'
-import { addresses } from '../pool.ts'
-import { asTheirs, bridged, call, DUAL, fails, gateways, outcome, staticConf } from '../static.ts'
-import { testPlugin } from '../suites/testPlugin.ts'
+import { inNamespaces, ping, type Row, until } from '../support/harness.ts'
+import { network, traces } from '../support/network.ts'
+import { addresses } from '../support/pool.ts'
+import { asTheirs, bridged, call, DUAL, fails, gateways, outcome, staticConf } from '../support/static.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 const VERSIONS = ['0.1.0', '0.2.0', '0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0']
 

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
-import { serveHealth } from '../../agent/health.ts'
+import { serveHealth } from '../../agent/health/health.ts'
 import { present } from '../../scripts/packages.ts'
-import { until } from '../harness.ts'
-import { peers, type Scripted, scripted } from '../scripted.ts'
-import { skip } from '../skip.ts'
+import { until } from '../support/harness.ts'
+import { peers, type Scripted, scripted } from '../support/scripted.ts'
+import { skip } from '../support/skip.ts'
 
 const PORT = 10_256
 const URL = `http://127.0.0.1:${PORT}/`

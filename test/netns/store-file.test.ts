@@ -3,13 +3,13 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { decodeLease, encodeValue } from '../../agent/lease.ts'
-import { parseNetworkConf } from '../../agent/netconf.ts'
-import { openStore, type SubnetStore } from '../../agent/store.ts'
-import { parseCidr } from '../../lib/ip.ts'
-import { until } from '../harness.ts'
-import { draft, type Held, SMALL, signal, watch } from '../suites/leases.ts'
-import { testStore } from '../suites/testStore.ts'
+import { decodeLease, encodeValue } from '../../agent/lease/lease.ts'
+import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
+import { openStore, type SubnetStore } from '../../agent/store/store.ts'
+import { parseCidr } from '../../lib/text/ip.ts'
+import { until } from '../support/harness.ts'
+import { draft, type Held, SMALL, signal, watch } from '../support/suites/leases.ts'
+import { testStore } from '../support/suites/testStore.ts'
 
 const SMALL_CONF = parseNetworkConf(SMALL)
 const made: string[] = []
@@ -59,7 +59,7 @@ describe('the file store', () => {
 describe('the file store, between processes', () => {
   /** Runs a script in a process of its own, in which `claim(node, last)` claims. */
   function start(dir: string, script: string): Bun.Subprocess<'ignore', 'pipe', 'inherit'> {
-    const imports = ['agent/store.ts', 'agent/netconf.ts', 'test/suites/leases.ts'].map((file) => JSON.stringify(join(import.meta.dir, '../..', file)))
+    const imports = ['agent/store/store.ts', 'agent/lease/network-configuration.ts', 'test/support/suites/leases.ts'].map((file) => JSON.stringify(join(import.meta.dir, '../..', file)))
     const head = `const { openStore } = await import(${imports[0]}); const { parseNetworkConf } = await import(${imports[1]}); const { draft, SMALL, signal } = await import(${imports[2]})
       const store = await openStore({ store: 'file', dir: process.argv[1] })
       const claim = (node, last) => store.claim(draft(node, last), parseNetworkConf(SMALL), signal)`
@@ -96,7 +96,7 @@ describe('the file store, between processes', () => {
 
   it('another process that keeps the lock: the claim says so, and changes nothing', async () => {
     const { dir, open, list } = network()
-    const child = start(dir, `const { withLock } = await import(${JSON.stringify(join(import.meta.dir, '../../lib/files.ts'))}); withLock(process.argv[1] + '/lock', () => { console.log('locked'); Bun.sleepSync(60000) })`)
+    const child = start(dir, `const { withLock } = await import(${JSON.stringify(join(import.meta.dir, '../../lib/os/files.ts'))}); withLock(process.argv[1] + '/lock', () => { console.log('locked'); Bun.sleepSync(60000) })`)
     await child.stdout.getReader().read()
     const store = await open()
     await assert.rejects(store.claim(draft('a', 2), SMALL_CONF, AbortSignal.timeout(200)), { name: 'StoreError', message: `Cannot claim a subnet in ${dir}: ${dir}/lock is locked by another process` })

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { inNamespaces } from '../harness.ts'
 import { storm } from '../storm/storm.ts'
+import { inNamespaces } from '../support/harness.ts'
 
 // A sample; `npm run test:storm` is the whole of it.
 describe('a small storm', () => {

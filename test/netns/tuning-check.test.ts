@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import { execa } from 'execa'
-import { chain, good } from '../chained.ts'
-import { inNamespaces, until } from '../harness.ts'
-import { watched } from '../hostports.ts'
-import { entries, noted, rewrite } from '../journal.ts'
-import { containerId, network } from '../network.ts'
-import { ALL, MAC, mtuOf } from '../tuned.ts'
+import { chain, good } from '../support/chained.ts'
+import { inNamespaces, until } from '../support/harness.ts'
+import { watched } from '../support/hostports.ts'
+import { entries, noted, rewrite } from '../support/journal.ts'
+import { containerId, network } from '../support/network.ts'
+import { ALL, MAC, mtuOf } from '../support/tuned.ts'
 
 afterEach(() => rmSync('/run/cni', { recursive: true, force: true }))
 

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
-import vxlan from '../../agent/backends/vxlan.ts'
-import { inside } from '../../lib/netns.ts'
-import { txChecksum } from '../../lib/sockets.ts'
-import { parse } from '../../lib/values.ts'
-import { answers, assertReached, cluster, held, type Member, members, NETWORKS, pinging, uplink } from '../cluster.ts'
-import { inNamespaces, type Namespace } from '../harness.ts'
-import { testBackend } from '../suites/testBackend.ts'
+import vxlan from '../../agent/backend/types/vxlan.ts'
+import { inside } from '../../lib/os/netns.ts'
+import { txChecksum } from '../../lib/os/sockets.ts'
+import { parse } from '../../lib/text/values.ts'
+import { answers, assertReached, cluster, held, type Member, members, NETWORKS, pinging, uplink } from '../support/cluster.ts'
+import { inNamespaces, type Namespace } from '../support/harness.ts'
+import { testBackend } from '../support/suites/testBackend.ts'
 
 const MTU = { v4: 1450, v6: 1430 }
 

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { fuse } from '../../cli/fuse.ts'
-import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../harness.ts'
-import { watched, works } from '../hostports.ts'
-import { bridgeConf, type Conf, containerId, type Network, network, settled, traces } from '../network.ts'
-import { reach, serve } from '../servers.ts'
-import { testKill } from '../suites/testKill.ts'
-import { testPlugin } from '../suites/testPlugin.ts'
+import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../support/harness.ts'
+import { watched, works } from '../support/hostports.ts'
+import { bridgeConf, type Conf, containerId, type Network, network, settled, traces } from '../support/network.ts'
+import { reach, serve } from '../support/servers.ts'
+import { testKill } from '../support/suites/testKill.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 const DUAL = ['10.1.0.0/24', 'fd00:1::/64']
 const serving = new WeakSet<Namespace>()

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { encodeValue } from '../../agent/lease.ts'
-import { type Cluster as Etcd, startEtcd } from '../etcd.ts'
-import { joinEtcd } from '../etcdnodes.ts'
-import { ping, until } from '../harness.ts'
-import { type Agent, type Cluster, inCluster, type Node, subnetEnv } from '../nodes.ts'
-import { draft } from '../suites/leases.ts'
+import { encodeValue } from '../../agent/lease/lease.ts'
+import { type Cluster as Etcd, startEtcd } from '../support/etcd.ts'
+import { joinEtcd } from '../support/etcdnodes.ts'
+import { ping, until } from '../support/harness.ts'
+import { type Agent, type Cluster, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
+import { draft } from '../support/suites/leases.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const PREFIX = '/coreos.com/network'

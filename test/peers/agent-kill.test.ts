@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { churn, compare, drift } from '../churn.ts'
-import { type Cluster as Etcd, startEtcd } from '../etcd.ts'
-import { joinEtcd } from '../etcdnodes.ts'
-import { flows, podOn, unharmed } from '../flows.ts'
-import { inNamespaces, until } from '../harness.ts'
-import { inCluster, type Node, subnetEnv } from '../nodes.ts'
+import { churn, compare, drift } from '../support/churn.ts'
+import { type Cluster as Etcd, startEtcd } from '../support/etcd.ts'
+import { joinEtcd } from '../support/etcdnodes.ts'
+import { flows, podOn, unharmed } from '../support/flows.ts'
+import { inNamespaces, until } from '../support/harness.ts'
+import { inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
 /** How often an agent is killed; the hundred takes a minute and a half. */
 const KILLS = Number(process.env['PLUMB_KILLS'] ?? 30)

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Cluster as Etcd, startEtcd } from '../etcd.ts'
-import { until } from '../harness.ts'
-import { gatewayOf, networksIn } from '../joined.ts'
-import { subnetEnv, UNDERLAY } from '../nodes.ts'
+import { type Cluster as Etcd, startEtcd } from '../support/etcd.ts'
+import { until } from '../support/harness.ts'
+import { gatewayOf, networksIn } from '../support/joined.ts'
+import { subnetEnv, UNDERLAY } from '../support/nodes.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const WIDE = { Network: '10.5.0.0/16', Backend: { Type: 'vxlan' } }

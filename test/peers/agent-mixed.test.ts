@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
-import { besideFlanneld } from '../flanneld.ts'
-import { until } from '../harness.ts'
-import { assertReach, gatewayOf } from '../joined.ts'
-import { type Node, UNDERLAY } from '../nodes.ts'
-import { sourceSeen } from '../packets.ts'
+import { besideFlanneld } from '../support/flanneld.ts'
+import { until } from '../support/harness.ts'
+import { assertReach, gatewayOf } from '../support/joined.ts'
+import { type Node, UNDERLAY } from '../support/nodes.ts'
+import { sourceSeen } from '../support/packets.ts'
 
 const DUAL = { EnableIPv6: true, IPv6Network: 'fd66::/48' }
 const NETWORKS = [

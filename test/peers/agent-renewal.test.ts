@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
-import { Claiming } from '../../agent/claiming.ts'
-import { parseNetworkConf } from '../../agent/netconf.ts'
-import { openStore, type SubnetStore } from '../../agent/store.ts'
-import { makeWakes } from '../../agent/wakes.ts'
-import { type Cluster as Etcd, startEtcd } from '../etcd.ts'
-import { until } from '../harness.ts'
-import { draft, SMALL } from '../suites/leases.ts'
+import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
+import { makeWakes } from '../../agent/parts/wakes.ts'
+import { Claiming } from '../../agent/store/claiming.ts'
+import { openStore, type SubnetStore } from '../../agent/store/store.ts'
+import { type Cluster as Etcd, startEtcd } from '../support/etcd.ts'
+import { until } from '../support/harness.ts'
+import { draft, SMALL } from '../support/suites/leases.ts'
 
 // The agent's own claim, with leases that last 6 s: those that its settings allow last a day, and are renewed after a minute at the earliest.
 const [TTL_S, MARGIN_MS] = [6, 4000]

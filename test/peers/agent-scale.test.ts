@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { type Cluster as Etcd, startEtcd } from '../etcd.ts'
-import { until } from '../harness.ts'
-import { assertReach, gatewayOf, networksIn } from '../joined.ts'
-import type { Agent } from '../nodes.ts'
+import { type Cluster as Etcd, startEtcd } from '../support/etcd.ts'
+import { until } from '../support/harness.ts'
+import { assertReach, gatewayOf, networksIn } from '../support/joined.ts'
+import type { Agent } from '../support/nodes.ts'
 
 const PAGE = 2000
 

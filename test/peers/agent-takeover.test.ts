@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { besideFlanneld } from '../flanneld.ts'
-import { until } from '../harness.ts'
-import { assertReach, type Flow, flow, gatewayOf } from '../joined.ts'
-import type { Node } from '../nodes.ts'
+import { besideFlanneld } from '../support/flanneld.ts'
+import { until } from '../support/harness.ts'
+import { assertReach, type Flow, flow, gatewayOf } from '../support/joined.ts'
+import type { Node } from '../support/nodes.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
 const NETWORKS = [

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { bridgeBefore } from '../behind.ts'
 import { hasPlugin, lanes } from '../beside/lanes.ts'
-import { inNamespaces, type Namespace, plugin } from '../harness.ts'
-import { works } from '../hostports.ts'
-import { skip } from '../skip.ts'
+import { bridgeBefore } from '../support/behind.ts'
+import { inNamespaces, type Namespace, plugin } from '../support/harness.ts'
+import { works } from '../support/hostports.ts'
+import { skip } from '../support/skip.ts'
 
 describe('what a reference plugin made', () => {
   for (const [type, keys, look] of [

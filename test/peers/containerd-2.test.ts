@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { onContainerd } from '../containerd.ts'
-import { ENV, writeEnv } from '../flannel.ts'
-import { ping, type Row, until } from '../harness.ts'
-import { WORLD } from '../packets.ts'
-import { remains } from '../remains.ts'
-import { reach, serve } from '../servers.ts'
+import { onContainerd } from '../support/containerd.ts'
+import { ENV, writeEnv } from '../support/flannel.ts'
+import { ping, type Row, until } from '../support/harness.ts'
+import { WORLD } from '../support/packets.ts'
+import { remains } from '../support/remains.ts'
+import { reach, serve } from '../support/servers.ts'
 import { DIST } from './tool.ts'
 
 const FLANNEL: Row = JSON.parse(readFileSync(join(import.meta.dir, '../../conf/flannel.conflist'), 'utf8'))

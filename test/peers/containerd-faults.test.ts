@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { onContainerd, VERSIONS } from '../containerd.ts'
-import { remains } from '../remains.ts'
-import { tapped } from '../tap.ts'
+import { onContainerd, VERSIONS } from '../support/containerd.ts'
+import { remains } from '../support/remains.ts'
+import { tapped } from '../support/tap.ts'
 import { leavesNothing, network, TYPES, WEB } from './web.ts'
 
 /** A pool that cannot be read, and what is said of it. */

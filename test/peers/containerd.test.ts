@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { onContainerd, VERSIONS } from '../containerd.ts'
-import { type Namespace, ping, type Row, until } from '../harness.ts'
-import { WORLD } from '../packets.ts'
-import { remains } from '../remains.ts'
-import { reach, serve } from '../servers.ts'
+import { onContainerd, VERSIONS } from '../support/containerd.ts'
+import { type Namespace, ping, type Row, until } from '../support/harness.ts'
+import { WORLD } from '../support/packets.ts'
+import { remains } from '../support/remains.ts'
+import { reach, serve } from '../support/servers.ts'
 
 const CONF = join(import.meta.dir, '../../conf')
 const DUAL: Row = JSON.parse(readFileSync(join(CONF, 'dual-stack.conflist'), 'utf8'))

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
-import { assertTold, demo, itEndsOn, itFindsOut, machine, type Sabotage } from '../demo.ts'
-import { inNamespaces } from '../harness.ts'
-import { skip } from '../skip.ts'
+import { assertTold, demo, itEndsOn, itFindsOut, machine, type Sabotage } from '../support/demo.ts'
+import { inNamespaces } from '../support/harness.ts'
+import { skip } from '../support/skip.ts'
 
 const ETCD = '/usr/bin/etcd'
 

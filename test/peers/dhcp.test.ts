@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, realpathSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { references } from '../../scripts/peers.ts'
-import { daemon, dnsmasq, lan, leased, referenceDaemon, type Server, socketPath } from '../dhcp.ts'
-import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../harness.ts'
-import { type Conf, containerId } from '../network.ts'
-import { skip } from '../skip.ts'
+import { daemon, dnsmasq, lan, leased, referenceDaemon, type Server, socketPath } from '../support/dhcp.ts'
+import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
+import { type Conf, containerId } from '../support/network.ts'
+import { skip } from '../support/skip.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 // One address, so that both get the same.

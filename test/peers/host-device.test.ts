@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { references } from '../../scripts/peers.ts'
-import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../harness.ts'
-import { linkOf, makeDevices, names } from '../lent.ts'
-import { containerId, traces } from '../network.ts'
-import { skip } from '../skip.ts'
+import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
+import { linkOf, makeDevices, names } from '../support/lent.ts'
+import { containerId, traces } from '../support/network.ts'
+import { skip } from '../support/skip.ts'
 
 // Debian's, or the one that was built: a folder may hold some of the plugins only.
 const reference = references()

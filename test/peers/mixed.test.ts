@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { cnitool, type Peer, references } from '../../scripts/peers.ts'
-import { type Namespace, ping, type Row, until } from '../harness.ts'
-import { WORLD, wireWorld } from '../packets.ts'
-import { skip } from '../skip.ts'
+import { type Namespace, ping, type Row, until } from '../support/harness.ts'
+import { WORLD, wireWorld } from '../support/packets.ts'
+import { skip } from '../support/skip.ts'
 import { DIST, folder, left, on, onFreshNode, page } from './tool.ts'
 
 const NOTHING = { cached: [], reserved: [], ports: [] }

@@ -2,11 +2,11 @@ import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { references } from '../../scripts/peers.ts'
-import { type Namespace, plugin, type Row } from '../harness.ts'
-import { hasKind } from '../kinds.ts'
-import { lanConf, linksOf, onLan } from '../lan.ts'
-import { type Conf, containerId, network, traces } from '../network.ts'
-import { skip } from '../skip.ts'
+import { type Namespace, plugin, type Row } from '../support/harness.ts'
+import { hasKind } from '../support/kinds.ts'
+import { lanConf, linksOf, onLan } from '../support/lan.ts'
+import { type Conf, containerId, network, traces } from '../support/network.ts'
+import { skip } from '../support/skip.ts'
 
 const KEYS: Readonly<Record<string, object>> = { macvlan: { master: 'eth1' }, tap: { owner: 7 }, ipvlan: { master: 'eth1' }, vlan: { master: 'eth1', vlanId: 5 }, dummy: {} }
 

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { IMAGE } from '../image.ts'
-import { WORLD } from '../packets.ts'
-import { nothingLeft, onPodman, type Podman, podmanHere, podmanOn } from '../podman.ts'
-import { reach, serve } from '../servers.ts'
+import { IMAGE } from '../support/image.ts'
+import { WORLD } from '../support/packets.ts'
+import { nothingLeft, onPodman, type Podman, podmanHere, podmanOn } from '../support/podman.ts'
+import { reach, serve } from '../support/servers.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 describe('podman on plumb, when something goes wrong', () => {

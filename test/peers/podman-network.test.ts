@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Namespace, Row } from '../harness.ts'
-import { WORLD } from '../packets.ts'
-import { onPodman, podmanHere } from '../podman.ts'
-import { reach, serve } from '../servers.ts'
+import type { Namespace, Row } from '../support/harness.ts'
+import { WORLD } from '../support/packets.ts'
+import { onPodman, podmanHere } from '../support/podman.ts'
+import { reach, serve } from '../support/servers.ts'
 
 const RESULTS = '/var/lib/cni/results'
 describe("podman's networks on plumb", () => {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
-import type { Namespace } from '../harness.ts'
-import { IMAGE } from '../image.ts'
-import { WORLD } from '../packets.ts'
-import { type Container, nothingLeft, onPodman, podmanHere } from '../podman.ts'
-import { reach, serve } from '../servers.ts'
+import type { Namespace } from '../support/harness.ts'
+import { IMAGE } from '../support/image.ts'
+import { WORLD } from '../support/packets.ts'
+import { type Container, nothingLeft, onPodman, podmanHere } from '../support/podman.ts'
+import { reach, serve } from '../support/servers.ts'
 
 /** podman's own network: its first container, and the bridge. */
 const FIRST = '10.88.0.2'

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { hasPlugin, lanes, missing } from '../beside/lanes.ts'
-import { good } from '../chained.ts'
-import { inNamespaces, type Namespace, plugin, type Row } from '../harness.ts'
-import { containerId } from '../network.ts'
-import { skip } from '../skip.ts'
+import { good } from '../support/chained.ts'
+import { inNamespaces, type Namespace, plugin, type Row } from '../support/harness.ts'
+import { containerId } from '../support/network.ts'
+import { skip } from '../support/skip.ts'
 
 afterEach(() => rmSync('/run/cni', { recursive: true, force: true }))
 

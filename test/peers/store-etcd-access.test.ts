@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync } from 'node:fs'
-import { parseNetworkConf } from '../../agent/netconf.ts'
-import { openStore, StoreError, type SubnetStore } from '../../agent/store.ts'
-import { certificates } from '../certificates.ts'
-import { type Cluster, startEtcd } from '../etcd.ts'
-import { until } from '../harness.ts'
-import { draft, SMALL, signal, watch } from '../suites/leases.ts'
+import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
+import { openStore, StoreError, type SubnetStore } from '../../agent/store/store.ts'
+import { certificates } from '../support/certificates.ts'
+import { type Cluster, startEtcd } from '../support/etcd.ts'
+import { until } from '../support/harness.ts'
+import { draft, SMALL, signal, watch } from '../support/suites/leases.ts'
 
 const PASSWORD = 'correct horse battery staple'
 const conf = parseNetworkConf(SMALL)

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { parseNetworkConf } from '../../agent/netconf.ts'
-import { openStore, StoreError } from '../../agent/store.ts'
-import { type Cluster, startEtcd } from '../etcd.ts'
-import { draft, SMALL, signal } from '../suites/leases.ts'
+import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
+import { openStore, StoreError } from '../../agent/store/store.ts'
+import { type Cluster, startEtcd } from '../support/etcd.ts'
+import { draft, SMALL, signal } from '../support/suites/leases.ts'
 
 describe('the etcd store, where claims fail', () => {
   let etcd: Cluster

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync } from 'node:fs'
-import { decodeKey, decodeLease, encodeKey, encodeValue, type Lease } from '../../agent/lease.ts'
-import { parseNetworkConf } from '../../agent/netconf.ts'
-import { openStore, type SubnetStore } from '../../agent/store.ts'
+import { decodeKey, decodeLease, encodeKey, encodeValue, type Lease } from '../../agent/lease/lease.ts'
+import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
+import { openStore, type SubnetStore } from '../../agent/store/store.ts'
 import { flanneld } from '../../scripts/peers.ts'
-import { type Cluster, type Kept, startEtcd } from '../etcd.ts'
-import { inNamespaces, type Namespace, until } from '../harness.ts'
-import { skip } from '../skip.ts'
-import { draft, dualDraft, signal, watch } from '../suites/leases.ts'
+import { type Cluster, type Kept, startEtcd } from '../support/etcd.ts'
+import { inNamespaces, type Namespace, until } from '../support/harness.ts'
+import { skip } from '../support/skip.ts'
+import { draft, dualDraft, signal, watch } from '../support/suites/leases.ts'
 
 const NETWORKS = {
   IPv4: '{"Network":"10.5.0.0/16","EnableNFTables":true,"Backend":{"Type":"vxlan"}}',

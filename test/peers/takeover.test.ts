@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
-import { type Desk, type Entry, makeDesk, netConf, PLUGINS } from '../desk.ts'
-import { inNamespaces } from '../harness.ts'
-import { skip } from '../skip.ts'
+import { type Desk, type Entry, makeDesk, netConf, PLUGINS } from '../support/desk.ts'
+import { inNamespaces } from '../support/harness.ts'
+import { skip } from '../support/skip.ts'
 
 describe('plumb cni and cnitool', () => {
   let desk: Desk

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { cnitool } from '../../scripts/peers.ts'
-import { ENV, writeEnv } from '../flannel.ts'
-import { type Finished, inNamespaces, type Namespace, until } from '../harness.ts'
-import type { Sample } from '../samples.ts'
+import { ENV, writeEnv } from '../support/flannel.ts'
+import { type Finished, inNamespaces, type Namespace, until } from '../support/harness.ts'
+import type { Sample } from '../support/samples.ts'
 
 /** What `left` gives of a network without attachments. */
 export const NOTHING = { cached: [], reserved: [], ports: [] }

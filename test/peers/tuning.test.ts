@@ -2,12 +2,12 @@ import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { hasPlugin, lanes, missing } from '../beside/lanes.ts'
-import { good } from '../chained.ts'
-import { inNamespaces, type Namespace, plugin, type Row } from '../harness.ts'
-import { noted } from '../journal.ts'
-import { containerId } from '../network.ts'
-import { skip } from '../skip.ts'
-import { looks, sysctl } from '../tuned.ts'
+import { good } from '../support/chained.ts'
+import { inNamespaces, type Namespace, plugin, type Row } from '../support/harness.ts'
+import { noted } from '../support/journal.ts'
+import { containerId } from '../support/network.ts'
+import { skip } from '../support/skip.ts'
+import { looks, sysctl } from '../support/tuned.ts'
 
 const KEYS = { mac: '02:00:00:00:00:09', mtu: 1400, promisc: true, allmulti: true, sysctl: { 'net.ipv4.conf.IFNAME.arp_filter': '1', 'net.core.somaxconn': '512' } }
 

@@ -1,4 +1,4 @@
-import type { Node } from '../nodes.ts'
+import type { Node } from '../support/nodes.ts'
 
 /** One of what a command lists, as `$1` of the next. */
 const ONE = (list: string, then: string) => `set -- $(${list} | shuf -n 1); [ -z "$1" ] || ${then}`

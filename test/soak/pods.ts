@@ -1,8 +1,8 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { type Finished, until } from '../harness.ts'
-import type { Node } from '../nodes.ts'
+import { type Finished, until } from '../support/harness.ts'
+import type { Node } from '../support/nodes.ts'
 import { act, DEEDS } from './deeds.ts'
 
 /** A node keeps so many pods. */

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
-import { BUCKETS } from '../../agent/status.ts'
-import { type Namespace, snapshot } from '../harness.ts'
-import type { Agent } from '../nodes.ts'
+import { BUCKETS } from '../../agent/health/status.ts'
+import { type Namespace, snapshot } from '../support/harness.ts'
+import type { Agent } from '../support/nodes.ts'
 
 /** What an agent has of the machine at a moment, as the kernel tells it. */
 interface Sample {

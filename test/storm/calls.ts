@@ -1,7 +1,7 @@
 import { join } from 'node:path'
-import { inside } from '../../lib/netns.ts'
-import { parse } from '../../lib/values.ts'
-import type { Namespace, Row } from '../harness.ts'
+import { inside } from '../../lib/os/netns.ts'
+import { parse } from '../../lib/text/values.ts'
+import type { Namespace, Row } from '../support/harness.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 const PATH = '/usr/sbin:/usr/bin:/sbin:/bin'

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync } from 'node:fs'
-import { inNamespaces, type Namespace, type Row, snapshot, until } from '../harness.ts'
-import { mappings } from '../hostports.ts'
-import { settled } from '../network.ts'
+import { inNamespaces, type Namespace, type Row, snapshot, until } from '../support/harness.ts'
+import { mappings } from '../support/hostports.ts'
+import { settled } from '../support/network.ts'
 import { call, crowd, netns, quiet, spread, type Told } from './calls.ts'
 
 const WIDTH = 16

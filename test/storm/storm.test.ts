@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { inNamespaces } from '../harness.ts'
+import { inNamespaces } from '../support/harness.ts'
 import { spread } from './calls.ts'
 import { storm } from './storm.ts'
 

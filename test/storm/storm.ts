@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Namespace, type Row, snapshot, until } from '../harness.ts'
-import { mappings } from '../hostports.ts'
-import { settled } from '../network.ts'
+import { type Namespace, type Row, snapshot, until } from '../support/harness.ts'
+import { mappings } from '../support/hostports.ts'
+import { settled } from '../support/network.ts'
 import { call, netns, quiet, seeded, type Told } from './calls.ts'
 import { type Model, makeModel, type Pod } from './model.ts'
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type AddressStore, addressStore } from '../../lib/addresses.ts'
-import { parse } from '../../lib/values.ts'
-import { freshPool, owner, refusal, sets, take } from '../store.ts'
+import { type AddressStore, addressStore } from '../../lib/pools/addresses.ts'
+import { parse } from '../../lib/text/values.ts'
+import { freshPool, owner, refusal, sets, take } from '../support/store.ts'
 
 let here: ReturnType<typeof freshPool>
 

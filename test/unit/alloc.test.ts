@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { Glob } from 'bun'
-import { openBackend } from '../../agent/backend.ts'
-import alloc from '../../agent/backends/alloc.ts'
-import { testBackend } from '../suites/testBackend.ts'
+import { openBackend } from '../../agent/backend/backend.ts'
+import alloc from '../../agent/backend/types/alloc.ts'
+import { testBackend } from '../support/suites/testBackend.ts'
 
 testBackend(alloc, false)
 
@@ -12,8 +12,8 @@ describe('alloc', () => {
 })
 
 describe('openBackend()', () => {
-  it('opens every file of agent/backends by its name', async () => {
-    const names = [...new Glob('*.ts').scanSync({ cwd: join(import.meta.dir, '../../agent/backends') })].map((file) => file.replace('.ts', ''))
+  it('opens every file of agent/backend by its name', async () => {
+    const names = [...new Glob('*.ts').scanSync({ cwd: join(import.meta.dir, '../../agent/backend/types') })].map((file) => file.replace('.ts', ''))
     assert.deepEqual(names.sort(), ['alloc', 'host-gw', 'vxlan'])
     for (const name of names) assert.equal((await openBackend(name)).type, name)
   })

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { ApplyError, apply, batches } from '../../lib/apply.ts'
-import { failures, rows } from '../../lib/iproute.ts'
-import type { Output, Run } from '../../lib/plugin.ts'
-import type { Addr, Element, Fdb, Link, Plan, Resource, Route, Sysctl } from '../../lib/state.ts'
+import type { Output, Run } from '../../lib/cni/plugin.ts'
+import { failures, rows } from '../../lib/os/iproute2.ts'
+import { ApplyError, apply, batches } from '../../lib/state/apply.ts'
+import type { Addr, Element, Fdb, Link, Plan, Resource, Route, Sysctl } from '../../lib/state/resource.ts'
 
 const POD = '/run/netns/pod' as const
 const veth = { kind: 'link', ns: 'host', name: 'veth1', type: 'veth', up: true, port: { master: 'br0' }, peer: { ns: POD, name: 'eth0' } } as unknown as Link

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
-import { putOf, sentences } from '../../agent/batch.ts'
-import { diff, face, type Known, knownOf, looks, textOf } from '../../agent/diff.ts'
-import { bridgeEvent, type Event, ipEvent } from '../../agent/events.ts'
-import { isOwnId, settleIds, throughNexthop } from '../../agent/nexthops.ts'
-import { ownership, within } from '../../agent/scope.ts'
-import type { Cidr, Ip } from '../../lib/ip.ts'
-import type { Nexthop, Resource, Route } from '../../lib/state.ts'
-import { type IfName, parse } from '../../lib/values.ts'
+import { putOf, sentences } from '../../agent/kernel/batch.ts'
+import { diff, face, type Known, knownOf, looks, textOf } from '../../agent/kernel/diff.ts'
+import { bridgeEvent, type Event, ipEvent } from '../../agent/kernel/events.ts'
+import { isOwnId, settleIds, throughNexthop } from '../../agent/kernel/nexthops.ts'
+import { ownership, within } from '../../agent/kernel/ownership.ts'
+import type { Nexthop, Resource, Route } from '../../lib/state/resource.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import { type IfName, parse } from '../../lib/text/values.ts'
 
 const neigh = (n: number, mac = n) => ({ kind: 'neigh', ns: 'host', dev: 'flannel.1', ip: `10.244.${n}.0`, mac: `02:00:00:00:00:${mac.toString(16).padStart(2, '0')}`, proto: 112 }) as Resource
 const route = (via: string, dev = 'flannel.1') => ({ kind: 'route', ns: 'host', dst: '10.244.2.0/24' as Cidr, via: [via as Ip] as const, dev: dev as IfName, onlink: true, proto: 112 }) as const satisfies Route

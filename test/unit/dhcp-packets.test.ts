@@ -8,8 +8,8 @@ import { decode6, encode6, TYPE6 } from '../../agent/dhcp/message6.ts'
 import { namesIn } from '../../agent/dhcp/names.ts'
 import { OPTION6 } from '../../agent/dhcp/options6.ts'
 import { result4 } from '../../agent/dhcp/result4.ts'
-import type { Cidr, Ip } from '../../lib/ip.ts'
-import { parse } from '../../lib/values.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import { parse } from '../../lib/text/values.ts'
 
 const chaddr = parse.mac('02:00:00:00:00:05')
 const [A, B] = ['10.7.0.5' as Ip, '10.7.0.1' as Ip]

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { settingsOf } from '../../cli/dhcp.ts'
-import { skip } from '../skip.ts'
+import { skip } from '../support/skip.ts'
 
 const DEFAULTS = { socketPath: '/run/cni/dhcp.sock', hostPrefix: '', broadcast: false, timeoutMs: 10_000, resendMaxMs: 62_000, resendTimeoutMs: 208_000 }
 

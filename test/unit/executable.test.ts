@@ -3,8 +3,8 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { until } from '../harness.ts'
-import { skip } from '../skip.ts'
+import { until } from '../support/harness.ts'
+import { skip } from '../support/skip.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 

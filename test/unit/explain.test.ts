@@ -4,10 +4,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import type { Told } from '../../cli/explain/told.ts'
-import { bridgeMac, hostMac, hostVeth, podMac } from '../../lib/owner.ts'
-import { nodeFacts } from '../../lib/sysctls.ts'
-import { parse } from '../../lib/values.ts'
-import { linesOf } from '../played.ts'
+import { nodeFacts } from '../../lib/os/sysctls.ts'
+import { bridgeMac, hostMac, hostVeth, podMac } from '../../lib/text/link-names.ts'
+import { parse } from '../../lib/text/values.ts'
+import { linesOf } from '../support/played.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 const POOL = { type: 'host-local', ranges: [[{ subnet: '10.1.0.0/24' }]] }

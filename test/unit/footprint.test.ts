@@ -3,10 +3,10 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { fetchHuge, pageFaults, slim, watchPages } from '../../agent/footprint.ts'
+import { fetchHuge, pageFaults, slim, watchPages } from '../../agent/node/memory-pages.ts'
 import { markdown, pagesOf } from '../../bench/report.ts'
-import { until } from '../harness.ts'
-import { skip } from '../skip.ts'
+import { until } from '../support/harness.ts'
+import { skip } from '../support/skip.ts'
 
 describe('pages of memory', () => {
   let dir = ''

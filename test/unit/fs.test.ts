@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import * as native from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { fs } from '../../lib/fs.ts'
+import { fs } from '../../lib/os/fs.ts'
 
 type Fs = typeof fs
 const LONG = 'n'.repeat(300)

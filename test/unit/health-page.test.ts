@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { add, begin, type History } from '../../agent/page/history.ts'
-import { layout, type Place } from '../../agent/page/layout.ts'
+import { add, begin, type History } from '../../agent/health/page/history.ts'
+import { layout, type Place } from '../../agent/health/page/layout.ts'
 
 describe('layout()', () => {
   const far = (a: Place, b: Place) => Math.hypot(a.x - b.x, a.y - b.y)
@@ -76,7 +76,7 @@ describe('the page’s history', () => {
 describe('the page', () => {
   let page: Readonly<Record<'html' | 'js' | 'css' | 'icon', string>>
   before(async () => {
-    page = (await import('../../agent/page.ts')).page
+    page = (await import('../../agent/health/page.ts')).page
   })
   it('is text that asks nobody but the agent, by relative addresses', () => {
     assert.match(page.html, /<script type="module" src="page\.js">/)

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
-import { drift, nameOf, ordered, reach, total, unreachable } from '../../agent/seen.ts'
-import type { Peer } from '../../agent/status.ts'
-import { span, stepWords, storeWords } from '../../agent/words.ts'
+import { span, stepWords, storeWords } from '../../agent/health/phrases.ts'
+import { drift, nameOf, ordered, reach, total, unreachable } from '../../agent/health/reachability.ts'
+import type { Peer } from '../../agent/health/status.ts'
 import { leasesText } from '../../cli/leases.ts'
 import { statusText } from '../../cli/status.ts'
-import { peers, scripted } from '../scripted.ts'
+import { peers, scripted } from '../support/scripted.ts'
 
 const MIN = 60_000
 const HOUR = 60 * MIN

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { CniError } from '../../lib/errors.ts'
-import { freshPool, owner, refusal, sets, take } from '../store.ts'
+import { CniError } from '../../lib/text/errors.ts'
+import { freshPool, owner, refusal, sets, take } from '../support/store.ts'
 
 const LIB = join(import.meta.dir, '../../lib')
 let here: ReturnType<typeof freshPool>
@@ -162,8 +162,8 @@ describe('addressStore() in many processes', () => {
   /** A process that takes and, when told so, frees again, printing each address. */
   function worker(name: string, rounds: number, storm: boolean) {
     const code = `
-      const { addressStore } = await import('${LIB}/addresses.ts')
-      const { readRangeSets } = await import('${LIB}/ranges.ts')
+      const { addressStore } = await import('${LIB}/pools/addresses.ts')
+      const { readRangeSets } = await import('${LIB}/pools/ranges.ts')
       const { writeSync } = await import('node:fs')
       const [, dataDir, name, rounds, storm] = process.argv
       const store = addressStore(dataDir, 'net')

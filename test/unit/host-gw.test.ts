@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
-import hostGw from '../../agent/backends/host-gw.ts'
-import type { Cidr, Ip } from '../../lib/ip.ts'
-import { handler } from '../../lib/kinds/index.ts'
-import { parse } from '../../lib/values.ts'
-import { lease, uplink } from '../cluster.ts'
+import hostGw from '../../agent/backend/types/host-gw.ts'
+import { handler } from '../../lib/state/kinds/index.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import { parse } from '../../lib/text/values.ts'
+import { lease, uplink } from '../support/cluster.ts'
 
 const FACTS = { nexthops: false, instance: parse.network('default'), networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr] }
 

@@ -3,10 +3,10 @@ import { chmodSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, r
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { fingerprint, place } from '../../agent/executables.ts'
-import { installNetwork, installPlugins, networkText, uninstall as undo } from '../../agent/install.ts'
-import { loadNetwork } from '../../lib/netconf.ts'
-import { skip } from '../skip.ts'
+import { fingerprint, place } from '../../agent/node/executables.ts'
+import { installNetwork, installPlugins, networkText, uninstall as undo } from '../../agent/node/install.ts'
+import { loadNetwork } from '../../lib/runtime/network-list.ts'
+import { skip } from '../support/skip.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 const NAMES = ['bridge', 'flannel']
@@ -124,7 +124,7 @@ describe('what the agent installs', () => {
     const { places, program, bin, write, says, listed } = node()
     write(bin('bridge'), 'echo reference')
     // Every executable of plumb holds its own source, and so the line that tells it from others.
-    const [, mark] = /MARK = '([^']+)'/.exec(readFileSync(join(ROOT, 'agent/executables.ts'), 'utf8')) ?? []
+    const [, mark] = /MARK = '([^']+)'/.exec(readFileSync(join(ROOT, 'agent/node/executables.ts'), 'utf8')) ?? []
     const upgrade = (version: string) => write(program, `echo ${version}\nexit\n# ${'x'.repeat((2 << 20) - 50)}${mark}`)
     for (const version of ['one', 'two', 'three', 'four']) {
       upgrade(version)

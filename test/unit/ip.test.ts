@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { Address4, Address6 } from 'ip-address'
-import { contains, isSix, networkOf } from '../../lib/cidr.ts'
-import { bitsOf, format, parseCidr, parseIp, split } from '../../lib/ip.ts'
+import { contains, isSix, networkOf } from '../../lib/text/cidr.ts'
+import { bitsOf, format, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
 
 const v4 = fc.bigInt({ min: 0n, max: 2n ** 32n - 1n })
 // Runs of zeros, where RFC 5952 has its rules, are rare among random numbers.

@@ -2,12 +2,12 @@ import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { doubtOf, type Known, keepKnown, recall } from '../../agent/last-known.ts'
-import type { Lease } from '../../agent/lease.ts'
-import { formatNetworkConf, parseNetworkConf } from '../../agent/netconf.ts'
-import { beginning, conditionOf } from '../../agent/telling.ts'
-import type { Cidr } from '../../lib/ip.ts'
-import { draft } from '../suites/leases.ts'
+import { beginning, conditionOf } from '../../agent/health/condition.ts'
+import type { Lease } from '../../agent/lease/lease.ts'
+import { formatNetworkConf, parseNetworkConf } from '../../agent/lease/network-configuration.ts'
+import { doubtOf, type Known, keepKnown, recall } from '../../agent/store/last-known.ts'
+import type { Cidr } from '../../lib/text/ip.ts'
+import { draft } from '../support/suites/leases.ts'
 
 const CONF = parseNetworkConf('{"Network":"10.0.0.0/8","SubnetLen":24,"PeerNetworks":["11.0.0.0/8"],"Backend":{"Type":"vxlan","VNI":7}}')
 const HOUR = 3_600_000

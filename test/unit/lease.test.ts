@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
-import { decodeKey, decodeLease, encodeKey, encodeValue, parseNode } from '../../agent/lease.ts'
-import { ValueError } from '../../lib/errors.ts'
-import { bitsOf, type Cidr, format, parseIp, split } from '../../lib/ip.ts'
+import { decodeKey, decodeLease, encodeKey, encodeValue, parseNode } from '../../agent/lease/lease.ts'
+import { ValueError } from '../../lib/text/errors.ts'
+import { bitsOf, type Cidr, format, parseIp, split } from '../../lib/text/ip.ts'
 
 /** What flanneld 0.28.9 wrote to etcd: vxlan with IPv4, both families, IPv6 alone; host-gw; alloc. */
 const RECORDED: readonly (readonly [key: string, value: string])[] = [

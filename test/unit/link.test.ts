@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { failures } from '../../lib/iproute.ts'
-import { link } from '../../lib/kinds/link.ts'
-import type { Link } from '../../lib/state.ts'
+import { failures } from '../../lib/os/iproute2.ts'
+import { link } from '../../lib/state/kinds/link.ts'
+import type { Link } from '../../lib/state/resource.ts'
 
 describe('link.drop()', () => {
   const [line] = link.drop({ kind: 'link', ns: 'host', name: 'veth1', type: 'veth', up: true } as unknown as Link)

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { metrics } from '../../agent/metrics.ts'
-import { BUCKETS, type Status } from '../../agent/status.ts'
-import { exposition, value } from '../exposition.ts'
-import { peers, scripted } from '../scripted.ts'
+import { metrics } from '../../agent/health/metrics.ts'
+import { BUCKETS, type Status } from '../../agent/health/status.ts'
+import { exposition, value } from '../support/exposition.ts'
+import { peers, scripted } from '../support/scripted.ts'
 
 const usage = { rssBytes: 50_000_000, cpuSeconds: 1.25, openFiles: 12 }
 

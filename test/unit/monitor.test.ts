@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { follow } from '../../agent/monitor.ts'
-import { until } from '../harness.ts'
+import { follow } from '../../agent/kernel/monitor.ts'
+import { until } from '../support/harness.ts'
 
 describe('follow()', () => {
   const argv = ['sh', '-c', 'echo $$; exec sleep 1000']

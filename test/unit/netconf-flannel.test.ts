@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
-import { fits } from '../../agent/allocate.ts'
-import { type NetworkConf, parseNetworkConf } from '../../agent/netconf.ts'
-import { ValueError } from '../../lib/errors.ts'
+import { fits } from '../../agent/lease/allocate.ts'
+import { type NetworkConf, parseNetworkConf } from '../../agent/lease/network-configuration.ts'
+import { ValueError } from '../../lib/text/errors.ts'
 
 function parse(conf: object): NetworkConf {
   return parseNetworkConf(JSON.stringify(conf))

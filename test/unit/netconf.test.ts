@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import fc from 'fast-check'
-import { loadNetwork, parseJson, parseNetwork } from '../../lib/netconf.ts'
+import { loadNetwork, parseJson, parseNetwork } from '../../lib/runtime/network-list.ts'
 
 const bridge = { type: 'bridge', bridge: 'br0' }
 

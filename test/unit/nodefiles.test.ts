@@ -3,9 +3,9 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { forget, type NodeSubnet, readSubnetEnv, remember, remembered, writeSubnetEnv } from '../../agent/nodefiles.ts'
-import { parseCidr } from '../../lib/ip.ts'
-import { parseSubnetEnv } from '../../lib/subnetenv.ts'
+import { forget, type NodeSubnet, readSubnetEnv, remember, remembered, writeSubnetEnv } from '../../agent/node/files.ts'
+import { parseCidr } from '../../lib/text/ip.ts'
+import { parseSubnetEnv } from '../../lib/text/subnet-env.ts'
 
 const cidr = parseCidr
 const V4: NodeSubnet = { network: { v4: cidr('10.5.0.0/16') }, subnet: { v4: cidr('10.5.16.0/24') }, mtu: 1450, ipMasq: true }

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { batches } from '../../lib/apply.ts'
-import type { Attachment, ChainedPlugin, NetConf, NodeFacts, Wiring } from '../../lib/plugin.ts'
-import type { Result } from '../../lib/result.ts'
-import { read } from '../../lib/shape.ts'
+import type { Attachment, ChainedPlugin, NetConf, NodeFacts, Wiring } from '../../lib/cni/plugin.ts'
+import type { Result } from '../../lib/cni/result.ts'
+import { batches } from '../../lib/state/apply.ts'
+import { read } from '../../lib/text/shape.ts'
 import portmap from '../../plugins/portmap.ts'
 
 const { conf, wire, notes } = portmap as ChainedPlugin<NetConf>

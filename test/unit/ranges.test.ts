@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { Address4, Address6 } from 'ip-address'
-import { ValueError } from '../../lib/errors.ts'
-import { type Ip, parseCidr, parseIp } from '../../lib/ip.ts'
-import { capacity, describe as named, type RangeSet, rangeOf, readRangeSets, type SetConf, search } from '../../lib/ranges.ts'
+import { capacity, describe as named, type RangeSet, rangeOf, readRangeSets, type SetConf, search } from '../../lib/pools/ranges.ts'
+import { ValueError } from '../../lib/text/errors.ts'
+import { type Ip, parseCidr, parseIp } from '../../lib/text/ip.ts'
 
 type Raw = { subnet: string; rangeStart?: string; rangeEnd?: string; gateway?: string }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { type RuleChange, tellChanges } from '../../agent/rule-events.ts'
-import { request } from '../../lib/rtnetlink.ts'
+import { type RuleChange, tellChanges } from '../../agent/kernel/rule-events.ts'
+import { request } from '../../lib/os/rtnetlink.ts'
 
 const text = (value: string) => new TextEncoder().encode(`${value}\0`)
 const FAMILY = { inet: 1, ip: 2, ip6: 10, bridge: 7 } as const

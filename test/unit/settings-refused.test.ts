@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { FLAGS, type FlagName } from '../../agent/settings/flags.ts'
-import { readSettings, describe as shown } from '../../agent/settings.ts'
-import { ValueError } from '../../lib/errors.ts'
+import { readSettings, describe as shown } from '../../agent/settings/settings.ts'
+import { ValueError } from '../../lib/text/errors.ts'
 
 type Env = Readonly<Record<string, string>>
 

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parse } from 'yaml'
 import { FLAGS, type FlagName } from '../../agent/settings/flags.ts'
-import { readSettings, type Settings, settingRows, settingsPath } from '../../agent/settings.ts'
+import { readSettings, type Settings, settingRows, settingsPath } from '../../agent/settings/settings.ts'
 
 type Env = Readonly<Record<string, string>>
 

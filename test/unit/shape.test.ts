@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import * as v from 'valibot'
-import { common, field, read, readLoose } from '../../lib/shape.ts'
+import { common, field, read, readLoose } from '../../lib/text/shape.ts'
 
 const inner = v.object({ subnet: field.cidr, gateway: v.exactOptional(field.ip) })
 const shape = v.object({

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { openStore } from '../../agent/store.ts'
-import { loginOf, origins, prefixOf } from '../../agent/stores/etcd/options.ts'
-import { ValueError } from '../../lib/errors.ts'
+import { loginOf, origins, prefixOf } from '../../agent/store/etcd/options.ts'
+import { openStore } from '../../agent/store/store.ts'
+import { ValueError } from '../../lib/text/errors.ts'
 
 const endpoints = ['http://127.0.0.1:2379']
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { chooseUplink, overlap, type Sight, type Wish } from '../../agent/uplink.ts'
-import type { Cidr, Ip } from '../../lib/ip.ts'
-import type { IfName } from '../../lib/values.ts'
+import { chooseUplink, overlap, type Sight, type Wish } from '../../agent/backend/uplink.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import type { IfName } from '../../lib/text/values.ts'
 
 const NOTHING: Wish = { ifaces: [], patterns: [], tunnel: {}, advertise: {} }
 const [FOUR, SIX, DUAL] = [{ v4: true }, { v6: true }, { v4: true, v6: true }] as const

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
-import { batches } from '../../lib/apply.ts'
-import { shown } from '../../lib/errors.ts'
-import type { Link } from '../../lib/state.ts'
-import { brief, parse } from '../../lib/values.ts'
+import { batches } from '../../lib/state/apply.ts'
+import type { Link } from '../../lib/state/resource.ts'
+import { shown } from '../../lib/text/errors.ts'
+import { brief, parse } from '../../lib/text/values.ts'
 
 /** What must never reach a batch line, an nft script or a file name: each can end one word or command and begin another. */
 const HOSTILE = ['\n', '\r', '\0', '"', "'", '\\', ' ', '\t', ';', '#', '\u2028', '\u00a0', '\u0085', '$(id)', '`id`', '{', '}', '\u001b[2J', '../']

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
-import type { Wanted } from '../../agent/backend.ts'
-import vxlan from '../../agent/backends/vxlan.ts'
-import type { Lease } from '../../agent/lease.ts'
-import type { Cidr, Ip } from '../../lib/ip.ts'
-import { handler } from '../../lib/kinds/index.ts'
-import { type Mac, parse } from '../../lib/values.ts'
-import { lease, uplink } from '../cluster.ts'
+import type { Wanted } from '../../agent/backend/backend.ts'
+import vxlan from '../../agent/backend/types/vxlan.ts'
+import type { Lease } from '../../agent/lease/lease.ts'
+import { handler } from '../../lib/state/kinds/index.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import { type Mac, parse } from '../../lib/text/values.ts'
+import { lease, uplink } from '../support/cluster.ts'
 
 const FACTS = { nexthops: false, instance: parse.network('default'), networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr] }
 const MACS = { v4: { VNI: 1, VtepMAC: '02:00:00:00:00:01' }, v6: { VNI: 1, VtepMAC: '02:00:00:00:06:01' } }

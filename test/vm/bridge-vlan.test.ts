@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
-import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../harness.ts'
-import { bridgeConf, containerId, network, traces } from '../network.ts'
+import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
+import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
 /** A network on br0 in 10.1.0.0/24 whose addresses begin at a number: what its pods reach is a matter of VLANs alone. */
 function conf(keys: object, first: number): ReturnType<typeof bridgeConf> {

@@ -1,8 +1,8 @@
 import { cnitool } from '../../scripts/peers.ts'
-import { wireMaster } from '../kinds.ts'
 import { everyVerb, onFreshNode } from '../peers/tool.ts'
-import { SAMPLES } from '../samples.ts'
-import { skip } from '../skip.ts'
+import { wireMaster } from '../support/kinds.ts'
+import { SAMPLES } from '../support/samples.ts'
+import { skip } from '../support/skip.ts'
 
 const KINDS = ['dummy', 'ipvlan', 'vlan', 'vrf']
 

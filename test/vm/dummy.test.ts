@@ -1,6 +1,6 @@
-import { inNamespaces } from '../harness.ts'
-import { lanConf } from '../lan.ts'
-import { live } from '../podlife.ts'
+import { inNamespaces } from '../support/harness.ts'
+import { lanConf } from '../support/lan.ts'
+import { live } from '../support/podlife.ts'
 
 describe('dummy', () => {
   it(

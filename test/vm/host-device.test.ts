@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { readFileSync, realpathSync, writeFileSync } from 'node:fs'
 import { execa } from 'execa'
-import { inNamespaces, type Namespace, ping, until } from '../harness.ts'
-import { deviceConf, linkOf, names, withSysfs } from '../lent.ts'
-import { containerId, network, traces } from '../network.ts'
-import { addresses } from '../pool.ts'
+import { inNamespaces, type Namespace, ping, until } from '../support/harness.ts'
+import { deviceConf, linkOf, names, withSysfs } from '../support/lent.ts'
+import { containerId, network, traces } from '../support/network.ts'
+import { addresses } from '../support/pool.ts'
 
 /** The machine's two network cards, one wire between them, and where they are when no test has them. */
 const [CARD, OTHER, HOME] = ['0000:00:11.0', '0000:00:12.0', '/machine-netns']

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { inNamespaces, plugin } from '../harness.ts'
-import { bridgeConf } from '../network.ts'
+import { inNamespaces, plugin } from '../support/harness.ts'
+import { bridgeConf } from '../support/network.ts'
 
 /** What the plugins that are tried here are made of, and the kernel of many a machine lacks. */
 const LINKS: Readonly<Record<string, string>> = {

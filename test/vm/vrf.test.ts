@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { existsSync, rmSync } from 'node:fs'
 import { execa } from 'execa'
-import { chain, good } from '../chained.ts'
-import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../harness.ts'
-import { containerId } from '../network.ts'
+import { chain, good } from '../support/chained.ts'
+import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
+import { containerId } from '../support/network.ts'
 
 const THEIRS = '/usr/lib/cni/vrf'
 

@@ -1,0 +1,296 @@
+import type { Nexthop, Resource, Route } from '../../lib/state/resource.ts'
+import { shown } from '../../lib/text/errors.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import { face } from '../kernel/diff.ts'
+import { giveBack } from '../kernel/garbage.ts'
+import { settleIds, throughNexthop } from '../kernel/nexthops.ts'
+import { within } from '../kernel/ownership.ts'
+import { both } from '../lease/families.ts'
+import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
+import { judgePlaces, type Span, Subnets, spanOf } from '../lease/subnets.ts'
+import type { Facts, Wanted } from './backend.ts'
+import type { Uplink } from './uplink.ts'
+
+/** One peer of one family, with an address that is not this node's own. */
+export interface Peer {
+  readonly lease: Lease
+  readonly family: 'v4' | 'v6'
+  readonly subnet: Cidr
+  readonly ip: Ip
+}
+/** What a backend knows of this node when it looks at a peer. */
+export interface Context<C> {
+  readonly type: string
+  readonly self: Lease
+  readonly uplink: Uplink
+  readonly conf: C
+  readonly facts: Facts
+}
+
+/** Why a peer's subnet is refused, by where it lies. */
+type Judge = ReturnType<typeof judgePlaces>
+/** What one peer comes to: the resources that reach it, or a clause that says why it cannot be reached. */
+export type Reach = (peer: Peer) => readonly Resource[] | string
+// What one lease comes to.
+interface Made {
+  readonly key: SubnetKey
+  lease: Lease
+  readonly resources: readonly Resource[]
+  /** What of its subnets may be its own: where they lie nothing is wrong. */
+  readonly spans: readonly Span<Lease>[]
+  /** Why it cannot be reached. */
+  readonly problem?: string
+}
+// What all leases come to, one after the other. `isPlain` when each comes to what it would come to alone: then one is replaced without a look at the others.
+interface Sum {
+  readonly peers: readonly Lease[]
+  readonly made: readonly Made[]
+  readonly resources: readonly Resource[]
+  readonly problems: ReadonlyMap<SubnetKey, string>
+  readonly isPlain: boolean
+  readonly subnets: Subnets<Lease>
+  readonly holders: Holders
+  readonly ids: Ids
+}
+// What only one peer can have, by device: a MAC behind one address, an address behind one MAC. `count` leases, of one node, have the same.
+type Holders = Map<string, Map<string, { by: string; count: number }>>
+type Ids = Map<number, { readonly gateway: string; count: number }>
+
+const FAMILIES = ['v4', 'v6'] as const
+const NONE: readonly never[] = []
+
+/**
+ * A function from peers to what they come to, by a function of one peer. It remembers: a peer whose lease says what it said before, while all else is the same
+ * too, gives the same objects, and what changes among ten thousand leases costs what that one costs. This node's own lease among them comes to nothing, and
+ * so does one that is refused: peers come oldest first, and the older of two that share an address keeps it.
+ */
+export function eachPeer<C>(prepare: (context: Context<C>) => Reach): (peers: readonly Lease[], context: Context<C>) => Wanted {
+  let known = new Map<SubnetKey, Made>()
+  let last: { readonly seen: string; readonly reach: Reach; readonly judge: Judge } | undefined
+  let sum: Sum | undefined
+  return (peers, context) => {
+    const { self, ...rest } = context
+    const seen = JSON.stringify([self.subnets, self.data, rest])
+    if (last?.seen !== seen || known.size > 2 * peers.length + 1000) [known, sum] = [new Map(), undefined]
+    if (last?.seen !== seen) last = { seen, reach: prepare(context), judge: judgePlaces({ own: self.subnets, networks: context.facts.networks, uplink: context.uplink }) }
+    const { reach, judge } = last
+    const make = (peer: Lease) => {
+      const key = encodeKey(peer.subnets)
+      const before = known.get(key)
+      // A lease that was only renewed says the same.
+      const made = before && (before.lease === peer || said(before.lease) === said(peer)) ? before : reached(key, peer, context, reach, judge)
+      made.lease = peer
+      known.set(key, made)
+      return made
+    }
+    const isFirst = sum === undefined
+    sum = (sum && changed(sum, peers, make)) ?? whole(peers, peers.map(make))
+    if (isFirst) giveBack(peers.length)
+    const { made, resources, problems } = sum
+    return { resources, problems, ownersOf: (keys) => ownersOf(made, keys) }
+  }
+}
+
+/** A route of the agent's to a subnet: through a nexthop object where the kernel has them. */
+export function routed(route: Route & { readonly via: readonly [Ip] }, { nexthops, instance }: Facts): readonly Resource[] {
+  return nexthops ? throughNexthop(route, instance) : [route]
+}
+
+/** Whether an address is on a link of the node, with no router in between: the most specific route decides. */
+export function onLink({ routes, name }: Uplink): (ip: Ip) => boolean {
+  const tests = routes.map(({ dst, dev, gateway }) => ({ holds: within([dst]), direct: dev === name && !gateway }))
+  return (ip) => tests.find(({ holds }) => holds(ip))?.direct ?? false
+}
+
+/** What to call a peer in a sentence: its subnets, and its name or addresses. */
+export function called({ node, ips, subnets }: Lease): string {
+  return `${both(subnets).join(' ')} of node ${node === undefined ? both(ips).join(' ') || 'without a name' : shown(node)}`
+}
+
+function reached<C>(key: SubnetKey, lease: Lease, context: Context<C>, reach: Reach, judge: Judge): Made {
+  let resources: readonly Resource[] = NONE
+  const problems = new Set<string>()
+  const spans: Span<Lease>[] = []
+  for (const family of FAMILIES) {
+    const subnet = lease.subnets[family]
+    const own = context.self.subnets[family]
+    // A family that this node does not have has no device either; a lease of our own subnet is our own.
+    if (subnet === undefined || own === undefined || subnet === own) continue
+    const misplaced = judge(subnet, lease.ips[family])
+    if (misplaced === undefined) spans.push(spanOf(subnet, lease))
+    const made = misplaced ?? refused(lease, family, context) ?? reach({ lease, family, subnet, ip: lease.ips[family] as Ip })
+    if (typeof made === 'string') problems.add(made)
+    else resources = resources === NONE ? made : [...resources, ...made]
+  }
+  return { key, lease, resources, spans, ...(problems.size === 0 ? {} : { problem: [...problems].join('; ') }) }
+}
+
+function refused<C>({ backend, ips }: Lease, family: 'v4' | 'v6', { type, uplink }: Context<C>): string | undefined {
+  const ip = ips[family]
+  if (backend !== type) return `it uses backend ${shown(backend)}, this node ${type}`
+  if (ip === undefined) return `it announces no IPv${family === 'v4' ? 4 : 6} address`
+  return ip === uplink.tunnel[family] || ip === uplink.advertise[family] ? `it announces ${ip}, this node's own address` : undefined
+}
+
+function said({ subnets, ips, backend, data, node }: Lease): string {
+  return JSON.stringify([subnets, ips, backend, data, node])
+}
+
+function whole(peers: readonly Lease[], all: readonly Made[]): Sum {
+  const { kept: apart, subnets } = withoutOverlaps(all)
+  const { kept, holders } = withoutRivals(apart)
+  const resources: Resource[] = []
+  const problems = new Map<SubnetKey, string>()
+  for (const one of kept) {
+    for (const resource of one.resources) resources.push(resource)
+    if (one.problem !== undefined) problems.set(one.key, one.problem)
+  }
+  const settled = settleIds(resources)
+  const made = settled === resources ? kept : dealt(kept, settled)
+  const ids: Ids = new Map()
+  for (const one of settled) if (one.kind === 'nexthop') take(ids, one)
+  return { peers, made, resources: settled, problems, isPlain: made === all, subnets, holders, ids }
+}
+
+// The same leases with resources that were moved, as they stand in the list.
+function dealt(made: readonly Made[], resources: readonly Resource[]): readonly Made[] {
+  let at = 0
+  return made.map((one) => {
+    at += one.resources.length
+    return { ...one, resources: resources.slice(at - one.resources.length, at) }
+  })
+}
+
+function ownersOf(made: readonly Made[], keys: ReadonlySet<string>): ReadonlyMap<string, SubnetKey> {
+  const owners = new Map<string, SubnetKey>()
+  if (keys.size === 0) return owners
+  for (const one of made)
+    for (const resource of one.resources) {
+      const { key } = face(resource)
+      if (keys.has(key)) owners.set(key, one.key)
+    }
+  return owners
+}
+
+// So many at once are made anew with all others.
+const MANY = 1000
+
+// Only what stands between the leases that both lists begin with and those that both end with is another. Undefined when one of it has, or had, what another one has too.
+function changed(sum: Sum, peers: readonly Lease[], make: (peer: Lease) => Made): Sum | undefined {
+  const most = Math.min(peers.length, sum.peers.length)
+  let [start, end] = [0, 0]
+  while (start < most && peers[start] === sum.peers[start]) start++
+  while (end < most - start && peers[peers.length - 1 - end] === sum.peers[sum.peers.length - 1 - end]) end++
+  if (start === peers.length && start === sum.peers.length) return sum
+  const gone = sum.made.slice(start, sum.made.length - end)
+  if (!sum.isPlain || gone.length > MANY) return undefined
+  const more = peers.slice(start, peers.length - end).map(make)
+  if (gone.length === more.length && gone.every((one, i) => one === more[i])) return { ...sum, peers }
+  for (const one of gone) for (const span of one.spans) sum.subnets.remove(span)
+  for (const one of gone) for (const resource of one.resources) release(resource, sum)
+  for (const one of more) for (const span of one.spans) if (!sum.subnets.add(span)) return undefined
+  for (const one of more) for (const resource of one.resources) if (!claim(resource, sum.holders) || (resource.kind === 'nexthop' && !take(sum.ids, resource))) return undefined
+  const [at, count] = [lengthOf(sum.made, 0, start), lengthOf(sum.made, start, sum.made.length - end)]
+  const resources = sum.resources.slice(0, at).concat(
+    more.flatMap((one) => one.resources),
+    sum.resources.slice(at + count),
+  )
+  const made = sum.made.slice(0, start).concat(more, sum.made.slice(sum.made.length - end))
+  return { ...sum, peers, made, resources, problems: withProblems(sum.problems, gone, more) }
+}
+
+function lengthOf(made: readonly Made[], from: number, to: number): number {
+  let count = 0
+  for (let i = from; i < to; i++) count += (made[i] as Made).resources.length
+  return count
+}
+
+function withProblems(problems: Sum['problems'], gone: readonly Made[], more: readonly Made[]): Sum['problems'] {
+  if (![...gone, ...more].some(({ problem }) => problem !== undefined)) return problems
+  const now = new Map(problems)
+  for (const { key } of gone) now.delete(key)
+  for (const { key, problem } of more) if (problem !== undefined) now.set(key, problem)
+  return now
+}
+
+interface Claim {
+  readonly dev: string
+  readonly what: string
+  readonly by: string
+}
+
+function claimOf(resource: Resource): Claim | undefined {
+  if (resource.kind === 'tunnel') return { dev: resource.dev, what: resource.mac, by: resource.dst }
+  if (resource.kind === 'neigh') return { dev: resource.dev, what: resource.ip, by: resource.mac }
+  return undefined
+}
+
+// False when another has it; the lower of two keeps it, so that the order of the leases does not matter.
+function claim(resource: Resource, holders: Holders): boolean {
+  const wanted = claimOf(resource)
+  if (!wanted) return true
+  const { dev, what, by } = wanted
+  const held = holders.get(dev) ?? new Map<string, { by: string; count: number }>()
+  holders.set(dev, held)
+  const holder = held.get(what)
+  if (holder?.by === by) holder.count++
+  else if (holder === undefined || by < holder.by) held.set(what, { by, count: 1 })
+  return holder === undefined || holder.by === by
+}
+
+// False when another gateway has the id.
+function take(ids: Ids, { id, via, dev }: Nexthop): boolean {
+  const [gateway, holder] = [`${via} ${dev}`, ids.get(id)]
+  if (holder === undefined) ids.set(id, { gateway, count: 1 })
+  else if (holder.gateway === gateway) holder.count++
+  return holder === undefined || holder.gateway === gateway
+}
+
+function release(resource: Resource, { holders, ids }: Sum): void {
+  const wanted = claimOf(resource)
+  const held = wanted && holders.get(wanted.dev)
+  const holder = held?.get(wanted?.what ?? '')
+  if (wanted && holder && --holder.count === 0) held?.delete(wanted.what)
+  const id = resource.kind === 'nexthop' ? ids.get(resource.id) : undefined
+  if (resource.kind === 'nexthop' && id && --id.count === 0) ids.delete(resource.id)
+}
+
+// What two leases of one node share, as one of IPv4 and one of both families, leads to that node either way.
+function withoutOverlaps(made: readonly Made[]): { kept: readonly Made[]; subnets: Subnets<Lease> } {
+  const subnets = new Subnets<Lease>()
+  let overlaps = 0
+  const kept = made.map((one): Made => {
+    const rivals = one.spans.flatMap((span) => subnets.rival(span) ?? [])
+    overlaps += rivals.length
+    const other = rivals.find(({ owner }) => !isSameNode(one.lease, owner))
+    if (other) return { ...one, resources: [], problem: `it overlaps the older lease ${called(other.owner)}` }
+    for (const span of one.spans) subnets.add(span)
+    return one
+  })
+  return { kept: overlaps === 0 ? made : kept, subnets }
+}
+
+function isSameNode(one: Lease, other: Lease): boolean {
+  if (one.node !== undefined && other.node !== undefined) return one.node === other.node
+  return FAMILIES.every((family) => one.ips[family] === undefined || other.ips[family] === undefined || one.ips[family] === other.ips[family])
+}
+
+// Leases of one node, an old subnet's and a new one's, do not differ.
+function withoutRivals(made: readonly Made[]): { kept: readonly Made[]; holders: Holders } {
+  const holders: Holders = new Map()
+  let rivals = 0
+  for (const { resources } of made) for (const one of resources) if (!claim(one, holders)) rivals++
+  if (rivals === 0) return { kept: made, holders }
+  const holderOf = ({ dev, what }: Claim) => holders.get(dev)?.get(what)?.by
+  const kept = made.map((one): Made => {
+    const lost = one.resources.find((resource) => {
+      const wanted = claimOf(resource)
+      return wanted && holderOf(wanted) !== wanted.by
+    })
+    const wanted = lost && claimOf(lost)
+    if (!wanted) return one
+    const title = lost.kind === 'tunnel' ? `the MAC ${wanted.what}` : `a subnet that begins at ${wanted.what}`
+    return { ...one, resources: [], problem: `it announces ${title}, as the node with ${holderOf(wanted)} does` }
+  })
+  return { kept, holders }
+}

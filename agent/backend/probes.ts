@@ -1,0 +1,168 @@
+import { type Echoes, openEchoes } from '../../lib/os/echo.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import type { Both, SubnetKey } from '../lease/lease.ts'
+
+/** What probes say of a peer: whether it answers, how many of its last ones were lost, and how long the last answer took, in milliseconds. */
+export interface Probe {
+  /** `unknown` until it has answered once, or not answered three times. */
+  readonly state: 'unknown' | 'answers' | 'silent'
+  /** Of the last ten at most. */
+  readonly sent: number
+  readonly lost: number
+  readonly ms?: number
+}
+/** Where to ask, and from which address of this node. */
+export interface Aim {
+  readonly key: SubnetKey
+  readonly from: Both<Ip>
+  readonly to: Both<Ip>
+}
+/** Asks peers over the overlay whether they are there, one after the other, each about once in an interval. */
+export interface Probes {
+  /** Whom to ask from now on; what is known of those that were asked before stays. */
+  aim(at: readonly Aim[]): void
+  /** What is known of a peer; undefined of one that is not asked. */
+  of(key: SubnetKey): Probe | undefined
+  /** Sends what is due, and takes in what came; gives the peers that turned silent or answer again. */
+  tick(now: number): { readonly silent: readonly SubnetKey[]; readonly back: readonly SubnetKey[] }
+  close(): void
+}
+
+/** An answer that takes longer is none. */
+const WAIT_MS = 2000
+/** So many without an answer are no accident; the second and third come at once after the first. */
+const [FEW, AGAIN_MS] = [3, 1000]
+/** So many results are remembered of each. */
+const WINDOW = 10
+/** So many are asked in one tick at most: with very many peers each is asked less often. */
+const MOST = 50
+const ALL = (1 << WINDOW) - 1
+
+// One family of one peer. `results` has a bit for each of the last probes, the newest lowest: 1 for lost.
+interface Target {
+  readonly key: SubnetKey
+  readonly family: 'v4' | 'v6'
+  to: Ip
+  dueAt: number
+  sentAt: number | undefined
+  serial: number
+  sent: number
+  results: number
+  state: Probe['state']
+  ms: number | undefined
+}
+
+/** Makes them. `open` may throw: then nothing can be asked from that address, and `failing` is told why; undefined when it can. */
+export function makeProbes(intervalMs: number, failing: (why: string | undefined) => void, open: (from: Ip) => Echoes = openEchoes): Probes {
+  const targets = new Map<number, Target>()
+  const byKey = new Map<SubnetKey, number[]>()
+  const sockets: { v4?: Socket; v6?: Socket } = {}
+  let [froms, serial]: [Both<Ip>, number] = [{}, 0]
+
+  function socketOf(family: 'v4' | 'v6', now: number): Echoes | undefined {
+    const [from, had] = [froms[family], sockets[family]]
+    if (had && had.from === from && (had.echoes || now < had.againAt)) return had.echoes
+    had?.echoes?.close()
+    delete sockets[family]
+    if (from === undefined) return undefined
+    try {
+      sockets[family] = { from, echoes: open(from), againAt: 0 }
+      failing(undefined)
+    } catch (cause) {
+      sockets[family] = { from, echoes: undefined, againAt: now + WAIT_MS }
+      failing((cause as Error).message)
+    }
+    // The kernel needs a moment until it notes when packets come.
+    return undefined
+  }
+  function settle(target: Target, lost: boolean, now: number): void {
+    target.sentAt = undefined
+    target.sent = Math.min(target.sent + 1, WINDOW)
+    target.results = ((target.results << 1) | Number(lost)) & ALL
+    const isSilent = target.sent >= FEW && (target.results & 7) === 7
+    if (!lost) target.state = 'answers'
+    else if (isSilent) target.state = 'silent'
+    target.dueAt = now + (lost && !isSilent ? AGAIN_MS : intervalMs * (0.85 + Math.random() * 0.3))
+  }
+  function send(id: number, target: Target, now: number): boolean {
+    const socket = socketOf(target.family, now)
+    if (!socket) return false
+    target.serial++
+    target.sentAt = now
+    socket.send(target.to, id, target.serial)
+    return true
+  }
+  return {
+    aim(at) {
+      froms = at[0]?.from ?? {}
+      const [before, now] = [new Map(byKey), performance.now()]
+      byKey.clear()
+      const kept = new Set<number>()
+      for (const { key, to } of at)
+        for (const family of ['v4', 'v6'] as const) {
+          const ip = to[family]
+          if (ip === undefined) continue
+          const known = before.get(key)?.find((id) => targets.get(id)?.family === family)
+          const id = known ?? serial++
+          const target = known === undefined ? undefined : targets.get(known)
+          if (target) target.to = ip
+          // Not all at once: a thousand nodes that begin together would ask the same peer in the same second.
+          else targets.set(id, { key, family, to: ip, dueAt: now + Math.random() * Math.min(intervalMs, at.length * 20), sentAt: undefined, serial: 0, sent: 0, results: 0, state: 'unknown', ms: undefined })
+          kept.add(id)
+          byKey.set(key, [...(byKey.get(key) ?? []), id])
+        }
+      for (const id of [...targets.keys()]) if (!kept.has(id)) targets.delete(id)
+    },
+    of(key) {
+      const all = byKey.get(key)?.flatMap((id) => targets.get(id) ?? [])
+      if (!all?.length) return undefined
+      const worst = all.reduce((a, b) => (RANK[b.state] > RANK[a.state] || (b.state === a.state && lostOf(b) > lostOf(a)) ? b : a))
+      return { state: worst.state, sent: worst.sent, lost: lostOf(worst), ...(worst.ms === undefined ? {} : { ms: worst.ms }) }
+    },
+    tick(now) {
+      const before = new Map<SubnetKey, Probe['state']>()
+      const changing = (target: Target, work: () => void) => {
+        if (!before.has(target.key)) before.set(target.key, this.of(target.key)?.state ?? 'unknown')
+        work()
+      }
+      for (const socket of [sockets.v4, sockets.v6])
+        for (let one = socket?.echoes?.hear(); one; one = socket?.echoes?.hear()) {
+          const [target, { serial, ms }] = [targets.get(one.target), one]
+          if (target?.sentAt === undefined || serial !== target.serial || (ms ?? 0) > WAIT_MS) continue
+          target.ms = ms
+          changing(target, () => settle(target, false, now))
+        }
+      let count = 0
+      for (const [id, target] of targets) {
+        if (target.sentAt !== undefined && now - target.sentAt > WAIT_MS) changing(target, () => settle(target, true, now))
+        if (target.sentAt === undefined && target.dueAt <= now && count < MOST && send(id, target, now)) {
+          count++
+          // Behind the others: when more are due than can be asked, each has its turn.
+          targets.delete(id)
+          targets.set(id, target)
+        }
+      }
+      const turned = (state: Probe['state'], was: (state: Probe['state']) => boolean) => [...before].flatMap(([key, last]) => (last !== state && was(last) && this.of(key)?.state === state ? [key] : []))
+      return { silent: turned('silent', () => true), back: turned('answers', (last) => last === 'silent') }
+    },
+    close() {
+      sockets.v4?.echoes?.close()
+      sockets.v6?.echoes?.close()
+    },
+  }
+}
+
+interface Socket {
+  readonly from: Ip
+  readonly echoes: Echoes | undefined
+  readonly againAt: number
+}
+
+// Of two families the worse one counts.
+const RANK = { answers: 0, unknown: 1, silent: 2 } as const
+
+function lostOf({ results }: Target): number {
+  let count = 0
+  for (let left = results; left > 0; left >>= 1) count += left & 1
+  return count
+}

@@ -1,0 +1,158 @@
+import * as v from 'valibot'
+import type { Resource } from '../../../lib/state/resource.ts'
+import { digest, localMac } from '../../../lib/text/digest.ts'
+import { shown, ValueError } from '../../../lib/text/errors.ts'
+import type { Cidr, Ip } from '../../../lib/text/ip.ts'
+import { field, read } from '../../../lib/text/shape.ts'
+import { type IfName, type Mac, parse } from '../../../lib/text/values.ts'
+import type { Lease } from '../../lease/lease.ts'
+import { type Backend, type Facts, markOf, PROTO } from '../backend.ts'
+import { eachPeer, onLink, routed } from '../peers.ts'
+import type { Uplink } from '../uplink.ts'
+
+/** `Backend` of net-conf.json, flannel's keys and one more. */
+interface Conf {
+  readonly VNI: number
+  readonly Port: number
+  /** Of the underlay, 0 for the uplink's own. */
+  readonly MTU: number
+  readonly GBP: boolean
+  readonly Learning: boolean
+  /** Peers on the uplink's own network get a route instead of a tunnel. */
+  readonly DirectRouting: boolean
+  /** Whether the device may leave checksums of the inner packets to the hardware; as the kernel has it unless given. */
+  readonly TxChecksumOffload?: boolean
+}
+/** What a node announces (`BackendData`, `BackendV6Data`), as flannel writes it. */
+interface Vtep {
+  /** Absent from leases of flannel before 0.12. */
+  readonly VNI?: number
+  readonly VtepMAC: Mac
+}
+type Family = 'v4' | 'v6'
+
+const FAMILIES: readonly Family[] = ['v4', 'v6']
+// The kernel's own choice, which flannel leaves it to; IANA's 4789 is for those who ask for it.
+const PORT = 8472
+/** Outer Ethernet, IP, UDP and VXLAN headers. */
+const OVERHEAD = { v4: 50, v6: 70 } as const
+const SHAPE = v.object({
+  Backend: v.looseObject({
+    VNI: v.optional(field.int(1, 0xffffff), 1),
+    Port: v.optional(field.int(0, 65535), 0),
+    MTU: v.optional(field.by(underlay), 0),
+    GBP: v.optional(field.flag, false),
+    Learning: v.optional(field.flag, false),
+    DirectRouting: v.optional(field.flag, false),
+    TxChecksumOffload: v.exactOptional(field.flag),
+  }),
+})
+
+const reach = eachPeer<Conf>(({ uplink, conf, facts }) => {
+  const isOnLink = onLink(uplink)
+  return ({ lease, family, subnet, ip }) => {
+    const route = { kind: 'route', ns: 'host', dst: subnet, exclusive: true, proto: PROTO } as const
+    if (conf.DirectRouting && isOnLink(ip)) return routed({ ...route, via: [ip], dev: uplink.name }, facts)
+    const vtep = vtepOf(lease, family)
+    if (typeof vtep === 'string') return vtep
+    if (vtep.VNI !== undefined && vtep.VNI !== conf.VNI) return `it announces VNI ${vtep.VNI}, this node has ${conf.VNI}`
+    const dev = device(conf, family)
+    const gateway = beginOf(subnet)
+    return [{ kind: 'neigh', ns: 'host', dev, ip: gateway, mac: vtep.VtepMAC, proto: PROTO }, { kind: 'tunnel', ns: 'host', dev, mac: vtep.VtepMAC, dst: ip }, ...routed({ ...route, via: [gateway], dev, onlink: true }, facts)]
+  }
+})
+
+const vxlan: Backend<Conf, Vtep> = {
+  type: 'vxlan',
+  conf(options) {
+    const { value } = read(SHAPE, { Backend: options })
+    const { VNI, Port, MTU, GBP, Learning, DirectRouting, TxChecksumOffload } = value.Backend
+    return { VNI, Port: Port || PORT, MTU, GBP, Learning, DirectRouting, ...(TxChecksumOffload === undefined ? {} : { TxChecksumOffload }) }
+  },
+  mtu: (conf, uplink, families) => Math.min(uplink, ...FAMILIES.filter((family) => families[family] !== undefined).map((family) => inner(conf, uplink, family))),
+  announce(node, { tunnel }, conf, standing) {
+    const { VNI } = conf
+    // Peers know the device of a flanneld, or of an agent before this one, by its address: with another one they would lose packets until they have heard.
+    const macOf = (family: Family) => standing?.get(device(conf, family)) ?? vtepMac(node, VNI, family === 'v4' ? 4 : 6)
+    const one = (family: Family) => (tunnel[family] === undefined ? {} : { [family]: { VNI, VtepMAC: macOf(family) } })
+    return { ...one('v4'), ...one('v6') }
+  },
+  data: (raw) => ({ ...(raw.v4 === undefined ? {} : { v4: vtep(raw.v4, 'BackendData') }), ...(raw.v6 === undefined ? {} : { v6: vtep(raw.v6, 'BackendV6Data') }) }),
+  want(self, peers, uplink, conf, facts) {
+    // Other routes come and go, and mean nothing to a tunnel.
+    const seen = conf.DirectRouting ? uplink : { ...uplink, routes: uplink.routes.filter(({ dev, gateway }) => dev === uplink.name && !gateway) }
+    const reached = reach(peers, { type: 'vxlan', self, uplink: seen, conf, facts })
+    return { ...reached, resources: [...FAMILIES.flatMap((family) => own(self, family, uplink, conf, facts)), ...reached.resources] }
+  },
+  // The address of the device, which a node has before its first pod, flannel's too.
+  answersAt: ({ subnets: { v4, v6 } }) => ({ ...(v4 && { v4: beginOf(v4) }), ...(v6 && { v6: beginOf(v6) }) }),
+  links: (conf) => FAMILIES.map((family) => device(conf, family)),
+}
+
+/** Packets to a node's pods go to that node in UDP. flannel's: the same devices, entries and leases, so that both can be in one cluster. */
+export default vxlan
+
+function own({ subnets, data }: Lease, family: Family, { name, tunnel, mtu }: Uplink, conf: Conf, { instance }: Facts): Resource[] {
+  const [subnet, local] = [subnets[family], tunnel[family]]
+  if (subnet === undefined || local === undefined) return []
+  const dev = device(conf, family)
+  const { VtepMAC: mac } = vxlan.data(data)[family] ?? fail(`this node's lease of ${subnet} announces no VtepMAC`)
+  const { VNI: id, Port: port, Learning: learning, GBP, TxChecksumOffload: offload } = conf
+  const attributes = { id, dev: name, local, port, learning, ...(GBP ? { gbp: true as const } : {}), ...(offload === undefined ? {} : { offload }) }
+  return [
+    { kind: 'link', ns: 'host', name: dev, type: 'vxlan', mac, mtu: inner(conf, mtu, family), alias: markOf(instance), vxlan: attributes, up: true },
+    // As flannel has it: a peer's pod is no router.
+    { kind: 'sysctl', ns: 'host', name: `ipv6/conf/${dev}/accept_ra`, value: '0', optional: true },
+    { kind: 'addr', ns: 'host', dev, cidr: `${beginOf(subnet)}/${family === 'v4' ? 32 : 128}` as Cidr },
+  ]
+}
+
+function beginOf(subnet: Cidr): Ip {
+  return subnet.slice(0, subnet.indexOf('/')) as Ip
+}
+
+// The kernel cuts off what would not fit into the uplink's packets, silently.
+function inner({ MTU }: Conf, uplink: number, family: Family): number {
+  return Math.min(MTU || uplink, uplink) - OVERHEAD[family]
+}
+
+// Names have 15 bytes: for long numbers flannel's do not fit, and its agent does not start.
+function device({ VNI }: Conf, family: Family): IfName {
+  const names = family === 'v4' ? [`flannel.${VNI}`, `fl.${VNI}`] : [`flannel-v6.${VNI}`, `fl6.${VNI}`]
+  return parse.ifname(names.find((name) => name.length <= 15))
+}
+
+function underlay(value: unknown): number {
+  if (value !== 0 && !(Number.isInteger(value) && (value as number) >= 576 && (value as number) <= 65535)) throw new ValueError(`${shown(value)}: want a whole number, 576 to 65535, or 0 for the uplink's`)
+  return value as number
+}
+
+function vtepOf(lease: Lease, family: Family): Vtep | string {
+  const raw = lease.data[family]
+  if (raw === undefined) return `it announces no VtepMAC for IPv${family === 'v4' ? 4 : 6}`
+  try {
+    return vtep(raw, family === 'v4' ? 'BackendData' : 'BackendV6Data')
+  } catch (cause) {
+    return (cause as Error).message
+  }
+}
+
+function vtep(raw: unknown, at: string): Vtep {
+  if (typeof raw !== 'object' || raw === null) throw new ValueError(`Cannot read ${at} ${shown(raw)}: want an object with VtepMAC`)
+  const { VNI, VtepMAC } = raw as { VNI?: unknown; VtepMAC?: unknown }
+  if (VNI !== undefined && !Number.isInteger(VNI)) throw new ValueError(`Cannot read ${at}.VNI ${shown(VNI)}: want a whole number`)
+  try {
+    return { ...(VNI === undefined ? {} : { VNI: VNI as number }), VtepMAC: parse.mac(VtepMAC) }
+  } catch (cause) {
+    throw new ValueError(`Cannot read ${at}.VtepMAC ${(cause as Error).message}`, { cause })
+  }
+}
+
+function fail(why: string): never {
+  throw new ValueError(`Cannot program VXLAN: ${why}`)
+}
+
+// The address of a node's VXLAN device: the same for the same node whenever the device is made, so that what peers hold stays right.
+function vtepMac(node: string, id: number, family: 4 | 6): Mac {
+  return localMac(digest(`vtep ${family} ${id} ${node}`))
+}

@@ -1,0 +1,53 @@
+import { type Step, sentences } from '../kernel/batch.ts'
+import { face } from '../kernel/diff.ts'
+import type { Outcome } from '../kernel/outcome.ts'
+import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
+import type { Failure } from '../parts/failures.ts'
+import { called } from './peers.ts'
+
+/** Why a peer cannot be reached, by the key of its lease. */
+export type Unreached = ReadonlyMap<SubnetKey, string>
+
+/** So many reasons are told of at once. */
+const TOLD = 5
+// What a tool says of the node, whichever peer it was asked for.
+const OF_NODE = /there is no link|Cannot find device|not permitted|Permission denied|Out of memory|Cannot allocate memory|No buffer space/
+
+/** What of a step's failures is one peer's, and what is the node's. What could not be removed cuts nobody off. */
+export function scoped({ failures }: Pick<Outcome, 'failures'>, ownersOf: (keys: ReadonlySet<string>) => ReadonlyMap<string, SubnetKey>): { readonly peers: Unreached; readonly others: readonly Failure[] } {
+  const keyOf = ({ resource }: Step) => face(resource).key
+  const owners = ownersOf(new Set([...failures].flatMap(([step, said]) => (OF_NODE.test(said) ? [] : [keyOf(step)]))))
+  const peers = new Map<SubnetKey, string>()
+  const groups: Record<Failure['scope'], Map<Step, string>> = { node: new Map(), part: new Map() }
+  for (const [step, said] of failures) {
+    const owner = owners.get(keyOf(step))
+    if (owner === undefined) groups[step.put ? 'node' : 'part'].set(step, said)
+    else if (!peers.has(owner)) peers.set(owner, sentences(new Map([[step, said]]))[0] as string)
+  }
+  return { peers, others: (['node', 'part'] as const).flatMap((scope) => sentences(groups[scope]).map((text) => ({ scope, text }))) }
+}
+
+/** One sentence per reason, however many peers have it, and one for all reasons that are too many to tell. */
+export function summary(unreached: Unreached, leases: readonly Lease[]): string[] {
+  if (unreached.size === 0) return []
+  const groups = new Map<string, Lease[]>()
+  for (const lease of leases) {
+    const why = unreached.get(encodeKey(lease.subnets))
+    if (why === undefined) continue
+    const group = groups.get(why)
+    if (group) group.push(lease)
+    else groups.set(why, [lease])
+  }
+  const all = [...groups]
+  const rest = all.slice(TOLD).reduce((count, [, { length }]) => count + length, 0)
+  return [...all.slice(0, TOLD).map(([why, [first, ...more]]) => `Cannot reach ${called(first as Lease)}${andMore(more.length)}: ${why}`), ...(rest > 0 ? [`Cannot reach ${rest} more peers, for other reasons`] : [])]
+}
+
+/** What is in the one and not, or not for the same reason, in the other. */
+export function news(now: Unreached, before: Unreached): Unreached {
+  return now === before ? new Map() : new Map([...now].filter(([key, why]) => before.get(key) !== why))
+}
+
+function andMore(count: number): string {
+  return count > 0 ? ` and ${count} more` : ''
+}

@@ -1,0 +1,266 @@
+import type { Run } from '../../lib/cni/plugin.ts'
+import { isSix } from '../../lib/text/cidr.ts'
+import { CniError, CODE, ExecError, shown, ValueError } from '../../lib/text/errors.ts'
+import { type Cidr, type Ip, parseIp, split } from '../../lib/text/ip.ts'
+import { type IfName, parse } from '../../lib/text/values.ts'
+import type { Both } from '../lease/lease.ts'
+import { PROTO } from './backend.ts'
+
+/** The link towards the other nodes, and what stands on it. */
+export interface Uplink {
+  readonly name: IfName
+  readonly index: number
+  readonly mtu: number
+  /** The addresses of the link that tunnels begin at. */
+  readonly tunnel: Both<Ip>
+  /** The addresses that peers are told: the same, or what a NAT in between makes of them. */
+  readonly advertise: Both<Ip>
+  /** The node's routes of the main table but for the agent's own, most specific first: `gateway` says that the next hop is a router. */
+  readonly routes: readonly { readonly dst: Cidr; readonly dev: IfName; readonly gateway: boolean }[]
+}
+
+/** Why this link and these addresses were chosen, for log and status: one sentence. */
+export interface Choice {
+  readonly uplink: Uplink
+  readonly why: string
+}
+
+/** What a person asked for; nothing of it is the link of the default route. */
+export interface Wish {
+  /** `--iface`: addresses or names, the first that is there. */
+  readonly ifaces: readonly string[]
+  /** `--iface-regex`: what an address, else a name, has to match. */
+  readonly patterns: readonly string[]
+  /** `--iface-can-reach`: the link that leads there. */
+  readonly canReach?: Ip
+  /** The address that tunnels begin at. */
+  readonly tunnel: Both<Ip>
+  /** What peers are told (`--public-ip`, `--public-ipv6`). */
+  readonly advertise: Both<Ip>
+}
+
+/** The node's links, addresses and routes at one moment. */
+export interface Sight {
+  readonly links: readonly LinkRow[]
+  readonly routes: readonly RouteRow[]
+  /** What leads to `canReach`. */
+  readonly reach?: Omit<RouteRow, 'family'>
+}
+interface LinkRow {
+  readonly ifindex: number
+  readonly ifname: string
+  readonly mtu: number
+  readonly flags: readonly string[]
+  readonly addr_info: readonly AddrRow[]
+}
+interface AddrRow {
+  readonly family: 'inet' | 'inet6'
+  readonly local: string
+  readonly scope: string
+  readonly dynamic?: boolean
+  readonly temporary?: boolean
+  readonly deprecated?: boolean
+  readonly tentative?: boolean
+  readonly dadfailed?: boolean
+}
+interface RouteRow {
+  readonly family: Family
+  readonly dst: string
+  readonly dev?: string
+  readonly gateway?: string
+  readonly via?: object
+  readonly prefsrc?: string
+  readonly protocol?: string
+  readonly metric?: number
+  readonly nexthops?: readonly { readonly dev?: string; readonly gateway?: string }[]
+}
+
+/** Looks at the node: three commands, four with `canReach`. Throws ExecError. */
+export async function see({ canReach }: Pick<Wish, 'canReach'>, run: Run): Promise<Sight> {
+  const rows = async (...argv: string[]) => {
+    const { status, stdout, stderr } = await run(argv, '')
+    if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
+    return JSON.parse(stdout || '[]')
+  }
+  const [links, four, six, reach] = await Promise.all([
+    rows('ip', '-d', '-j', 'addr', 'show'),
+    rows('ip', '-4', '-N', '-j', 'route', 'show', 'table', '254'),
+    rows('ip', '-6', '-N', '-j', 'route', 'show', 'table', '254'),
+    canReach === undefined ? undefined : rows('ip', '-N', '-j', 'route', 'get', canReach).catch(() => []),
+  ])
+  const of = (family: Family, all: readonly Omit<RouteRow, 'family'>[]): RouteRow[] => all.map((row) => ({ ...row, family }))
+  return { links, routes: [...of(4, four), ...of(6, six)], ...(reach?.[0] ? { reach: reach[0] } : {}) }
+}
+
+/** Chooses as flannel does (pkg/ipmatch), but for `--public-ip`, which may be an address that only a NAT has. `on` are the families that the network has. Where nothing is asked, the link of `before` stays chosen while it is up, has its addresses, and no other took over as the only one with a default route: a VPN does not move the pods' network. A point-to-point link is never chosen unasked. Pure. Throws ValueError naming what was asked for and what there is. */
+export function chooseUplink(sight: Sight, wish: Wish, on: Both<unknown>, before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Choice {
+  const families = [...(on.v4 ? [4 as const] : []), ...(on.v6 ? [6 as const] : [])]
+  const { row, why, asked } = chooseLink(sight, wish, families, before)
+  const name = parse.ifname(row.ifname)
+  if (row.mtu === 0) throw new ValueError(`Cannot use ${name} as uplink: its MTU is 0`)
+  const tunnel: { v4?: Ip; v6?: Ip } = {}
+  for (const family of families) {
+    const own = wish.tunnel[key(family)] ?? addressOf(row, family, asked, wish.advertise[key(family)])
+    if (own === undefined) throw new ValueError(`Cannot use ${name} as uplink: it has no usable IPv${family} address; want one, or another link (--iface)`)
+    tunnel[key(family)] = own
+  }
+  const advertise = { ...tunnel, ...pick(wish.advertise, families) }
+  const told = families.flatMap((family) => (advertise[key(family)] === tunnel[key(family)] ? [] : [`told as ${advertise[key(family)]}`]))
+  return { uplink: { name, index: row.ifindex, mtu: row.mtu, tunnel, advertise, routes: routesOf(sight.routes) }, why: [why, ...told].join(', ') }
+}
+
+/** The networks that stand on the uplink itself: their addresses are its neighbours. */
+export function directRoutes({ name, routes }: Pick<Uplink, 'name' | 'routes'>): readonly Cidr[] {
+  return routes.flatMap(({ dst, dev, gateway }) => (dev === name && !gateway ? [dst] : []))
+}
+
+/** A route of the node, not the agent's, that a network's addresses would be taken from or lost to; undefined when there is none. Bridges are the pods' own. */
+export function overlap({ links, routes }: Sight, network: Cidr, own: readonly string[]): string | undefined {
+  const bridges = new Set(links.filter((row) => (row as { linkinfo?: { info_kind?: string } }).linkinfo?.info_kind === 'bridge').map(({ ifname }) => ifname))
+  const found = routes.find(({ dst, dev = '', protocol }) => protocol !== String(PROTO) && dst !== 'default' && !bridges.has(dev) && !own.includes(dev) && meets(cidrOf(dst), network))
+  return found && `${found.dst} on ${found.dev ?? 'several links'}`
+}
+
+type Family = 4 | 6
+/** A link, why, and which of its addresses was asked for, when one was. */
+interface Found {
+  readonly row: LinkRow
+  readonly why: string
+  readonly asked?: (local: string) => boolean
+}
+
+function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: readonly Family[], before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Found {
+  const holder = (ip: string) => links.find(({ addr_info }) => addr_info.some(({ local }) => local === ip))
+  const there = () =>
+    links
+      .filter(({ ifname }) => ifname !== 'lo')
+      .map(({ ifname, addr_info }) => `${ifname} (${addr_info.map(({ local }) => local).join(' ') || 'no address'})`)
+      .join(', ')
+  for (const family of families) {
+    const asked = wish.tunnel[key(family)]
+    const row = asked && holder(asked)
+    if (row) return { row, why: `${row.ifname} has the tunnel address ${asked}` }
+    if (asked) throw new ValueError(`Cannot begin tunnels at ${asked}: no link has that address; there are ${there()}`)
+  }
+  for (const wanted of wish.ifaces) {
+    const row = holder(canonical(wanted)) ?? links.find(({ ifname }) => ifname === wanted)
+    if (row) return { row, why: `${row.ifname} is the first of --iface that is there`, asked: (local) => local === canonical(wanted) }
+  }
+  for (const pattern of wish.patterns) {
+    const found = matching(links, new RegExp(pattern), families)
+    if (found) return { ...found, why: `${found.row.ifname} matches --iface-regex ${shown(pattern)}` }
+  }
+  if (wish.canReach !== undefined) {
+    const row = links.find(({ ifname }) => ifname === reach?.dev)
+    if (row) return { row, why: `${row.ifname} leads to ${wish.canReach}`, asked: (local) => local === reach?.prefsrc }
+  }
+  const asked = [...wish.ifaces.map((one) => `--iface ${one}`), ...wish.patterns.map((one) => `--iface-regex ${one}`), ...(wish.canReach ? [`--iface-can-reach ${wish.canReach}`] : [])]
+  if (asked.length > 0) throw new ValueError(`Cannot find the uplink by ${asked.join(', ')}: there are ${there()}`)
+  for (const family of families) {
+    const row = wish.advertise[key(family)] && holder(wish.advertise[key(family)] as Ip)
+    if (row) return { row, why: `${row.ifname} has the public address ${wish.advertise[key(family)]}` }
+  }
+  const eligible = routes.filter((row) => !devicesOf(row).some((dev) => links.some(({ ifname, flags }) => ifname === dev && flags.includes('POINTOPOINT'))))
+  return (before && kept(links, eligible, families, before)) ?? byDefaultRoute(links, routes, eligible, families, there)
+}
+
+// Another link takes over when it has a default route and this one has none any more.
+function kept(links: readonly LinkRow[], eligible: readonly RouteRow[], families: readonly Family[], { name, index, tunnel }: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Found | undefined {
+  const row = links.find(({ ifname, ifindex }) => ifname === name && ifindex === index)
+  if (!row?.flags.includes('UP') || row.flags.includes('NO-CARRIER')) return undefined
+  const asked = (local: string) => local === tunnel.v4 || local === tunnel.v6
+  if (!families.every((family) => usable(row, family).some(({ local }) => asked(local)))) return undefined
+  const routed = families.map((family) => eligible.filter((one) => one.dst === 'default' && one.family === family).flatMap(devicesOf))
+  if (!routed.every((devices) => devices.length === 0 || devices.includes(name))) return undefined
+  const isFirst = families.every((family) => devicesOf(defaultRoute(eligible, family))[0] === name)
+  return { row, why: isFirst ? `${name} has the default route` : `${name} was chosen before, is up and has its address`, asked }
+}
+
+// A tunnel to a VPN is not the way to the other nodes, or only when somebody says so.
+function byDefaultRoute(links: readonly LinkRow[], routes: readonly RouteRow[], eligible: readonly RouteRow[], families: readonly Family[], there: () => string): Found {
+  const found = families.map((family) => ({ family, dev: devicesOf(defaultRoute(eligible, family))[0] }))
+  for (const { family, dev } of found) {
+    if (dev !== undefined) continue
+    const [over] = devicesOf(defaultRoute(routes, family))
+    const none = over === undefined ? `there is no IPv${family} default route` : `the IPv${family} default route leads over ${over}, a point-to-point link, which is never chosen unasked`
+    throw new ValueError(`Cannot find the uplink: ${none}; name the link with --iface (there are ${there()})`)
+  }
+  const [first, second] = found
+  if (second && second.dev !== first?.dev) throw new ValueError(`Cannot find the uplink: the IPv4 default route leads over ${first?.dev}, the IPv6 one over ${second.dev}; name the link with --iface`)
+  const row = links.find(({ ifname }) => ifname === first?.dev)
+  if (!row) throw new CniError(CODE.internal, `Cannot find the link ${first?.dev} of the default route`)
+  return { row, why: `${row.ifname} has the default route` }
+}
+
+// flannel: an address of any link first, then names; with both families each has to be there.
+function matching(links: readonly LinkRow[], pattern: RegExp, families: readonly Family[]): Omit<Found, 'why'> | undefined {
+  const asked = (local: string) => pattern.test(local)
+  const byAddress = links.find((row) => families.every((family) => usable(row, family).some(({ local }) => asked(local))))
+  if (byAddress) return { row: byAddress, asked }
+  const row = links.find((row) => pattern.test(row.ifname) && families.every((family) => usable(row, family).length > 0))
+  return row && { row }
+}
+
+// The lowest metric, and of equals the first, as the kernel has it.
+function defaultRoute(routes: readonly RouteRow[], family: Family): RouteRow | undefined {
+  const all = routes.filter((row) => row.dst === 'default' && row.family === family && devicesOf(row).length > 0)
+  return [...all].sort((a, b) => (a.metric ?? 0) - (b.metric ?? 0))[0]
+}
+
+function devicesOf(row: RouteRow | undefined): string[] {
+  if (!row) return []
+  return row.dev !== undefined ? [row.dev] : (row.nexthops ?? []).flatMap(({ dev }) => dev ?? [])
+}
+
+// What a person asked for, what is told to the others, then: global before link-local, permanent before dynamic, lasting before temporary.
+function addressOf(row: LinkRow, family: Family, asked: (local: string) => boolean = () => false, told?: Ip): Ip | undefined {
+  const all = usable(row, family)
+  const rank = ({ scope, dynamic, temporary }: AddrRow) => (scope === 'global' ? 0 : 4) + (dynamic ? 2 : 0) + (temporary ? 1 : 0)
+  const best = all.find(({ local }) => asked(local)) ?? all.find(({ local }) => local === told) ?? all.sort((a, b) => rank(a) - rank(b))[0]
+  return best && parseIp(best.local)
+}
+
+// A loopback's are not: its other addresses are.
+function usable({ addr_info }: LinkRow, family: Family): AddrRow[] {
+  return addr_info.filter((one) => isOf(one, family) && one.scope !== 'host' && !one.deprecated && !one.dadfailed)
+}
+
+function isOf({ family }: AddrRow, wanted: Family): boolean {
+  return family === (wanted === 6 ? 'inet6' : 'inet')
+}
+
+function routesOf(rows: readonly RouteRow[]): Uplink['routes'] {
+  const all = rows.flatMap((row) => {
+    if (row.protocol === String(PROTO)) return []
+    const [dev] = devicesOf(row)
+    const dst = row.dst === 'default' ? ((row.family === 6 ? '::/0' : '0.0.0.0/0') as Cidr) : cidrOf(row.dst)
+    return dev === undefined ? [] : [{ dst, dev: dev as IfName, gateway: row.gateway !== undefined || row.via !== undefined || row.nexthops !== undefined }]
+  })
+  return all.sort((a, b) => split(b.dst).length - split(a.dst).length)
+}
+
+function cidrOf(dst: string): Cidr {
+  return (dst.includes('/') ? dst : `${dst}/${dst.includes(':') ? 128 : 32}`) as Cidr
+}
+
+function meets(one: Cidr, other: Cidr): boolean {
+  const [a, b] = [split(one), split(other)]
+  return isSix(one) === isSix(other) && a.first <= b.last && b.first <= a.last
+}
+
+function canonical(text: string): string {
+  try {
+    return parseIp(text)
+  } catch {
+    // A link's name.
+    return ''
+  }
+}
+
+function key(family: Family): 'v4' | 'v6' {
+  return family === 4 ? 'v4' : 'v6'
+}
+
+function pick(all: Both<Ip>, families: readonly Family[]): Both<Ip> {
+  return Object.fromEntries(families.flatMap((family) => (all[key(family)] ? [[key(family), all[key(family)]]] : [])))
+}

@@ -1,0 +1,38 @@
+import type { Run } from '../../lib/cni/plugin.ts'
+import { isThere } from '../../lib/nft/netlink.ts'
+import { has } from '../../lib/os/exec.ts'
+import { readText } from '../../lib/os/reading.ts'
+import { ExecError } from '../../lib/text/errors.ts'
+
+// flannel pkg/trafficmngr: iptables chains and the tables that they stand in, and one nft table per family.
+const CHAINS = { nat: 'FLANNEL-POSTRTG', filter: 'FLANNEL-FWD' } as const
+const TABLES = { ip: 'flannel-ipv4', ip6: 'flannel-ipv6' } as const
+
+/** Removes what flanneld's firewall left on the node, of both its engines (`--replace-flannel`); gives what was removed. Starts nothing when there is nothing. Throws ExecError. */
+export async function removeFlannelRules(run: Run): Promise<string[]> {
+  const done: string[] = []
+  for (const family of ['ip', 'ip6'] as const) {
+    if (isThere(family, TABLES[family])) {
+      await must(['nft', 'delete', 'table', family, TABLES[family]], '', run)
+      done.push(`nft table ${family} ${TABLES[family]}`)
+    }
+    for (const [table, chain] of Object.entries(CHAINS)) {
+      const tools = [...(isThere(family, table, chain) ? [`${family}tables-nft`] : []), ...(new RegExp(`^${table}$`, 'm').test(readText(`/proc/net/${family}_tables_names`) ?? '') ? [`${family}tables-legacy`] : [])]
+      for (const tool of tools.filter((one) => has(`${one}-save`))) if (await removeChain(tool, table, chain, run)) done.push(`${tool} chain ${chain}`)
+    }
+  }
+  return done
+}
+
+async function removeChain(tool: string, table: string, chain: string, run: Run): Promise<boolean> {
+  const rules = (await run([`${tool}-save`, '-t', table], '')).stdout.split('\n')
+  if (!rules.some((rule) => rule.startsWith(`:${chain} `))) return false
+  const jumps = rules.filter((rule) => rule.startsWith('-A ') && rule.endsWith(` -j ${chain}`)).map((rule) => rule.replace('-A ', '-D '))
+  await must([`${tool}-restore`, '--noflush', '--wait'], [`*${table}`, ...jumps, `-F ${chain}`, `-X ${chain}`, 'COMMIT', ''].join('\n'), run)
+  return true
+}
+
+async function must(argv: readonly string[], stdin: string, run: Run): Promise<void> {
+  const { status, stderr } = await run(argv, stdin)
+  if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
+}

@@ -1,0 +1,135 @@
+import type { Backend } from '../backend/backend.ts'
+import type { Probe } from '../backend/probes.ts'
+import type { Unreached } from '../backend/unreached.ts'
+import type { Choice } from '../backend/uplink.ts'
+import { isSame } from '../lease/families.ts'
+import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
+import type { NetworkConf } from '../lease/network-configuration.ts'
+import type { Failure, Failures } from '../parts/failures.ts'
+import { doubtOf } from '../store/last-known.ts'
+import type { Snapshot, SubnetStore } from '../store/store.ts'
+import { BUCKETS, type KindCount, type Peer, type Repair, type Status } from './status.ts'
+
+/** Where the loop stands. */
+export interface Standing {
+  choice?: Choice
+  lease?: Lease
+  /** Why there is none. */
+  refusal?: string | undefined
+  snapshot?: Snapshot
+  /** Since when what is known is known, in milliseconds since 1970, when it comes from the disk and the store has not said it again. */
+  stale?: number
+  /** The first step that left nothing undone is done. */
+  isSynced: boolean
+  mtu: number
+  /** What the last step could not do. */
+  failures: readonly Failure[]
+  /** Which peers cannot be reached, and one sentence per reason. */
+  unreached: Unreached
+  lost: readonly string[]
+  /** What probes say of a peer, and a sentence when some do not answer. */
+  probe?: (key: SubnetKey) => Probe | undefined
+  silent: readonly string[]
+  fights: readonly string[]
+  kinds: Readonly<Record<string, KindCount>>
+  repairs: readonly Repair[]
+  lastError: Repair | undefined
+  steps: { readonly count: number; readonly sum: number; readonly buckets: readonly number[] }
+}
+
+/** Of a loop that has not begun. */
+export function beginning(): Standing {
+  return { isSynced: false, mtu: 0, failures: [], unreached: new Map(), lost: [], silent: [], fights: [], kinds: {}, repairs: [], lastError: undefined, steps: { count: 0, sum: 0, buckets: BUCKETS.map(() => 0) } }
+}
+
+/** The step-time histogram with one more step of so many seconds. */
+export function withStep({ count, sum, buckets }: Standing['steps'], seconds: number): Standing['steps'] {
+  return { count: count + 1, sum: sum + seconds, buckets: buckets.map((n, i) => n + (seconds <= (BUCKETS[i] as number) ? 1 : 0)) }
+}
+
+interface Self {
+  readonly node: string
+  readonly version: string
+  readonly store: SubnetStore
+  /** What goes wrong in the agent's other parts. */
+  readonly failures: Pick<Failures, 'all'>
+}
+
+/** Whether the node is ready, and what is wrong. */
+export type Condition = Pick<Status, 'state' | 'ready' | 'reasons' | 'degraded'>
+
+/** Of an agent that does not know its network yet: what it waits for. */
+export function tellWaiting(self: Self, why: string): Status {
+  const { connected, error } = self.store.state()
+  const reasons = [why, ...(connected || error === undefined || why.includes(error) ? [] : [error]), ...textsOf(self.failures.all(), 'node')]
+  return { ...tell({ ...self, backend: { type: '' }, conf: {} }, beginning()), ...verdict(reasons, textsOf(self.failures.all(), 'part')) }
+}
+
+/** Judges how everything stands. Costs little, however many peers there are. */
+export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'>, standing: Standing): Condition {
+  const { choice, lease, refusal, snapshot, stale, isSynced, lost, silent, fights } = standing
+  const { connected, error } = store.state()
+  const all = [...standing.failures, ...failures.all()]
+  const isAway = !connected && error !== undefined
+  const unreadable = snapshot?.unreadable.length ?? 0
+  const ending = lease && stale !== undefined ? doubtOf({ at: stale, lease }) : undefined
+  const reasons = [
+    ...(choice ? [] : ['no uplink was found yet']),
+    ...(lease ? [] : [`this node has no subnet yet${refusal ? `: ${refusal}` : ''}`]),
+    ...(snapshot ? [] : ['the leases of the other nodes are not known yet']),
+    ...(isAway && !(lease && snapshot) ? [error] : []),
+    ...(ending === undefined ? [] : [ending]),
+    ...textsOf(all, 'node'),
+  ]
+  const degraded = [
+    ...(isAway && lease && snapshot ? [`the store is away, going on with what is known: ${error}`] : []),
+    ...(stale === undefined ? [] : [`the network is as it was known at ${new Date(stale).toISOString()}, before the start${refusal ? `: ${refusal}` : ''}`]),
+    ...textsOf(all, 'part'),
+    ...lost,
+    ...silent,
+    ...(unreadable > 0 ? [`${unreadable} ${unreadable > 1 ? 'entries' : 'entry'} of the store cannot be read`] : []),
+    ...fights,
+  ]
+  return verdict(isSynced || reasons.length > 0 ? reasons : ['the first sync is not done yet'], degraded)
+}
+
+function verdict(reasons: readonly string[], degraded: readonly string[]): Condition {
+  const ready = reasons.length === 0
+  return { state: ready ? (degraded.length === 0 ? 'ready' : 'degraded') : 'not ready', ready, reasons, degraded }
+}
+
+function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[] {
+  return failures.flatMap((one) => (one.scope === scope ? [one.text] : []))
+}
+
+/** All of it, for people and programs. Pure but for the store's own state. */
+export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> }, standing: Standing): Status {
+  const { node, version, backend, conf, store } = self
+  const { choice, lease, snapshot, stale, mtu, unreached, probe, kinds, repairs, lastError, steps } = standing
+  const own = lease?.subnets ?? {}
+  return {
+    node,
+    version,
+    started: Math.round(performance.timeOrigin),
+    network: { ...(conf.v4 ? { v4: conf.v4.network } : {}), ...(conf.v6 ? { v6: conf.v6.network } : {}) },
+    subnets: own,
+    backend: backend.type,
+    mtu,
+    uplink: choice && { name: choice.uplink.name, tunnel: choice.uplink.tunnel, advertise: choice.uplink.advertise, why: choice.why },
+    store: store.state(),
+    ...(stale !== undefined && { stale }),
+    ...conditionOf(self, standing),
+    peers: (snapshot?.leases ?? []).filter((one) => !isSame(one.subnets, own)).map((one) => peerOf(one, unreached, probe)),
+    unreadable: snapshot?.unreadable.length ?? 0,
+    kinds,
+    repairs,
+    steps,
+    lastError,
+  }
+}
+
+function peerOf({ node, subnets, ips, backend }: Lease, unreached: Unreached, probe: Standing['probe']): Peer {
+  const key = unreached.size > 0 || probe ? encodeKey(subnets) : undefined
+  const [problem, seen] = key === undefined ? [] : [unreached.get(key), probe?.(key)]
+  return { ...(node === undefined ? {} : { node }), subnets, ips, backend, ...(problem === undefined ? {} : { problem }), ...(seen === undefined ? {} : { probe: seen }) }
+}

@@ -1,0 +1,120 @@
+import { log } from '../../lib/os/log.ts'
+import { plain, type Reply, type Sink, type Stream } from './http.ts'
+import type { Status } from './status.ts'
+
+/** How many may listen at once. */
+const LISTENERS = 16
+/** At most four a second; and where a status is large, telling it takes at most a twentieth of a core. */
+const QUIET_MS = 250
+const SHARE = 20
+const BEAT_MS = 15_000
+/** After so long does a browser ask again that lost the connection. */
+const RETRY_MS = 1000
+
+interface Told {
+  status(): Status
+  changes(signal: AbortSignal): AsyncIterable<Status>
+}
+interface Listener {
+  readonly sink: Sink
+  /** The newest of what could not be sent yet. */
+  waiting?: string
+}
+
+/** Statuses as server-sent events. While nobody listens it follows nothing and keeps no timer. */
+export class Feed {
+  #told: Told
+  #listeners = new Set<Listener>()
+  #rest = () => {}
+
+  constructor(told: Told) {
+    this.#told = told
+  }
+
+  /** A stream for one more listener: a status at once, then one on every change, and a beat when there is nothing to tell. The `id` of an event is when it was sent, in milliseconds since 1970. */
+  listen(): Reply {
+    if (this.#listeners.size >= LISTENERS) return plain(503, `${LISTENERS} listen to events already`, { 'Retry-After': '5' })
+    return { status: 200, type: 'text/event-stream', body: (sink) => this.#enter(sink) }
+  }
+
+  /** Ends every stream. */
+  stop(): void {
+    for (const { sink } of this.#listeners) sink.end()
+  }
+
+  #enter(sink: Sink): Stream {
+    const one = { sink }
+    const now = JSON.stringify(this.#told.status())
+    sink.send(`retry: ${RETRY_MS}\n${event('status', now)}`)
+    this.#listeners.add(one)
+    if (this.#listeners.size === 1) this.#begin(now)
+    return {
+      drained: () => deliver(one),
+      closed: () => {
+        if (this.#listeners.delete(one) && this.#listeners.size === 0) this.#rest()
+      },
+    }
+  }
+
+  #begin(told: string): void {
+    const following = new AbortController()
+    const beats = setInterval(() => this.#beat(), BEAT_MS)
+    this.#rest = () => {
+      clearInterval(beats)
+      following.abort()
+    }
+    void this.#follow(told, following.signal)
+  }
+
+  async #follow(told: string, signal: AbortSignal): Promise<void> {
+    try {
+      let last = told
+      for await (const changed of this.#told.changes(signal)) {
+        const started = performance.now()
+        const text = JSON.stringify(changed)
+        if (text !== last) this.#tell(event('status', text))
+        last = text
+        await pause(Math.max(QUIET_MS, SHARE * (performance.now() - started)), signal)
+      }
+    } catch (cause) {
+      if (!signal.aborted) log('agent: cannot tell what changes', { error: (cause as Error).message })
+    }
+    // Who listens finds out by asking again.
+    if (!signal.aborted) this.stop()
+  }
+
+  #tell(text: string): void {
+    for (const one of this.#listeners) {
+      one.waiting = text
+      deliver(one)
+    }
+  }
+
+  #beat(): void {
+    for (const { sink } of this.#listeners) if (!sink.busy) sink.send(`: still here\n${event('beat', '{}')}`)
+  }
+}
+
+function deliver(one: Listener): void {
+  if (one.waiting === undefined || one.sink.busy) return
+  const text = one.waiting
+  delete one.waiting
+  one.sink.send(text)
+}
+
+function event(name: string, data: string): string {
+  return `event: ${name}\nid: ${Date.now()}\ndata: ${data}\n\n`
+}
+
+// Ends early with the signal.
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(done, ms)
+    signal.addEventListener('abort', done)
+    function done(): void {
+      clearTimeout(timer)
+      signal.removeEventListener('abort', done)
+      resolve()
+    }
+  })
+}

@@ -1,0 +1,202 @@
+import { readdirSync } from 'node:fs'
+import { remove, withLock } from '../../lib/os/files.ts'
+import { log } from '../../lib/os/log.ts'
+import { CniError, CODE } from '../../lib/text/errors.ts'
+import type { Failures } from '../parts/failures.ts'
+import { Feed } from './event-stream.ts'
+import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
+import { metrics, type Usage } from './metrics.ts'
+import type { Status } from './status.ts'
+
+/** Where the agent answers on every node, for root alone. */
+export const SOCKET = '/run/plumb/agent.sock'
+
+/** What is told of. */
+export interface Source {
+  status(): Status
+  /** The status on every change, until the signal; what comes while nobody takes is folded into one. */
+  changes(signal: AbortSignal): AsyncIterable<Status>
+  /** Since when the loop has been in one step, by performance.now(); undefined while it waits for something to do. */
+  busySince(): number | undefined
+}
+/** Where to answer. `port` 0 is no port at all, as flannel's `healthz-port`. */
+export interface Places {
+  readonly address: string
+  /** On the port only what probes and metrics ask for. */
+  readonly probesOnly?: true
+  readonly port: number
+  readonly socket: string
+}
+
+/** A step that takes longer will not end: the loop is dead. */
+const STUCK_MS = 60_000
+/** A port that cannot be had is tried again so often. */
+const AGAIN_MS = 5000
+const PORT = 'status port'
+/** So long may a killed agent's socket seem to be in use. */
+const DYING_MS = 2000
+// What the page may do: nothing but ask this agent.
+const HEADERS = {
+  'Content-Security-Policy': "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'X-Content-Type-Options': 'nosniff',
+  'Referrer-Policy': 'no-referrer',
+  'Cross-Origin-Resource-Policy': 'same-origin',
+  'Cache-Control': 'no-store',
+}
+type Route = (source: Source, feed: Feed) => Reply | Promise<Reply>
+const ROUTES: Readonly<Record<string, Route>> = {
+  '/healthz': healthz,
+  '/readyz': readyz,
+  '/metrics': (source) => ({ status: 200, type: 'text/plain; version=0.0.4; charset=utf-8', body: metrics(source.status(), usage(), Date.now()) }),
+  '/status': (source) => ({ status: 200, type: 'application/json', body: `${JSON.stringify(source.status())}\n` }),
+  '/events': (_, feed) => feed.listen(),
+  '/': () => asset('html', 'text/html; charset=utf-8'),
+  '/page.js': () => asset('js', 'text/javascript; charset=utf-8'),
+  '/page.css': () => asset('css', 'text/css; charset=utf-8'),
+  '/icon.svg': () => asset('icon', 'image/svg+xml'),
+}
+
+/**
+ * Answers on the socket, and on the port when there is one, until stopped. A port that cannot be had is reported, and tried again: nobody's pods are cut off by it.
+ * Throws CniError 5 when the socket cannot be had, and 11 when an agent answers there already.
+ */
+export async function serveHealth({ address, port, probesOnly, socket }: Places, source: Source, failures: Pick<Failures, 'report'> = { report() {} }): Promise<{ stop(): void }> {
+  const feed = new Feed(source)
+  const onSocket = await atSocket(socket, (asked) => answer(asked, source, feed))
+  const local = /^(127\.|::1$|localhost$)/.test(address)
+  const onPort = port === 0 ? undefined : insist({ hostname: address, port }, (asked) => (local && !isLocal(asked.host) ? misdirected(asked) : probesOnly && !PROBES.includes(asked.path) ? withheld(asked) : answer(asked, source, feed)), failures)
+  return {
+    stop() {
+      feed.stop()
+      onPort?.stop()
+      onSocket.stop()
+    },
+  }
+}
+
+async function answer({ method, path }: Asked, source: Source, feed: Feed): Promise<Reply> {
+  const route = Object.hasOwn(ROUTES, path) ? ROUTES[path] : undefined
+  const reply = method !== 'GET' ? plain(405, `${method} is not for here: everything is asked with GET`, { Allow: 'GET' }) : ((await route?.(source, feed)) ?? plain(404, `there is ${Object.keys(ROUTES).join(' ')}`))
+  return { ...reply, headers: { ...HEADERS, ...reply.headers } }
+}
+
+// The first line is flannel's.
+function healthz(source: Source): Reply {
+  const dead = stuck(source)
+  return dead ? plain(503, dead) : plain(200, `flanneld is running\nplumb ${source.status().version}`)
+}
+
+function readyz(source: Source): Reply {
+  const status = source.status()
+  const { ready, reasons, degraded } = status
+  const dead = stuck(source)
+  const line = (text: string) => text.replace(/\s+/g, ' ')
+  const why = [...(dead ? [dead] : []), ...reasons].map(line)
+  const beside = degraded.map((text) => `degraded: ${line(text)}`)
+  // The node serves its pods: nobody should be sent away for a peer.
+  if (ready && !dead) return plain(200, beside.join('\n') || 'ready')
+  return plain(503, [...(why.length > 0 ? why : ['the first full sync is not done']), ...beside].join('\n'))
+}
+
+function stuck(source: Source): string | undefined {
+  const since = source.busySince()
+  const ms = since === undefined ? 0 : performance.now() - since
+  return ms > STUCK_MS ? `the loop has been in one step for ${Math.round(ms / 1000)} s` : undefined
+}
+
+// Loaded with the first visitor: who only scrapes does not pay for it.
+async function asset(name: 'html' | 'js' | 'css' | 'icon', type: string): Promise<Reply> {
+  const { page } = await import('./page.ts')
+  return { status: 200, type, body: page[name] }
+}
+
+function usage(): Usage {
+  const { user, system } = process.cpuUsage()
+  // One of them is the listing's own.
+  return { rssBytes: process.memoryUsage.rss(), cpuSeconds: (user + system) / 1e6, openFiles: readdirSync('/proc/self/fd').length - 1 }
+}
+
+// A web page elsewhere may have its own name lead to 127.0.0.1, and would read what it gets there (DNS rebinding).
+function isLocal(host: string): boolean {
+  return host === '' || /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$/i.test(host)
+}
+
+// What flannel's flags promise, and kubelet and Prometheus ask for.
+const PROBES: readonly string[] = ['/healthz', '/readyz', '/metrics']
+
+function withheld({ path }: Asked): Reply {
+  return plain(403, `${path} is not served at this address, only ${PROBES.join(', ')}; --status-address=IP:PORT serves all`, HEADERS)
+}
+
+function misdirected({ host }: Asked): Reply {
+  return plain(421, `this is asked as 127.0.0.1 or localhost, not as ${JSON.stringify(host)}; the agent can listen on another address`, HEADERS)
+}
+
+async function atSocket(path: string, how: (asked: Asked) => Promise<Reply>): Promise<{ stop(): void }> {
+  if (await isTaken(path)) throw new CniError(CODE.tryLater, `Cannot listen on ${path}: an agent answers there already`, 'a node has one agent; stop the other one, or give this one a socket of its own')
+  try {
+    // The lock makes the folder, and keeps two agents that start at once from each other's socket.
+    return withLock(`${path}.lock`, () => {
+      remove(path)
+      const before = process.umask(0o177)
+      try {
+        return listen({ unix: path }, how)
+      } finally {
+        process.umask(before)
+      }
+    })
+  } catch (cause) {
+    throw refused(path, cause)
+  }
+}
+
+// Whoever has the port may end.
+function insist(place: Extract<Place, { port: number }>, how: (asked: Asked) => Promise<Reply> | Reply, failures: Pick<Failures, 'report'>): { stop(): void } {
+  let listener: { stop(): void } | undefined
+  let said = ''
+  let timer: Timer | undefined
+  const attempt = () => {
+    try {
+      listener = listen(place, how)
+      failures.report(PORT, [])
+      if (said !== '') log(`agent: listening on ${place.hostname} port ${place.port}`)
+    } catch (cause) {
+      const { message } = refused(`${place.hostname} port ${place.port}`, cause)
+      if (message !== said) log(`agent: ${message}; going on without, and trying again`)
+      said = message
+      failures.report(PORT, [{ scope: 'part', text: message }])
+      timer = setTimeout(attempt, AGAIN_MS)
+    }
+  }
+  attempt()
+  return {
+    stop() {
+      clearTimeout(timer)
+      failures.report(PORT, [])
+      listener?.stop()
+    },
+  }
+}
+
+function refused(place: string, cause: unknown): CniError {
+  const { code, message } = cause as NodeJS.ErrnoException
+  const why: Readonly<Record<string, string>> = { EADDRINUSE: 'another program listens there', EADDRNOTAVAIL: 'the node does not have this address', EACCES: 'it needs root' }
+  return new CniError(CODE.io, `Cannot listen on ${place}: ${why[code ?? ''] ?? code ?? message}`, '', { cause })
+}
+
+/** Whether an agent answers on a socket. A child that an agent was starting when it was killed has all that the agent had, until it is another program: that is soon over. */
+export async function isTaken(path: string): Promise<boolean> {
+  for (const end = performance.now() + DYING_MS; await answers(path); await Bun.sleep(20)) if (performance.now() > end) return true
+  return false
+}
+
+// Whoever takes the connection is there, whether it has time or not.
+async function answers(path: string): Promise<boolean> {
+  try {
+    const socket = await Bun.connect({ unix: path, socket: { data() {} } })
+    socket.terminate()
+    return true
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,124 @@
+import type { Probe } from '../backend/probes.ts'
+import { nameOf } from './reachability.ts'
+import { BUCKETS, type Peer, type Status } from './status.ts'
+
+/** What the process takes of the machine. */
+export interface Usage {
+  readonly rssBytes: number
+  readonly cpuSeconds: number
+  readonly openFiles: number
+}
+type Labels = Readonly<Record<string, string | number>>
+type Sample = readonly [labels: Labels, value: number, suffix?: string]
+
+/** A status in Prometheus' text exposition format 0.0.4; `now` in milliseconds since 1970. */
+export function metrics(status: Status, usage: Usage, now: number): string {
+  return [...ofAgent(status), ...ofKinds(status), ...ofStore(status, now), ...ofProcess(status, usage)].join('')
+}
+
+function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, lastError }: Status): string[] {
+  const lost = peers.filter(({ problem }) => problem !== undefined).length
+  const of = (state: Probe['state']) => peers.filter(({ problem, probe }) => problem === undefined && probe?.state === state).length
+  const own = Object.keys(subnets).length > 0 ? 1 : 0
+  return [
+    family('plumb_build_info', 'gauge', 'What runs; always 1.', [[{ version, runtime: `bun ${Bun.version}` }, 1]]),
+    family('plumb_ready', 'gauge', 'Whether the node serves its pods: /readyz is 200.', [[{}, Number(ready)]]),
+    family('plumb_degraded', 'gauge', 'Whether the node serves its pods though something is wrong: a peer, the store, another program.', [[{}, Number(state === 'degraded')]]),
+    family('plumb_leases', 'gauge', 'Leases of nodes, this one among them.', [[{}, peers.length + own]]),
+    family('plumb_leases_unreadable', 'gauge', 'Entries of the store that could not be read.', [[{}, unreadable]]),
+    family('plumb_peers', 'gauge', 'Other nodes: those that answer, that do not, that were not asked, and whose lease cannot be programmed.', [
+      [{ state: 'reachable' }, of('answers')],
+      [{ state: 'silent' }, of('silent')],
+      [{ state: 'unknown' }, peers.length - lost - of('answers') - of('silent')],
+      [{ state: 'unreachable' }, lost],
+    ]),
+    ...ofProbes(peers),
+    family('plumb_step_duration_seconds', 'histogram', 'How long steps of the loop took.', [
+      ...BUCKETS.map((le, i): Sample => [{ le }, steps.buckets[i] ?? 0, '_bucket']),
+      [{ le: '+Inf' }, steps.count, '_bucket'],
+      [{}, steps.sum, '_sum'],
+      [{}, steps.count, '_count'],
+    ]),
+    family('plumb_last_error_timestamp_seconds', 'gauge', 'When something last failed; 0 when nothing has.', [[{}, (lastError?.at ?? 0) / 1000]]),
+  ]
+}
+
+// A node with an old lease and a new one is one: the worse counts.
+function ofProbes(peers: readonly Peer[]): string[] {
+  const nodes = new Map<string, Probe>()
+  for (const peer of peers) {
+    const [name, { probe }] = [nameOf(peer), peer]
+    if (probe && probe.sent > 0 && probe.lost >= (nodes.get(name)?.lost ?? 0)) nodes.set(name, probe)
+  }
+  const all = [...nodes]
+  return [
+    family(
+      'plumb_peer_probe_loss_ratio',
+      'gauge',
+      'How many of the last probes of a node were lost, 0 to 1.',
+      all.map(([node, { lost, sent }]) => [{ node }, lost / sent]),
+    ),
+    family(
+      'plumb_peer_round_trip_seconds',
+      'gauge',
+      'How long the last answer of a node took.',
+      all.flatMap(([node, { ms }]): Sample[] => (ms === undefined ? [] : [[{ node }, ms / 1000]])),
+    ),
+  ]
+}
+
+function ofKinds({ kinds }: Status): string[] {
+  const rows = Object.entries(kinds).sort(([a], [b]) => (a < b ? -1 : 1))
+  return [
+    family(
+      'plumb_objects_wanted',
+      'gauge',
+      'Kernel objects that there are to be.',
+      rows.map(([kind, { wanted }]) => [{ kind }, wanted]),
+    ),
+    family(
+      'plumb_objects_programmed',
+      'gauge',
+      'Kernel objects that there are.',
+      rows.map(([kind, { programmed }]) => [{ kind }, programmed]),
+    ),
+    family(
+      'plumb_repairs_total',
+      'counter',
+      'Kernel objects that had to be put right since the start.',
+      rows.map(([kind, { repaired }]) => [{ kind }, repaired]),
+    ),
+  ]
+}
+
+function ofStore({ store, stale, started }: Status, now: number): string[] {
+  const labels = { store: store.name }
+  const { connected, heard } = store
+  return [
+    family('plumb_store_connected', 'gauge', 'Whether the store answers.', [[labels, Number(connected)]]),
+    family('plumb_store_lag_seconds', 'gauge', 'By how much what is known of the network may be out of date: 0 while the store answers.', [[labels, connected && stale === undefined ? 0 : Math.max(now - (stale ?? heard ?? started), 0) / 1000]]),
+    family('plumb_stale', 'gauge', 'Whether the network is still as it was known before the start of the agent.', [[{}, Number(stale !== undefined)]]),
+    family('plumb_store_last_heard_timestamp_seconds', 'gauge', 'When the store was last heard of; 0 when it never was.', [[labels, (heard ?? 0) / 1000]]),
+  ]
+}
+
+// The names that Prometheus' own client libraries use.
+function ofProcess({ started }: Status, { rssBytes, cpuSeconds, openFiles }: Usage): string[] {
+  return [
+    family('process_start_time_seconds', 'gauge', 'When the agent started.', [[{}, started / 1000]]),
+    family('process_resident_memory_bytes', 'gauge', 'Memory in use.', [[{}, rssBytes]]),
+    family('process_cpu_seconds_total', 'counter', 'CPU time used, user and system, without that of the tools it ran.', [[{}, cpuSeconds]]),
+    family('process_open_fds', 'gauge', 'Open file descriptors.', [[{}, openFiles]]),
+  ]
+}
+
+// A family without samples is left out: it would say nothing.
+function family(name: string, type: 'gauge' | 'counter' | 'histogram', help: string, samples: readonly Sample[]): string {
+  if (samples.length === 0) return ''
+  return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...samples.map(([labels, value, suffix = '']) => `${name}${suffix}${braces(labels)} ${value}`), ''].join('\n')
+}
+
+function braces(labels: Labels): string {
+  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${String(value).replace(/[\\"]/g, '\\$&').replace(/\n/g, '\\n')}"`)
+  return pairs.length > 0 ? `{${pairs.join(',')}}` : ''
+}

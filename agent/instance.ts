@@ -1,0 +1,63 @@
+import { existsSync } from 'node:fs'
+import type { Link } from '../lib/state/resource.ts'
+import type { Cidr } from '../lib/text/ip.ts'
+import { type NetworkName, parse } from '../lib/text/values.ts'
+import type { Wish } from './backend/uplink.ts'
+import { TABLE } from './firewall/masquerade.ts'
+import type { Scope } from './kernel/ownership.ts'
+import { both } from './lease/families.ts'
+import type { Both } from './lease/lease.ts'
+import { type NetworkConf, networksOf } from './lease/network-configuration.ts'
+import { statePath } from './node/files.ts'
+import type { Settings } from './settings/settings.ts'
+import type { Place } from './store/last-known.ts'
+import type { StoreWish } from './store/store.ts'
+
+const SUBNET_FILE = '/run/flannel/subnet.env'
+
+/** The agent's name among those of this node: as with flannel each has a subnet file of its own. */
+export function instanceOf({ files }: Settings): NetworkName {
+  return parse.network(files.subnetEnv === SUBNET_FILE ? 'default' : `n${Bun.hash.xxHash64(files.subnetEnv).toString(16)}`)
+}
+
+/** The nft table of an agent. */
+export function tableOf(instance: NetworkName): string {
+  return instance === 'default' ? TABLE : `${TABLE}_${instance}`
+}
+
+/** What of the kernel is this agent's, with what it had under an earlier configuration. */
+export function scopeOf(settings: Settings, conf: NetworkConf, links: readonly Link['name'][], earlier: Both<Cidr> = {}): Scope {
+  const networks = [...networksOf(conf), ...both(earlier)]
+  return { instance: instanceOf(settings), links, networks: [...new Set(networks)], ...(settings.firewall.replaceFlannel ? { takeOver: true as const } : {}) }
+}
+
+/** The store that the settings name. */
+export function storeWish({ store }: Settings): StoreWish {
+  if (store.kind === 'file') {
+    const given = !existsSync(`${store.dir}/config`) && existsSync(store.netConf) ? { configFile: store.netConf } : {}
+    return { store: 'file', dir: store.dir, ...given }
+  }
+  const { endpoints, prefix, tls, user } = store
+  return {
+    store: 'etcd',
+    endpoints,
+    prefix,
+    ...(tls.authority ? { caFile: tls.authority } : {}),
+    ...(tls.certificate ? { certFile: tls.certificate } : {}),
+    ...(tls.key ? { keyFile: tls.key } : {}),
+    ...(user ? { username: user.name, password: user.password } : {}),
+  }
+}
+
+/** Where is kept what an agent knows of the network. */
+export function knownPlace(settings: Settings): Place {
+  const { store, node, files } = settings
+  const which = store.kind === 'etcd' ? [...store.endpoints, store.prefix] : [store.dir]
+  return { path: statePath(files.stateDir, 'network', instanceOf(settings)), node, store: [store.kind, ...which].join(' ') }
+}
+
+/** What was asked of the uplink. */
+export function wishOf({ uplink }: Settings): Wish {
+  const { interfaces, patterns, canReach, tunnel, advertise } = uplink
+  return { ifaces: interfaces, patterns: patterns.map(({ source }) => source), ...(canReach ? { canReach } : {}), tunnel, advertise: { ...uplink.public, ...advertise } }
+}

@@ -1,0 +1,115 @@
+import type { Run } from '../../lib/cni/plugin.ts'
+import { failures } from '../../lib/os/iproute2.ts'
+import { handler } from '../../lib/state/kinds/index.ts'
+import type { Line, Resource } from '../../lib/state/resource.ts'
+import { title } from '../../lib/state/title.ts'
+import { ExecError, missingModule } from '../../lib/text/errors.ts'
+import { tidy } from './garbage.ts'
+import { deviceOf } from './memory.ts'
+
+/** What is to be done to one resource: put, or dropped. Its lines are made when they are needed, for there may be forty thousand. */
+export interface Step {
+  readonly resource: Resource
+  readonly put: boolean
+  /** What it is put in the place of. */
+  readonly over?: Resource
+}
+
+/** What makes a resource that is not there; with `takeOver` also where another's route is. */
+export function putOf(resource: Resource, takeOver?: true): Step {
+  return takeOver && resource.kind === 'route' ? { resource, put: true, over: resource } : { resource, put: true }
+}
+
+/** What makes one that is there as it should be. */
+export function changeOf(want: Resource, have: Resource): Step {
+  return { resource: want, put: true, over: have }
+}
+
+/** What removes one. */
+export function dropOf(resource: Resource): Step {
+  return { resource, put: false }
+}
+
+/** Gives a tool all lines in one process, ten thousand things at a time; those that follow one that failed are tried too, but where it failed because its device is gone. What failed, and what the tool said. Throws ExecError when the tool ended before the last line. */
+export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run: Run): Promise<Map<Step, string>> {
+  const failed = new Map<Step, string>()
+  for (let at = 0; at < steps.length; at += MOST) {
+    const slice = steps.length <= MOST ? steps : steps.slice(at, at + MOST)
+    const left = slice.length < MANY ? slice : await eager(tool, slice, failed, run)
+    if (left.length === 0) continue
+    const said = await tried([tool, '-force', '-batch', '-'], left, run)
+    const all = said.size > 0 ? numbered(left) : []
+    for (const [number, text] of said) {
+      const step = all[number - 1]
+      if (step && !step.line.unless?.test(text) && !failed.has(step.step)) failed.set(step.step, text)
+    }
+  }
+  return failed
+}
+
+// The text of more is megabytes, several times over.
+const [MANY, MOST] = [500, 10_000]
+
+// Thousands of lines for a device that has just gone would fail one by one, for seconds: the first of them stands for all. Gives the steps that are still to be tried.
+async function eager(tool: string, steps: readonly Step[], failed: Map<Step, string>, run: Run): Promise<readonly Step[]> {
+  const [first] = await tried([tool, '-batch', '-'], steps, run)
+  if (!first) return []
+  const [number, said] = first
+  const at = numbered(steps)[number - 1]?.step ?? (steps[0] as Step)
+  const left = steps.slice(steps.indexOf(at))
+  if (!/^Cannot find device/.test(said)) return left
+  const dev = deviceOf(at.resource)
+  const stands = (one: Step) => deviceOf(one.resource) === dev
+  for (const one of left) if (one.put && stands(one)) failed.set(one, said)
+  return left.filter((one) => !stands(one))
+}
+
+async function tried(argv: readonly string[], steps: readonly Step[], run: Run): Promise<ReadonlyMap<number, string>> {
+  const text = script(steps)
+  tidy(steps.length)
+  const { status, stderr } = await run(argv, text)
+  if (status === 0) return new Map()
+  const { byLine, rest } = failures(stderr)
+  // A word that iproute2 cannot read ends it, without the number of the line.
+  if (byLine.size === 0 || !/^(Warning: .*)?$/.test(rest)) throw new ExecError(argv, undefined, rest || `ended with status ${status}`)
+  return byLine
+}
+
+function numbered(steps: readonly Step[]): readonly { readonly step: Step; readonly line: Line }[] {
+  return steps.flatMap((step) => linesOf(step).map((line) => ({ step, line })))
+}
+
+function linesOf({ resource, put, over }: Step): readonly Line[] {
+  const kind = handler(resource.kind)
+  if (!put) return kind.drop(resource)
+  return over && kind.change ? kind.change(resource, over) : kind.put(resource)
+}
+
+function script(steps: readonly Step[]): string {
+  const texts: string[] = []
+  for (const step of steps) for (const { text } of linesOf(step)) texts.push(text)
+  texts.push('')
+  return texts.join('\n')
+}
+
+/** What went wrong, one sentence per kind and reason, however many resources it is. */
+export function sentences(failed: ReadonlyMap<Step, string>): string[] {
+  const groups = new Map<string, Step[]>()
+  for (const [step, said] of failed) {
+    const reason = `${step.put ? 'make' : 'remove'} ${step.resource.kind} ${said}`
+    groups.set(reason, [...(groups.get(reason) ?? []), step])
+  }
+  return [...groups.values()].map((steps) => {
+    const [first] = steps as [Step]
+    const said = failed.get(first) as string
+    return `Cannot ${first.put ? 'make' : 'remove'} ${title(first.resource)}${steps.length > 1 ? ` and ${steps.length - 1} more` : ''}: ${reasonOf(first, said)}`
+  })
+}
+
+function reasonOf({ resource }: Step, said: string): string {
+  const missing = resource.kind === 'link' ? missingModule(`link add type ${resource.type}`, said) : undefined
+  if (missing) return `${said}: ${missing}`
+  if (resource.kind === 'route' && /File exists/.test(said)) return `another program has a route there (see: ip route show ${resource.dst})`
+  if ((resource.kind === 'route' || resource.kind === 'nexthop') && resource.onlink && /device mismatch/.test(said)) return `another program has a route there (see: ip -6 route get ${resource.kind === 'route' ? resource.via[0] : resource.via})`
+  return said
+}

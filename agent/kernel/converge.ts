@@ -1,0 +1,223 @@
+import type { Run } from '../../lib/cni/plugin.ts'
+import { isRunning } from '../../lib/os/link-state.ts'
+import { inside } from '../../lib/os/netns.ts'
+import { txChecksum } from '../../lib/os/sockets.ts'
+import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
+import { isSameTunnel } from '../../lib/state/kinds/vxlan.ts'
+import type { Kind, Link, Netns, Resource, Sysctl } from '../../lib/state/resource.ts'
+import { isSix } from '../../lib/text/cidr.ts'
+import { ValueError } from '../../lib/text/errors.ts'
+import { changeOf, dropOf, putOf, type Step } from './batch.ts'
+import { type Difference, diff, face, looks } from './diff.ts'
+import type { Event } from './events.ts'
+import { deviceOf, KernelState, KINDS } from './memory.ts'
+import { type Group, type Outcome, Tally } from './outcome.ts'
+import type { Scope } from './ownership.ts'
+
+// Few, and all else stands on them: they are looked at, and put right, first.
+const BASE: readonly Kind[] = ['link', 'sysctl', 'addr']
+
+/** Makes the kernel what is wanted, step by step, and remembers what it has: a step looks only at what is in doubt, and touches only what differs. Nobody else's is touched. */
+export class Converger {
+  readonly #scope: Scope
+  readonly #run: Run
+  readonly #ns: Netns
+  readonly #state: KernelState
+
+  /** `ns` is where it works: the namespace of this process, unless `run` can enter others. */
+  constructor(scope: Scope, run: Run, ns: Netns = 'host') {
+    this.#scope = scope
+    this.#run = Object.assign((argv: readonly string[], stdin: string) => run(argv, stdin, ns), { link: (name: string) => run.link?.(name, ns) ?? true })
+    this.#ns = ns
+    this.#state = new KernelState(scope)
+  }
+
+  /** The next step lists these kinds anew; all when none is named. */
+  invalidate(...kinds: readonly Kind[]): void {
+    this.#state.doubt(...kinds)
+  }
+
+  /** Takes in what a monitor told. True when it is not what the last step left: then the next one has something to do. */
+  heard(event: Event): boolean {
+    return this.#state.heard(event)
+  }
+
+  /** Leaves these resources as they are, whatever they should be, until it is called without them. By their keys. */
+  hold(keys: ReadonlySet<string>): void {
+    this.#state.hold(keys)
+  }
+
+  /** Whether a resource that is held has been changed since. */
+  isPending(key: string): boolean {
+    return this.#state.pending.has(key)
+  }
+
+  /** Makes it so. Steps follow one another. Throws ExecError when a tool could not do its work at all; the next step then looks at everything. */
+  async step(want: readonly Resource[]): Promise<Outcome> {
+    try {
+      const group = grouped(want)
+      const tally = new Tally(this.#state)
+      if (group.link.some((one) => this.#isFailing(one as Link))) this.#state.doubt()
+      const looked = await this.#state.look(this.#run, BASE)
+      tally.notice()
+      const unusable = await this.#links(group.link, looked.has('link'), tally)
+      inside(this.#ns, () => this.#sysctls(group.sysctl, tally))
+      await this.#addresses(group.addr, unusable, tally)
+      await this.#state.look(this.#run, KINDS, group.nexthop)
+      tally.notice()
+      await this.#rest(group, unusable, tally)
+      return tally.outcome(group, unusable)
+    } catch (cause) {
+      this.#state.distrust()
+      throw cause
+    }
+  }
+
+  // What stood on a link that somebody removes goes first, and is told of one by one: the look at the links waits until it is gone.
+  #isFailing(link: Link): boolean {
+    const have = this.#state.of('link').get(face(link).key)?.resource as Link | undefined
+    return link.up && have?.up === true && !isRunning(link.name, this.#ns)
+  }
+
+  // First and alone: what stands on a link goes with it.
+  async #links(want: readonly Resource[], looked: boolean, tally: Tally): Promise<Set<string>> {
+    const { add, ...there } = diff(want, this.#state.of('link'))
+    const { change, drop } = this.#free({ add: [], ...there }, tally)
+    const renewed = change.filter(({ want, have }) => !isSameTunnel(want as Link, have as Link))
+    const refused = new Set([...add, ...renewed.map(({ want }) => want)].filter((one) => this.#refuse(one as Link, tally)))
+    const changes = change.filter(({ want }) => !refused.has(want))
+    const steps: Step[] = [...drop.map((one) => dropOf(one)), ...changes.map(({ want, have }) => changeOf(want, have)), ...add.filter((one) => !refused.has(one)).map((one) => putOf(one))]
+    for (const one of [...drop, ...renewed.filter(({ want }) => !refused.has(want)).map(({ have }) => have)]) this.#state.forget((one as Link).name)
+    await tally.perform('ip', steps, this.#run)
+    for (const one of want as readonly Link[]) if (one.vxlan?.offload !== undefined && (looked || steps.length > 0) && !tally.hasFailed(one)) inside(this.#ns, () => offload(one, one.vxlan?.offload === true, tally))
+    // One that could not be changed in place still carries what stands on it.
+    return new Set([...add, ...renewed.map(({ want }) => want)].flatMap((one) => (tally.hasFailed(one) ? [(one as Link).name as string] : [])))
+  }
+
+  // `type vxlan … dev X` without an X ends the whole batch, too.
+  #refuse(link: Link, tally: Tally): boolean {
+    const dev = link.vxlan?.dev
+    const held = this.#state.held.has(face(link).key) ? 'another program removes it again and again; it is made again after a pause' : undefined
+    const why = held ?? this.#state.blocked.get(link.name) ?? (dev !== undefined && this.#run.link?.(dev, 'host') === false ? `there is no link ${dev}` : undefined)
+    if (why !== undefined) tally.fail(putOf(link), why)
+    return why !== undefined
+  }
+
+  #sysctls(want: readonly Resource[], tally: Tally): void {
+    const known = this.#state.of('sysctl')
+    for (const one of want as readonly Sysctl[]) {
+      const entry = face(one)
+      const before = known.get(entry.key)
+      if (before && looks(before) === looks(entry)) continue
+      const is = readSysctl(one.name)
+      if (is === undefined && one.optional) continue
+      if (is !== one.value) setSysctl(one, tally)
+      known.set(entry.key, entry)
+    }
+  }
+
+  // Before what may be ten thousand entries is looked at: with the last address of a device much else goes.
+  async #addresses(want: readonly Resource[], unusable: ReadonlySet<string>, tally: Tally): Promise<void> {
+    const { add } = this.#free(diff(want, this.#state.of('addr'), this.#state.settled('addr')), tally)
+    const usable = add.filter((one) => !unusable.has(deviceOf(one) ?? ''))
+    await tally.perform(
+      'ip',
+      usable.map((one) => putOf(one)),
+      this.#run,
+    )
+  }
+
+  // What is new can be reached before a route leads there, and what is gone no longer has a route when it goes.
+  async #rest(group: Group, unusable: Set<string>, tally: Tally): Promise<void> {
+    const { others } = this.#state
+    const isUsable = (one: Resource) => unusable.size === 0 || !unusable.has(deviceOf(one) ?? '')
+    const wanted = (kind: (typeof KINDS)[number]) => (unusable.size === 0 ? group[kind] : group[kind].filter(isUsable))
+    const differ = (kind: (typeof KINDS)[number], want = wanted(kind)) => {
+      const found = diff(want, this.#state.of(kind), this.#state.settled(kind))
+      this.#state.settle(kind, want)
+      return this.#free(found, tally)
+    }
+    const nexthops = others.size === 0 ? differ('nexthop') : differ('nexthop', withoutOthers(wanted('nexthop'), others))
+    for (const one of others.size === 0 ? [] : wanted('nexthop')) if (one.kind === 'nexthop' && others.has(one.id)) tally.awaits(one, 'its id is taken')
+    if (this.#absent([...nexthops.add, ...nexthops.change.map(({ want }) => want)], unusable, tally)) return this.#rest(group, unusable, tally)
+    const [addr, neigh, tunnel] = [differ('addr'), differ('neigh'), differ('tunnel')]
+    const route = others.size === 0 ? differ('route') : differ('route', withoutOthers(wanted('route'), others))
+    const puts = ({ add, change }: ReturnType<typeof diff>) => [...change.map(({ want, have }) => changeOf(want, have)), ...add.map((one) => putOf(one, this.#scope.takeOver))]
+    await tally.perform('bridge', puts(tunnel), this.#run)
+    const early = route.change.filter(({ want, have }) => leadsAway(want, have))
+    const moved = { add: [...route.add, ...early.map(({ want }) => want)], change: route.change.filter((one) => !early.includes(one)), drop: [] }
+    const drops = [...route.drop, ...neigh.drop, ...nexthops.drop, ...addr.drop]
+    await tally.perform('ip', [...early.map(({ have }) => dropOf(have)), ...puts(addr), ...puts(nexthops), ...puts(neigh), ...puts(moved), ...drops.map((one) => dropOf(one))], this.#run)
+    await tally.perform(
+      'bridge',
+      tunnel.drop.map((one) => dropOf(one)),
+      this.#run,
+    )
+  }
+
+  // Without what is held.
+  #free(found: Difference, tally: Tally): Difference {
+    const { held, pending } = this.#state
+    if (held.size === 0) return found
+    const isFree = (one: Resource) => {
+      const { key } = face(one)
+      if (!held.has(key)) return true
+      pending.add(key)
+      tally.holdBack(one)
+      return false
+    }
+    return { add: found.add.filter(isFree), change: found.change.filter(({ want }) => isFree(want)), drop: found.drop.filter(isFree) }
+  }
+
+  // `nexthop add … dev X` without an X ends the whole batch, so it is not tried.
+  #absent(add: readonly Resource[], unusable: Set<string>, tally: Tally): boolean {
+    const before = unusable.size
+    for (const one of new Map([...add].reverse().map((one) => [deviceOf(one) ?? '', one])).values()) {
+      const dev = deviceOf(one) ?? ''
+      if (this.#run.link?.(dev, 'host') !== false) continue
+      unusable.add(dev)
+      tally.fail(putOf(one), `there is no link ${dev}`)
+    }
+    return unusable.size > before
+  }
+}
+
+function grouped(want: readonly Resource[]): Group {
+  const group = Object.fromEntries(KINDS.map((kind) => [kind, [] as Resource[]])) as Record<(typeof KINDS)[number], Resource[]>
+  for (const one of want) {
+    const list = group[one.kind as (typeof KINDS)[number]]
+    if (!list) throw new TypeError(`Cannot converge a resource of kind ${one.kind}`)
+    list.push(one)
+  }
+  return group
+}
+
+// The kernel takes no gateway on a link while an IPv6 route to that very gateway leads over another (ip6_route_check_nh_onlink), so that route goes first.
+function leadsAway(want: Resource, have: Resource): boolean {
+  return want.kind === 'route' && have.kind === 'route' && want.onlink === true && isSix(want.dst) && want.dev !== have.dev
+}
+
+// An id that somebody else has already: the route goes without an object then.
+function withoutOthers(resources: readonly Resource[], others: ReadonlySet<number>): Resource[] {
+  return resources.flatMap((one): Resource[] => {
+    if (one.kind === 'nexthop') return others.has(one.id) ? [] : [one]
+    if (one.kind !== 'route' || one.nhid === undefined || !others.has(one.nhid)) return [one]
+    const { nhid: _, ...plain } = one
+    return [plain]
+  })
+}
+
+function offload(link: Link, wanted: boolean, tally: Tally): void {
+  if (txChecksum(link.name) === wanted) return
+  if (txChecksum(link.name, wanted) === wanted) tally.done(link)
+  else tally.fail(putOf(link), `its checksum offload cannot be switched ${wanted ? 'on' : 'off'}`)
+}
+
+function setSysctl(sysctl: Sysctl, tally: Tally): void {
+  try {
+    if (!writeSysctl(sysctl.name, sysctl.value)) throw new ValueError('this kernel has no such setting')
+    tally.done(sysctl)
+  } catch (cause) {
+    tally.fail(putOf(sysctl), (cause as Error).message)
+  }
+}

@@ -1,0 +1,120 @@
+import { routeOf } from '../../lib/state/kinds/route.ts'
+import type { Resource } from '../../lib/state/resource.ts'
+import { type Cidr, type Ip, parseCidr } from '../../lib/text/ip.ts'
+import type { IfName, Mac } from '../../lib/text/values.ts'
+import { face, textOf } from './diff.ts'
+
+/** What is to be listened to; `-o` puts what belongs together on one line, `-rcvbuf` is as much room as the kernel grants (net.core.rmem_max). What they lose (stderr: "No buffer space") is lost: then everything is doubtful. */
+export const MONITORS = { ip: ['ip', '-rcvbuf', String(1 << 24), '-o', 'monitor', 'link', 'address', 'route', 'neigh', 'nexthop'], bridge: ['bridge', 'monitor', 'fdb'] } as const
+
+/** Somebody changed something, maybe the agent itself. */
+export interface Event {
+  readonly kind: Resource['kind']
+  readonly key: string
+  /** It is there no more. */
+  readonly gone: boolean
+  /** What it looks like now, in the words that a wanted one is compared by; empty when it cannot look like one. */
+  readonly text: string
+  readonly resource: Resource
+}
+
+/** A line of `ip -o monitor`, undefined when it tells of nothing that the agent could have made. */
+export function ipEvent(line: string): Event | undefined {
+  const gone = line.startsWith('Deleted ')
+  const text = gone ? line.slice(8) : line
+  const words = text.split(' ')
+  const [first = '', second = ''] = words
+  if (first === '' || second === '') return undefined
+  if (first === 'id') return nexthopEvent(words, gone)
+  // An IPv6 address may end with colons, too.
+  if (/^\d+:$/.test(first)) return second.endsWith(':') ? linkEvent(text, words, gone) : addrEvent(text.split(/[\s\\]+/), gone)
+  return STATE.test(text) ? neighEvent(words, gone) : routeEvent(text, words, gone)
+}
+
+/** A line of `bridge monitor fdb`, undefined when it tells of no VXLAN device's entry. */
+export function bridgeEvent(line: string): Event | undefined {
+  const gone = line.startsWith('Deleted ')
+  const words = (gone ? line.slice(8) : line).split(' ')
+  const [mac, dev, dst] = [words[0], after(words, 'dev'), after(words, 'dst')]
+  if (mac === undefined || dev === undefined || dst === undefined || !words.includes('self')) return undefined
+  const odd = !words.includes('permanent') || ['port', 'vni', 'via'].some((word) => words.includes(word))
+  return event({ kind: 'tunnel', ns: 'host', dev: dev as IfName, mac: mac as Mac, dst: dst as Ip }, gone, odd)
+}
+
+// ip-neighbour(8): what stands at the end of an entry, and never in a route.
+const STATE = / (REACHABLE|STALE|DELAY|PROBE|FAILED|INCOMPLETE|NOARP|PERMANENT|NONE)( |$)/
+// ip-route(8): routes of other types are none of ours, but for what is dropped.
+const TYPES = ['local', 'broadcast', 'multicast', 'anycast', 'unreachable', 'prohibit', 'throw', 'nat']
+
+const ADDRESS = /^(\d{1,3}(\.\d{1,3}){3}|[\da-f]*:[\da-f.:]*:[\da-f.:]*)(\/\d{1,3})?$/
+
+function event(resource: Resource, gone: boolean, odd: boolean): Event {
+  const [{ key }, text] = [face(resource), textOf(resource)]
+  return { kind: resource.kind, key, gone, text: odd ? '' : text, resource }
+}
+
+function after(words: readonly string[], word: string): string | undefined {
+  const at = words.indexOf(word)
+  return at < 0 ? undefined : words[at + 1]
+}
+
+// `3: flannel.1@NONE: <BROADCAST,UP> mtu 1450 …\ link/ether 02:… brd …`
+function linkEvent(text: string, words: readonly string[], gone: boolean): Event {
+  const name = (words[1] as string).slice(0, -1).split('@', 1)[0] as IfName
+  const mac = /link\/\S+ (\S+)/.exec(text)?.[1]
+  const up = /[<,]UP[,>]/.test(words[2] ?? '')
+  return event({ kind: 'link', ns: 'host', name, type: 'vxlan', mtu: Number(after(words, 'mtu')), up, ...(mac ? { mac: mac as Mac } : {}) }, gone, false)
+}
+
+// `3: flannel.1    inet 10.2.1.0/32 scope global flannel.1\ valid_lft forever preferred_lft forever`
+function addrEvent(words: readonly string[], gone: boolean): Event | undefined {
+  const given = after(words, 'inet') ?? after(words, 'inet6') ?? ''
+  const cidr = cidrOf(given.includes('/') ? given : `${given}/32`)
+  // Of a pair, `inet 10.0.0.1 peer 10.0.0.2/32`, neither half is what the agent sets.
+  return cidr && event({ kind: 'addr', ns: 'host', dev: words[1] as IfName, cidr }, gone, words.includes('peer') || words.includes('dadfailed'))
+}
+
+function cidrOf(text: string): Cidr | undefined {
+  try {
+    return parseCidr(text)
+  } catch {
+    return undefined
+  }
+}
+
+// `10.2.0.0 dev flannel.1 lladdr 02:… PERMANENT proto 112`
+function neighEvent(words: readonly string[], gone: boolean): Event | undefined {
+  const [ip, dev] = [words[0], after(words, 'dev')]
+  // An entry of a forwarding table, which `ip monitor` shows, too.
+  if (ip === undefined || !ADDRESS.test(ip) || dev === undefined || (words.includes('NOARP') && words.includes('PERMANENT'))) return undefined
+  const resource: Resource = { kind: 'neigh', ns: 'host', dev: dev as IfName, ip: ip as Ip, mac: (after(words, 'lladdr') ?? '') as Mac, proto: Number(after(words, 'proto') ?? 0) }
+  // One that is being deleted is told of as failed, first.
+  return event(resource, gone || words.includes('FAILED'), !words.includes('PERMANENT'))
+}
+
+// `id 5 via 10.0.0.9 dev eth0 scope link proto 112 onlink`
+function nexthopEvent(words: readonly string[], gone: boolean): Event {
+  const [via, dev] = [after(words, 'via'), after(words, 'dev')]
+  const onlink = words.includes('onlink') ? { onlink: true as const } : {}
+  return event({ kind: 'nexthop', ns: 'host', id: Number(words[1]), via: (via ?? '') as Ip, dev: (dev ?? '') as IfName, ...onlink, proto: Number(after(words, 'proto') ?? 0) }, gone, via === undefined)
+}
+
+// `10.5.0.0/24 nhid 5 via 10.0.0.8 dev eth0 proto 112 onlink`, of IPv6 with `metric 1024 pref medium`
+function routeEvent(text: string, words: readonly string[], gone: boolean): Event | undefined {
+  const isBlackhole = words[0] === 'blackhole'
+  const dst = words[isBlackhole ? 1 : 0] ?? ''
+  if (TYPES.includes(dst) || words.includes('table') || !(dst === 'default' || ADDRESS.test(dst))) return undefined
+  const value = (word: string) => after(words, word)
+  const [gateway, dev, nhid, proto, metric] = ['via', 'dev', 'nhid', 'proto', 'metric'].map(value)
+  const row = {
+    dst,
+    ...(isBlackhole ? { type: 'blackhole' } : {}),
+    ...(gateway ? { gateway } : {}),
+    ...(dev ? { dev } : {}),
+    ...(nhid ? { nhid: Number(nhid) } : {}),
+    ...(metric ? { metric: Number(metric) } : {}),
+    ...(words.includes('onlink') ? { flags: ['onlink'] } : {}),
+  }
+  const odd = text.includes('nexthop') || words.includes('src') || words.includes('mtu') || gateway === 'inet6'
+  return event(routeOf(row, proto === undefined ? undefined : Number(proto)), gone, odd)
+}

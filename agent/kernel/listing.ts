@@ -1,0 +1,106 @@
+import type { Run } from '../../lib/cni/plugin.ts'
+import { show } from '../../lib/os/show.ts'
+import { type LinkRow, link } from '../../lib/state/kinds/link.ts'
+import type { NeighRow } from '../../lib/state/kinds/neigh.ts'
+import type { NexthopRow } from '../../lib/state/kinds/nexthop.ts'
+import { type RouteRow, routeOf } from '../../lib/state/kinds/route.ts'
+import type { FdbRow } from '../../lib/state/kinds/tunnel.ts'
+import type { Kind, Resource } from '../../lib/state/resource.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import type { IfName, Mac } from '../../lib/text/values.ts'
+import { PROTO } from '../backend/backend.ts'
+import type { Scope } from './ownership.ts'
+
+/** A resource as it was found. */
+export interface Found {
+  readonly resource: Resource
+  /** It has more to it than a resource can say, so that it is like none that is wanted. */
+  readonly odd?: true
+}
+/** The kinds that are listed by commands. */
+export type Listed = 'link' | 'addr' | 'nexthop' | 'neigh' | 'tunnel' | 'route'
+
+/** Lists kinds: all that there is on the scope's devices, all nexthops, and the routes that carry the agent's number wherever they lead. At most four processes, side by side. Throws ExecError. */
+export async function list(kinds: ReadonlySet<Kind>, scope: Scope, run: Run): Promise<Found[]> {
+  const found: Found[] = []
+  const answered = async ({ tool, items }: Question) => {
+    const asks = items.map(({ ask }) => ask)
+    const answers = await show(tool, asks, run)
+    for (const [i, { read }] of items.entries()) for (const row of answers[i] ?? []) found.push(...read(row))
+  }
+  await Promise.all(questions(kinds, scope).map(answered))
+  return found
+}
+
+interface Item {
+  readonly ask: string
+  read(row: unknown): readonly Found[]
+}
+interface Question {
+  readonly tool: readonly string[]
+  readonly items: readonly Item[]
+}
+
+function questions(kinds: ReadonlySet<Kind>, { links }: Scope): Question[] {
+  const of = (kind: Listed, items: () => readonly Item[]) => (kinds.has(kind) ? items() : [])
+  const routes = () => [
+    { ask: `route show proto ${PROTO}`, read: (row: unknown) => routeFound(row as RouteRow, PROTO) },
+    // flannel's: ip-route(8) calls what names no protocol so.
+    ...links.map((dev) => ({ ask: `route show dev ${dev} proto boot`, read: (row: unknown) => routeFound({ ...(row as RouteRow), dev }) })),
+  ]
+  const wide = [
+    ...(kinds.has('link') || kinds.has('addr') ? links.map((dev) => ({ ask: `addr show dev ${dev}`, read: (row: unknown) => [...linkFound(row), ...addrsFound(row as LinkRow)].filter(({ resource }) => kinds.has(resource.kind)) })) : []),
+    // Last: in one process `addr show` shows no addresses after it.
+    ...of('link', () => [{ ask: 'link show type vxlan', read: linkFound }]),
+  ]
+  const narrow = [
+    ...of('nexthop', () => [{ ask: 'nexthop show', read: nexthopFound }]),
+    ...of('neigh', () => links.map((dev) => ({ ask: `neigh show dev ${dev} nud permanent`, read: (row: unknown) => neighFound(row as NeighRow, dev) }))),
+    ...of('route', routes),
+  ]
+  const bridges = of('tunnel', () => links.map((dev) => ({ ask: `fdb show dev ${dev}`, read: (row: unknown) => tunnelFound(row as FdbRow, dev) })))
+  const questions = [
+    { tool: ['ip', '-d'], items: wide },
+    { tool: ['ip'], items: narrow },
+    { tool: ['ip', '-6'], items: of('route', routes) },
+    { tool: ['bridge'], items: bridges },
+  ]
+  return questions.filter(({ items }) => items.length > 0)
+}
+
+function linkFound(row: unknown): Found[] {
+  const found = link.read(row, { kind: 'link', ns: 'host', name: '' as IfName, type: 'vxlan', up: true })
+  return [{ resource: found as Resource }]
+}
+
+function addrsFound({ ifname, addr_info }: LinkRow): Found[] {
+  return addr_info.map(({ local, prefixlen, dadfailed }) => ({ resource: { kind: 'addr', ns: 'host', dev: ifname as IfName, cidr: `${local}/${prefixlen}` as Cidr }, ...(dadfailed ? { odd: true } : {}) }))
+}
+
+function neighFound({ dst, lladdr, protocol }: NeighRow, dev: IfName): Found[] {
+  if (lladdr === undefined) return []
+  return [{ resource: { kind: 'neigh', ns: 'host', dev, ip: dst as Ip, mac: lladdr as Mac, proto: Number(protocol ?? 0) } }]
+}
+
+// Learned entries have no state; what has no address to go to is not ours to judge.
+function tunnelFound({ mac, dst, state, port, vni, via }: FdbRow, dev: IfName): Found[] {
+  if (state === undefined || dst === undefined) return []
+  return [{ resource: { kind: 'tunnel', ns: 'host', dev, mac: mac as Mac, dst: dst as Ip }, ...(state !== 'permanent' || port !== undefined || vni !== undefined || via !== undefined ? { odd: true as const } : {}) }]
+}
+
+// The kernel takes names for links that a batch line would read as a quote or a comment; none that is ours stands on one.
+function isPlain(dev: string | undefined): boolean {
+  return dev === undefined || !/["'#\\]/.test(dev)
+}
+
+function nexthopFound(row: unknown): Found[] {
+  const { id, gateway, dev, protocol, flags } = row as NexthopRow
+  const resource: Resource = { kind: 'nexthop', ns: 'host', id, via: (gateway ?? '') as Ip, dev: (dev ?? '') as IfName, ...(flags?.includes('onlink') ? { onlink: true } : {}), proto: Number(protocol ?? 0) }
+  return [{ resource, ...(gateway === undefined || !isPlain(dev) ? { odd: true } : {}) }]
+}
+
+function routeFound(row: RouteRow, proto?: number): Found[] {
+  if (!isPlain(row.dev)) return []
+  const odd = (row.type !== undefined && row.type !== 'blackhole') || row.nexthops !== undefined || row.metrics !== undefined || row.prefsrc !== undefined
+  return [{ resource: routeOf(row, proto), ...(odd ? { odd } : {}) }]
+}

@@ -1,0 +1,70 @@
+import type { Run } from '../../lib/cni/plugin.ts'
+import type { Nexthop, Resource, Route } from '../../lib/state/resource.ts'
+import type { NetworkName } from '../../lib/text/values.ts'
+import { PROTO } from '../backend/backend.ts'
+
+// Small ids are what people and routing daemons take. Above these bounds there is room for the ids that collisions move.
+const [FIRST, PROBES] = [2 ** 30, 64]
+const SPACE = 2 ** 32 - FIRST - PROBES
+
+/** A route and the nexthop object that it goes through, its id derived from the agent, the gateway and the device: the same after a restart. */
+export function throughNexthop(route: Route & { readonly via: readonly [Route['via'][number]] }, instance: NetworkName): [Nexthop, Route] {
+  const [via] = route.via
+  const id = idOf(instance, via, route.dev)
+  return [
+    { kind: 'nexthop', ns: route.ns, id, via, dev: route.dev, ...(route.onlink ? { onlink: true as const } : {}), proto: PROTO },
+    { ...route, nhid: id },
+  ]
+}
+
+/** Moves the ids that two gateways have in common: the first of them, by text, keeps it, the others take the next that is free. Without a collision it is the list that came. */
+export function settleIds(resources: readonly Resource[]): readonly Resource[] {
+  const taken = new Map<number, Nexthop>()
+  const rivals: Nexthop[] = []
+  for (const one of resources) {
+    if (one.kind !== 'nexthop') continue
+    const first = taken.get(one.id)
+    if (!first) taken.set(one.id, one)
+    else if (first.via !== one.via || first.dev !== one.dev) rivals.push(one)
+  }
+  if (rivals.length === 0) return resources
+  const moved = new Map<string, number>()
+  const colliding = [...rivals, ...new Set(rivals.map(({ id }) => taken.get(id) as Nexthop))].sort((a, b) => a.id - b.id || (gatewayOf(a) < gatewayOf(b) ? -1 : 1))
+  const keeps = new Map<number, string>()
+  for (const one of colliding) {
+    const gateway = gatewayOf(one)
+    if (moved.has(gateway) || keeps.get(one.id) === gateway) continue
+    if (!keeps.has(one.id)) keeps.set(one.id, gateway)
+    else {
+      let id = one.id + 1
+      while (taken.has(id)) id++
+      taken.set(id, one)
+      moved.set(gateway, id)
+    }
+  }
+  return resources.map((one) => {
+    const id = one.kind === 'nexthop' ? moved.get(gatewayOf(one)) : one.kind === 'route' && one.nhid !== undefined ? moved.get(`${one.via[0]} ${one.dev}`) : undefined
+    if (id === undefined) return one
+    return one.kind === 'nexthop' ? { ...one, id } : { ...(one as Route), nhid: id }
+  })
+}
+
+/** Whether a nexthop's id is one that this agent would have given it. */
+export function isOwnId(instance: NetworkName, { id, via, dev }: Pick<Nexthop, 'id' | 'via' | 'dev'>): boolean {
+  const off = id - idOf(instance, via, dev)
+  return off >= 0 && off < PROBES
+}
+
+/** Whether this kernel, and this iproute2, have nexthop objects. */
+export async function hasNexthops(run: Run): Promise<boolean> {
+  const { status, stderr } = await run(['ip', 'nexthop', 'show'], '')
+  return status === 0 && stderr === ''
+}
+
+function idOf(instance: string, via: string, dev: string): number {
+  return FIRST + (Bun.hash.xxHash32(`${instance} ${via} ${dev}`) % SPACE)
+}
+
+function gatewayOf({ via, dev }: Nexthop): string {
+  return `${via} ${dev}`
+}

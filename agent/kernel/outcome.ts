@@ -1,0 +1,120 @@
+import type { Run } from '../../lib/cni/plugin.ts'
+import type { Resource } from '../../lib/state/resource.ts'
+import { title } from '../../lib/state/title.ts'
+import { perform, type Step, sentences } from './batch.ts'
+import { face } from './diff.ts'
+import { deviceOf, type KernelState, KINDS, type Waiting } from './memory.ts'
+
+/** What somebody else had changed, and was put right. */
+export interface Repaired {
+  readonly key: string
+  readonly title: string
+}
+/** What came of a step. */
+export interface Outcome {
+  /** How many resources were made, changed or removed. */
+  readonly changed: number
+  /** What could not be done, and what the tool said. */
+  readonly failures: ReadonlyMap<Step, string>
+  /** The same, one sentence per kind and reason. */
+  readonly failed: readonly string[]
+  /** By kind, what somebody else had changed and was put right. */
+  readonly repaired: Readonly<Record<string, readonly Repaired[]>>
+  readonly counts: Readonly<Record<string, { readonly wanted: number; readonly programmed: number }>>
+}
+
+/** What is wanted, by kind. */
+export type Group = Readonly<Record<(typeof KINDS)[number], readonly Resource[]>>
+
+/** What a step does, what it could not do, and what of it puts right the doing of somebody else. */
+export class Tally {
+  readonly #state: KernelState
+  readonly #failed = new Map<Step, string>()
+  readonly #resources = new Set<Resource>()
+  readonly #repaired: Record<string, Repaired[]> = {}
+  readonly #waiting = new Map<string, Waiting>()
+  readonly #drifted = new Set<string>()
+  #changed = 0
+
+  constructor(state: KernelState) {
+    this.#state = state
+    this.notice()
+  }
+
+  /** Takes in what is known by now to be otherwise than it was left. */
+  notice(): void {
+    for (const key of this.#state.takeDrift()) this.#drifted.add(key)
+  }
+
+  /** Does it; what is being done counts as done at once, so that its events are known when they come. Throws ExecError. */
+  async perform(tool: 'ip' | 'bridge', steps: readonly Step[], run: Run): Promise<void> {
+    const before = steps.map(({ resource, put }) => this.#assume(resource, put))
+    const failed = await perform(tool, steps, run)
+    for (const [i, step] of steps.entries()) {
+      const said = failed.get(step)
+      if (said === undefined) this.done(step.resource)
+      else {
+        this.fail(step, said)
+        if (step.put || !before[i]) this.#state.of(step.resource.kind).delete(face(step.resource).key)
+        else this.#state.of(step.resource.kind).set(face(step.resource).key, before[i])
+      }
+    }
+  }
+
+  done(resource: Resource): void {
+    this.#changed++
+    const { key } = face(resource)
+    if (this.#drifted.size === 0 || !this.#drifted.delete(key)) return
+    const repaired = this.#repaired[resource.kind] ?? []
+    repaired.push({ key, title: title(resource) })
+    this.#repaired[resource.kind] = repaired
+  }
+
+  fail(step: Step, said: string): void {
+    const { key } = face(step.resource)
+    // It may be there and not known; one more look would tell no more than the last.
+    if (this.#state.waiting.get(key)?.said !== said) this.#state.doubt(step.resource.kind)
+    this.#state.unsettle(step.resource.kind)
+    this.#failed.set(step, said)
+    this.#resources.add(step.resource)
+    const { resource } = step
+    this.#waiting.set(key, { dev: resource.kind === 'link' ? resource.vxlan?.dev : deviceOf(resource), said })
+  }
+
+  /** Something else serves in its place, until its own becomes free. */
+  awaits(resource: Resource, said: string): void {
+    this.#waiting.set(face(resource).key, { dev: deviceOf(resource), said })
+  }
+
+  /** It is left as it is for now, and counts as not made. */
+  holdBack(resource: Resource): void {
+    this.#state.unsettle(resource.kind)
+    this.#resources.add(resource)
+    this.awaits(resource, 'it is held back')
+  }
+
+  hasFailed(resource: Resource): boolean {
+    return this.#resources.has(resource)
+  }
+
+  outcome(group: Group, unusable: ReadonlySet<string>): Outcome {
+    for (const key of this.#drifted) if (this.#waiting.has(key)) this.#state.drifted.add(key)
+    this.#state.waiting = this.#waiting
+    const missing = (one: Resource) => this.#resources.has(one) || (unusable.size > 0 && unusable.has(deviceOf(one) ?? ''))
+    const lacking = this.#resources.size > 0 || unusable.size > 0
+    const counts = Object.fromEntries(KINDS.map((kind) => [kind, { wanted: group[kind].length, programmed: lacking ? group[kind].filter((one) => !missing(one)).length : group[kind].length }]))
+    return { changed: this.#changed, failures: this.#failed, failed: sentences(this.#failed), repaired: this.#repaired, counts }
+  }
+
+  #assume(resource: Resource, put: boolean) {
+    const entry = face(resource)
+    const { key } = entry
+    const known = this.#state.of(resource.kind)
+    const before = known.get(key)
+    if (put) known.set(key, entry)
+    else known.delete(key)
+    this.#state.uses(resource)
+    if (resource.kind === 'link') this.#state.making(resource.name)
+    return before
+  }
+}

@@ -1,0 +1,79 @@
+import type { Resource } from '../../lib/state/resource.ts'
+import { isSix } from '../../lib/text/cidr.ts'
+import { bitsOf, type Cidr, type Ip, split } from '../../lib/text/ip.ts'
+import type { IfName, NetworkName } from '../../lib/text/values.ts'
+import { markOf, PROTO } from '../backend/backend.ts'
+import { isOwnId } from './nexthops.ts'
+
+/** What of the kernel's objects is one agent's. */
+export interface Scope {
+  readonly instance: NetworkName
+  /** The backend's own devices: what stands on them inside the networks is the agent's, whoever made it (flannel, before us). */
+  readonly links: readonly IfName[]
+  /** The pods' networks, and those of an earlier configuration whose routes are to go. */
+  readonly networks: readonly Cidr[]
+  /** A route that another program has where one of ours belongs is replaced (flannel's, of host-gw). Without it, it stays, and is reported. */
+  readonly takeOver?: true
+}
+
+/** Judges by a scope whether a resource, as it was found, is the agent's. */
+export function ownership({ instance, links, networks }: Scope): (found: Resource) => boolean {
+  const isInside = within(networks)
+  const isOurs = (dev: IfName) => links.includes(dev)
+  return (found) => {
+    switch (found.kind) {
+      case 'link':
+        return isOurs(found.name) || found.alias === markOf(instance)
+      case 'addr':
+        return isOurs(found.dev) && isInside(found.cidr)
+      case 'neigh':
+        return isOurs(found.dev) && (found.proto === PROTO || isInside(found.ip))
+      case 'tunnel':
+        return isOurs(found.dev) && isNodes(found.mac)
+      case 'nexthop':
+        return found.proto === PROTO && (isOurs(found.dev) || isOwnId(instance, found))
+      case 'route':
+        // flannel's carry no number (ip-route(8): boot); the kernel's own do, and those of people who say so.
+        if (isInside(found.dst)) return found.proto === PROTO || (found.proto === undefined && isOurs(found.dev))
+        return found.proto === PROTO && found.nhid !== undefined && found.via[0] !== undefined && isOwnId(instance, { id: found.nhid, via: found.via[0], dev: found.dev })
+      default:
+        return false
+    }
+  }
+}
+
+/** Whether an address, or the first of a network, lies in one of these networks. */
+export function within(networks: readonly Cidr[]): (value: Ip | Cidr) => boolean {
+  const four = networks.filter((one) => !isSix(one)).map(ends)
+  const six = networks.filter(isSix).map((one) => split(one))
+  return (value) => {
+    if (!isSix(value)) {
+      const bits = numberOf(value)
+      return four.some(({ first, last }) => bits >= first && bits <= last)
+    }
+    const { bits } = bitsOf(value)
+    return six.some(({ first, last }) => bits >= first && bits <= last)
+  }
+}
+
+// Where packets without a destination of their own go (all zeros) and groups are somebody's choice, never a node.
+function isNodes(mac: string): boolean {
+  return mac !== '00:00:00:00:00:00' && (Number.parseInt(mac.slice(1, 2), 16) & 1) === 0
+}
+
+function ends(cidr: Cidr): { first: number; last: number } {
+  const { first, last } = split(cidr)
+  return { first: Number(first), last: Number(last) }
+}
+
+// Of tens of thousands at once: without the strictness of lib/text/ip.ts, which the kernel's own texts do not need.
+function numberOf(text: string): number {
+  let [bits, part] = [0, 0]
+  for (let i = 0; i < text.length; i++) {
+    const code = text.charCodeAt(i)
+    if (code === 0x2f) break
+    if (code === 0x2e) [bits, part] = [bits * 256 + part, 0]
+    else part = part * 10 + code - 0x30
+  }
+  return bits * 256 + part
+}

@@ -1,0 +1,123 @@
+import { closeSync } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { attributesOf, textOf } from '../../lib/os/netlink-attributes.ts'
+import { listen } from '../../lib/os/sockets.ts'
+import { tidy } from './garbage.ts'
+
+/** Somebody changed something in an nft table, maybe the agent itself. */
+export interface RuleChange {
+  /** `ip`, `ip6`, `inet`; undefined for other families. */
+  readonly family: 'ip' | 'ip6' | 'inet' | undefined
+  readonly table: string
+  readonly what: 'table' | 'chain' | 'rule' | 'other'
+  /** Of a chain and of a rule: the chain's name. */
+  readonly chain?: string
+  /** It is there no more. */
+  readonly gone: boolean
+}
+
+/** Who is told of changes. */
+export interface RuleListener {
+  heard(change: RuleChange): void
+  /** Changes before this moment are unknown: listening begins, or the kernel had no room for them. */
+  lost(): void
+  /** The kernel lets nobody listen, and why; undefined when it does. */
+  failing(why: string | undefined): void
+}
+
+// linux/netlink.h, linux/netfilter/nfnetlink.h, linux/netfilter/nf_tables.h: struct nlmsghdr and struct nfgenmsg come before the attributes.
+const [NLMSG_HEADER, HEADERS, SUBSYSTEM] = [16, 20, 10]
+// Every object names its table in attribute 1, a chain its name in 3, a rule its chain in 2.
+const TABLE_NAME = 1
+const OBJECTS: Readonly<Record<number, { readonly what: RuleChange['what']; readonly gone: boolean; readonly chain?: number }>> = {
+  0: { what: 'table', gone: false },
+  2: { what: 'table', gone: true },
+  3: { what: 'chain', gone: false, chain: 3 },
+  5: { what: 'chain', gone: true, chain: 3 },
+  6: { what: 'rule', gone: false, chain: 2 },
+  8: { what: 'rule', gone: true, chain: 2 },
+  9: { what: 'other', gone: false },
+  11: { what: 'other', gone: true },
+  12: { what: 'other', gone: false },
+  14: { what: 'other', gone: true },
+  18: { what: 'other', gone: false },
+  20: { what: 'other', gone: true },
+  22: { what: 'other', gone: false },
+  24: { what: 'other', gone: true },
+}
+const FAMILIES: Readonly<Record<number, 'ip' | 'ip6' | 'inet'>> = { 1: 'inet', 2: 'ip', 10: 'ip6' }
+
+/** Tells each change in a piece of the kernel's messages; false when the piece is cut off or makes no sense. Pure. */
+export function tellChanges(piece: Uint8Array, heard: (change: RuleChange) => void): boolean {
+  const view = new DataView(piece.buffer, piece.byteOffset, piece.byteLength)
+  let at = 0
+  for (let size = 0; at + NLMSG_HEADER <= piece.length; at += (size + 3) & ~3) {
+    size = view.getUint32(at, true)
+    if (size < NLMSG_HEADER || at + size > piece.length) return false
+    const type = view.getUint16(at + 4, true)
+    const object = type >> 8 === SUBSYSTEM ? OBJECTS[type & 0xff] : undefined
+    if (object === undefined || size < HEADERS) continue
+    const attributes = attributesOf(new DataView(piece.buffer, piece.byteOffset + at, size), HEADERS)
+    const { what, gone } = object
+    const chain = object.chain === undefined ? {} : { chain: textOf(attributes.get(object.chain)) }
+    heard({ family: FAMILIES[view.getUint8(at + NLMSG_HEADER)], table: textOf(attributes.get(TABLE_NAME)), what, ...chain, gone })
+  }
+  return at >= piece.length
+}
+
+/** A load of ten thousand elements by another program is one megabyte. */
+const ROOM_BYTES = 1 << 22
+/** So many bytes leave some megabytes behind. */
+const BURST = 1 << 18
+const REST_MS = 5
+const [FIRST_MS, LONGEST_PAUSE_MS] = [100, 5000]
+
+/**
+ * Listens to what the kernel tells of nft's rules (the group that `nft monitor` is in) until the signal. Never throws.
+ * Not by `nft monitor`: it keeps every set of every program in memory, and goes on in silence when it lost messages.
+ */
+export async function followRules(listener: RuleListener, signal: AbortSignal, log: (text: string) => void): Promise<void> {
+  let said = ''
+  for (let pause = FIRST_MS; !signal.aborted; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
+    const why = await hear(listener, signal)
+    if (signal.aborted) return
+    if (why === 'ENOBUFS') [pause, said] = [FIRST_MS, '']
+    else {
+      listener.failing(`Cannot listen to nft, so that changes go unnoticed: ${why}`)
+      if (why !== said) log(`agent: Cannot listen to nft, trying again: ${why}`)
+      said = why
+    }
+    await sleep(pause, undefined, { signal }).catch(() => undefined)
+  }
+}
+
+// Why it ended: the error's code where it has one.
+async function hear({ heard, lost, failing }: RuleListener, signal: AbortSignal): Promise<string> {
+  let fd = -1
+  try {
+    ;({ fd } = listen('nft', ROOM_BYTES))
+    const reader = Bun.file(fd).stream().getReader()
+    const end = () => void reader.cancel()
+    signal.addEventListener('abort', end)
+    try {
+      lost()
+      failing(undefined)
+      for (let taken = 0; ; ) {
+        const { value } = await reader.read()
+        if (value === undefined) return 'the socket ended'
+        if (!tellChanges(value, heard)) lost()
+        taken += value.length
+        if (taken >= BURST) tidy(taken)
+        if (taken >= BURST) taken = 0
+        // What comes in a burst is then read in large pieces.
+        await Bun.sleep(REST_MS)
+      }
+    } finally {
+      signal.removeEventListener('abort', end)
+    }
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code ?? (cause as Error).message
+  } finally {
+    if (fd >= 0) closeSync(fd)
+  }
+}

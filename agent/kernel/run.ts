@@ -1,0 +1,41 @@
+import { closeSync } from 'node:fs'
+import type { Output, Run } from '../../lib/cni/plugin.ts'
+import { chainUses, isThere, ruleCounts, setNames } from '../../lib/nft/netlink.ts'
+import { locate, textOf } from '../../lib/os/exec.ts'
+import { memory } from '../../lib/os/libc.ts'
+import { isLink } from '../../lib/os/link-state.ts'
+import { ExecError } from '../../lib/text/errors.ts'
+
+const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
+/** No tool that works needs this long; one that hangs must not hang the loop. */
+const LIMIT_MS = 30_000
+
+/** Runs a tool in the agent's own namespace while the loop goes on. It answers into memory: iproute2 writes each row of a list by itself, and ten thousand reads from a pipe cost more than all the rest. Throws CniError when it is not installed, ExecError when it cannot be started or took longer than 30 s. */
+export const run: Run = Object.assign(
+  async (argv: readonly string[], stdin: string): Promise<Output> => {
+    const [name = '', ...args] = argv
+    const file = locate(name)
+    const files: number[] = []
+    const noted = (fd: number): number => files[files.push(fd) - 1] as number
+    try {
+      const [input, stdout, stderr] = [noted(memory(stdin)), noted(memory()), noted(memory())]
+      const started = performance.now()
+      const child = start([file, ...args], [input, stdout, stderr], argv)
+      const status = await child.exited
+      if (child.signalCode === 'SIGKILL' && performance.now() - started >= LIMIT_MS) throw new ExecError(argv, undefined, `was killed after ${LIMIT_MS / 1000} s`)
+      return { status: child.signalCode === null ? status : -1, stdout: textOf(stdout), stderr: textOf(stderr) }
+    } finally {
+      for (const fd of files) closeSync(fd)
+    }
+  },
+  { link: isLink, rules: () => ruleCounts('inet', 'plumb'), uses: () => chainUses('inet', 'plumb'), hasTable: () => isThere('inet', 'plumb'), sets: () => setNames('inet', 'plumb') },
+)
+
+// Files of its own: a Blob would be one that is open until its garbage is collected.
+function start(cmd: string[], [stdin, stdout, stderr]: readonly [number, number, number], argv: readonly string[]) {
+  try {
+    return Bun.spawn(cmd, { stdin, stdout, stderr, env: ENV, timeout: LIMIT_MS, killSignal: 'SIGKILL' })
+  } catch (cause) {
+    throw new ExecError(argv, undefined, `cannot be started: ${(cause as Error).message}`, { cause })
+  }
+}

@@ -1,0 +1,82 @@
+import { bitsOf, type Cidr, format, split } from '../../lib/text/ip.ts'
+import type { Both } from './lease.ts'
+import type { NetworkConf, Pool } from './network-configuration.ts'
+
+type Pools = Pick<NetworkConf, 'v4' | 'v6'>
+// So many subnets of a pool are used at most: indexes are then exact as numbers.
+const MOST = 2n ** 48n
+
+/** Free subnets, one for each family that is on: the wanted one where the pool has it and nobody else does, else one drawn evenly from all that are free. flannel draws from the first hundred, so that of a thousand nodes that start at once nine hundred collide. Undefined when a family has none left. */
+export function allocate(conf: Pools, taken: readonly Both<Cidr>[], wanted: Both<Cidr> = {}, random: () => number = Math.random): Both<Cidr> | undefined {
+  const v4 = conf.v4 && pick(conf.v4, present(taken, 'v4'), wanted.v4, random)
+  const v6 = conf.v6 && pick(conf.v6, present(taken, 'v6'), wanted.v6, random)
+  if ((conf.v4 && !v4) || (conf.v6 && !v6)) return undefined
+  return { ...(v4 && { v4 }), ...(v6 && { v6 }) }
+}
+
+/** Whether subnets are what the configuration would give: of the families that are on, of their lengths, within their bounds. */
+export function fits({ v4, v6 }: Pools, subnets: Both<Cidr>): boolean {
+  return inPool(v4, subnets.v4) && inPool(v6, subnets.v6)
+}
+
+/** Whether two nodes with these would have an address in common. */
+export function overlaps(a: Both<Cidr>, b: Both<Cidr>): boolean {
+  return meet(a.v4, b.v4) || meet(a.v6, b.v6)
+}
+
+function pick(pool: Pool, taken: readonly Cidr[], wanted: Cidr | undefined, random: () => number): Cidr | undefined {
+  if (wanted && inPool(pool, wanted) && !taken.some((one) => meet(one, wanted))) return wanted
+  const { family, bits: min } = bitsOf(pool.min)
+  const host = BigInt((family === 4 ? 32 : 128) - pool.length)
+  const all = ((bitsOf(pool.max).bits - min) >> host) + 1n
+  const count = Number(all < MOST ? all : MOST)
+  // Which of the pool's subnets a lease covers: one, or more when it is from a time of other lengths.
+  const index = (bits: bigint) => (bits < min ? -1 : Number((bits - min) >> host))
+  const blocks = taken.flatMap((cidr): Block[] => {
+    const { first, last } = split(cidr)
+    const block = { from: Math.max(0, index(first)), to: Math.min(count - 1, index(last)) }
+    return block.from <= block.to ? [block] : []
+  })
+  const nth = free(count, blocks, random)
+  return nth === undefined ? undefined : (`${format({ family, bits: min + (BigInt(nth) << host) })}/${pool.length}` as Cidr)
+}
+
+/** Indexes of subnets, both included. */
+interface Block {
+  readonly from: number
+  readonly to: number
+}
+
+// One of the indexes below `count` that no block covers, each as likely as the other.
+function free(count: number, blocks: readonly Block[], random: () => number): number | undefined {
+  const gaps: Block[] = []
+  let next = 0
+  for (const { from, to } of blocks.toSorted((a, b) => a.from - b.from)) {
+    if (from > next) gaps.push({ from: next, to: from - 1 })
+    next = Math.max(next, to + 1)
+  }
+  if (next < count) gaps.push({ from: next, to: count - 1 })
+  let left = Math.floor(random() * gaps.reduce((sum, { from, to }) => sum + to - from + 1, 0))
+  for (const { from, to } of gaps) {
+    if (from + left <= to) return from + left
+    left -= to - from + 1
+  }
+  return undefined
+}
+
+function inPool(pool: Pool | undefined, cidr: Cidr | undefined): boolean {
+  if (!pool || !cidr) return !pool && !cidr
+  const { bits, first, length, family } = split(cidr)
+  const [min, max] = [bitsOf(pool.min), bitsOf(pool.max)]
+  return family === min.family && bits === first && length === pool.length && bits >= min.bits && bits <= max.bits
+}
+
+function meet(a: Cidr | undefined, b: Cidr | undefined): boolean {
+  if (!a || !b) return false
+  const [one, other] = [split(a), split(b)]
+  return one.family === other.family && one.first <= other.last && other.first <= one.last
+}
+
+function present(taken: readonly Both<Cidr>[], family: 'v4' | 'v6'): readonly Cidr[] {
+  return taken.flatMap((one) => one[family] ?? [])
+}

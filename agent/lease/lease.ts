@@ -1,0 +1,119 @@
+import { shown, ValueError } from '../../lib/text/errors.ts'
+import { bitsOf, type Cidr, type Ip, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
+import { isDeep } from '../../lib/text/nesting.ts'
+import { MOST } from './limits.ts'
+import { isNodeName } from './node-name.ts'
+
+/** One value per address family; a family that the network does not have is absent. */
+export interface Both<T> {
+  readonly v4?: T
+  readonly v6?: T
+}
+
+/** A node's part of the network, as the store has it. */
+export interface Lease<Data = unknown> {
+  /** Whose it is, as far as the store knows: flannel's leases carry no name. */
+  readonly node?: string
+  /** Network addresses with their prefix length. */
+  readonly subnets: Both<Cidr>
+  /** What peers send to (`PublicIP`, `PublicIPv6`). */
+  readonly ips: Both<Ip>
+  /** `BackendType`; flannel's udp, alloc and tencent-vpc publish none. */
+  readonly backend: string
+  /** `BackendData` and `BackendV6Data`. */
+  readonly data: Both<Data>
+  /** When it ends unless renewed, in milliseconds since 1970; absent for one that does not (a reservation, the file store), and for others' in etcd, which would tell for one request per lease. */
+  readonly expires?: number
+}
+
+/** A lease's name in every store, flannel's: `10.5.16.0-24`, with IPv6 `10.5.16.0-24&fd00:0:0:7::-64`. */
+export type SubnetKey = string & { readonly __brand: 'SubnetKey' }
+
+/** A node's name: what a Kubernetes node or a host may be called. It is part of a path, so it is nothing else. Throws ValueError. */
+export function parseNode(text: string): string {
+  if (!isNodeName(text)) throw new ValueError(`Cannot use the node name ${shown(text)}: want a letter or digit, then letters, digits, "_", "." or "-", 253 at most`)
+  return text
+}
+
+// flannel's backends write objects of words and numbers.
+const DEEPEST = 8
+// flannel's name for "no IPv4 subnet".
+const NONE = '0.0.0.0-0'
+
+/** The key of a node's subnets, as flannel writes it (MakeSubnetKey). */
+export function encodeKey({ v4, v6 }: Both<Cidr>): SubnetKey {
+  return [v4?.replace('/', '-') ?? NONE, ...(v6 ? [v6.replace('/', '-')] : [])].join('&') as SubnetKey
+}
+
+/** The subnets that a key names. Throws ValueError for what is no key, or not the only way to write it: two keys of one subnet would be two nodes with it. */
+export function decodeKey(text: string): Both<Cidr> {
+  const [, v4 = '', v6] = /^([\d.]+-\d+)(?:&([a-f\d:]+-\d+))?$/.exec(text) ?? []
+  const none = v4 === NONE && v6 !== undefined
+  try {
+    const subnets = { ...(!none && { v4: network(v4, 4) }), ...(v6 !== undefined && { v6: network(v6, 6) }) }
+    if (encodeKey(subnets) === text) return subnets
+  } catch (cause) {
+    if (!(cause instanceof ValueError)) throw cause
+  }
+  throw new ValueError(`${shown(text)}: want a subnet's key such as 10.5.16.0-24 or 10.5.16.0-24&fd00:0:0:7::-64`)
+}
+
+/** A lease's value, byte for byte as Go writes flannel's LeaseAttrs (pkg/lease/lease.go). */
+export function encodeValue({ ips, backend, data }: Pick<Lease, 'ips' | 'backend' | 'data'>): string {
+  const attrs = {
+    PublicIP: ips.v4 ?? '0.0.0.0',
+    PublicIPv6: ips.v6 ?? null,
+    ...(backend && { BackendType: backend }),
+    ...(data.v4 !== undefined && { BackendData: data.v4 }),
+    ...(data.v6 !== undefined && { BackendV6Data: data.v6 }),
+  }
+  // encoding/json writes these so that a browser does not take them for HTML.
+  return JSON.stringify(attrs).replace(/[<>&\u2028\u2029]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`)
+}
+
+/** The lease of a key and its value, keys of the value in any case as Go reads them. Throws ValueError naming what cannot be read. */
+export function decodeLease(subnets: Both<Cidr>, text: string): Omit<Lease, 'node' | 'expires'> {
+  const attrs = new Map(Object.entries(object(text)).flatMap(([key, value]) => (value === null ? [] : [[key.toLowerCase(), value]])))
+  const v4 = address('PublicIP', attrs.get('publicip'), 4)
+  const v6 = address('PublicIPv6', attrs.get('publicipv6'), 6)
+  const backend = attrs.get('backendtype') ?? ''
+  if (typeof backend !== 'string') throw new ValueError(`Cannot read BackendType ${shown(backend)}: want a string`)
+  // It is shown on terminals.
+  if (!/^[!-~]{0,64}$/.test(backend)) throw new ValueError(`Cannot read BackendType ${shown(backend)}: want a word such as vxlan`)
+  if (!v4 && !v6) throw new ValueError('Cannot read PublicIP: it is missing; want the address that peers send to')
+  const data = { v4: attrs.get('backenddata'), v6: attrs.get('backendv6data') }
+  if (isDeep(data, DEEPEST)) throw new ValueError('Cannot read BackendData: it is nested too deep; want an object such as {"VtepMAC":"02:00:0a:f4:00:02"}')
+  return { subnets, ips: { ...(v4 && { v4 }), ...(v6 && { v6 }) }, backend, data: { ...(data.v4 !== undefined && { v4: data.v4 }), ...(data.v6 !== undefined && { v6: data.v6 }) } }
+}
+
+function network(text: string, family: 4 | 6): Cidr {
+  const cidr = parseCidr(text.replace('-', '/'))
+  const { family: has, bits, first, length } = split(cidr)
+  // flannel reads 5 bits of an IPv4 length and 7 of an IPv6 length (ParseSubnetKey).
+  if (has !== family || bits !== first || length === 0 || length > (family === 4 ? 31 : 127)) throw new ValueError(`${shown(text)}: want a network of IPv${family}`)
+  return cidr
+}
+
+// 0.0.0.0 is how flannel writes that there is none.
+function address(key: string, value: unknown, family: 4 | 6): Ip | undefined {
+  if (value === undefined) return undefined
+  try {
+    const found = parseIp(value)
+    const { bits, family: has } = bitsOf(found)
+    if (has === family) return bits === 0n ? undefined : found
+  } catch (cause) {
+    if (!(cause instanceof ValueError)) throw cause
+  }
+  throw new ValueError(`Cannot read ${key} ${shown(value)}: want an IPv${family} address`)
+}
+
+function object(text: string): object {
+  if (text.length > MOST) throw new ValueError(`Cannot read the lease: it has more than ${MOST} characters; want JSON such as {"PublicIP":"172.30.0.2",…}`)
+  try {
+    const value: unknown = JSON.parse(text)
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value
+  } catch {
+    // Said below, as for any other value that is no object.
+  }
+  throw new ValueError(`Cannot read the lease ${shown(text)}: want JSON such as {"PublicIP":"172.30.0.2",…}`)
+}

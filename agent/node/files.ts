@@ -1,0 +1,168 @@
+import * as v from 'valibot'
+import { remove, writeAtomic } from '../../lib/os/files.ts'
+import { log } from '../../lib/os/log.ts'
+import { listFiles, readText } from '../../lib/os/reading.ts'
+import { isSix, networkOf } from '../../lib/text/cidr.ts'
+import { shown, ValueError } from '../../lib/text/errors.ts'
+import { type Cidr, format, parseCidr, split } from '../../lib/text/ip.ts'
+import { field, read } from '../../lib/text/shape.ts'
+import { subnetEntries } from '../../lib/text/subnet-env.ts'
+import { type NetworkName, parse } from '../../lib/text/values.ts'
+import type { Both } from '../lease/lease.ts'
+import { draftOf } from '../store/drafts.ts'
+import { lockPath } from './instance-lock.ts'
+
+const DEFAULT = parse.network('default')
+
+/** What the node is known by to the pods that start on it. */
+export interface NodeSubnet {
+  readonly network: Both<Cidr>
+  /** Network addresses, as the lease has them. */
+  readonly subnet: Both<Cidr>
+  /** Of pods' links, in bytes. */
+  readonly mtu: number
+  /** Whether the agent masquerades, so that the delegate need not. */
+  readonly ipMasq: boolean
+}
+
+/** Writes subnet.env for the CNI plugin flannel and whoever else sources it, exactly as flanneld does (flannel pkg/subnet, WriteSubnetFile), in one step; false when it said so already. */
+export function writeSubnetEnv(path: string, node: NodeSubnet): boolean {
+  return writeChanged(path, subnetEnv(node))
+}
+
+/** The networks and subnets that a subnet.env names, flanneld's too; undefined for a family that it does not name, or names twice. What cannot be read is passed over, as flanneld does (main.go, ReadCIDRsFromSubnetFile). */
+export function readSubnetEnv(path: string): Pick<NodeSubnet, 'network' | 'subnet'> {
+  const entries = subnetEntries(readText(path) ?? '')
+  const only = (key: string, six: boolean): Cidr | undefined => {
+    const found = (entries.get(key)?.value ?? '').split(',').flatMap((text) => parsed(text.trim()) ?? [])
+    const own = found.filter((cidr) => isSix(cidr) === six)
+    return own.length === 1 ? own[0] : undefined
+  }
+  const both = (name: string) => bare({ v4: only(`FLANNEL_${name}`, false), v6: only(`FLANNEL_IPV6_${name}`, true) })
+  return { network: both('NETWORK'), subnet: both('SUBNET') }
+}
+
+/** What an agent remembers is its own: two of them on a node, of two networks, have one state directory. */
+export function statePath(stateDir: string, what: 'lease' | 'network', instance: NetworkName): string {
+  return `${stateDir}/${what}${instance === DEFAULT ? '' : `-${instance}`}.json`
+}
+
+/** Remembers what the node has, so that subnet.env can be written at boot before the store answers; false when it was remembered already. What it had before, of which subnet.env tells until it is written anew, is kept beside it for `forget`. */
+export function remember(stateDir: string, node: string, subnet: NodeSubnet, instance = DEFAULT): boolean {
+  const path = statePath(stateDir, 'lease', instance)
+  const was = saved(path, node)
+  const before = was && (subnetEnv(was) === subnetEnv(subnet) ? was.before : { ...was, before: undefined })
+  return writeChanged(path, `${JSON.stringify({ node, ...subnet, before }, null, 2)}\n`)
+}
+
+/** What was remembered for a node of this name: a disk that was copied from another node tells nothing. */
+export function remembered(stateDir: string, node: string, instance = DEFAULT): NodeSubnet | undefined {
+  const found = saved(statePath(stateDir, 'lease', instance), node)
+  if (!found) return undefined
+  const { before: _, ...subnet } = found
+  return subnet
+}
+
+/** What tells this node from another of its name, as long as the state directory is kept; undefined when there is none yet. */
+export function identity(stateDir: string): string | undefined {
+  const text = readText(identityPath(stateDir))?.trim()
+  return text !== undefined && /^[\da-f-]{36}$/.test(text) ? text : undefined
+}
+
+/** The same, made when there is none. A node whose state cannot be written has none: it is not refused for that. */
+export function makeIdentity(stateDir: string): string | undefined {
+  const known = identity(stateDir)
+  if (known !== undefined) return known
+  const made = crypto.randomUUID()
+  try {
+    writeChanged(identityPath(stateDir), `${made}\n`)
+    return made
+  } catch {
+    // That the disk fails is told when the lease is remembered.
+    return undefined
+  }
+}
+
+function identityPath(stateDir: string): string {
+  return `${stateDir}/identity`
+}
+
+/** Removes what is remembered, and subnet.env as long as that, or what was remembered before it, is what says so, and what a kill left half written of either; gives the paths that are gone. With `dryRun` it only says so. */
+export function forget(stateDir: string, node: string, path: string, { instance = DEFAULT, dryRun = false } = {}): string[] {
+  const lease = statePath(stateDir, 'lease', instance)
+  const subnet = saved(lease, node)
+  const own = [subnet, subnet?.before].map((one) => one && subnetEnv(one))
+  // The node's, and so also another agent's of this node.
+  const isLast = !listFiles(stateDir).some((name) => name.startsWith('lease') && `${stateDir}/${name}` !== lease)
+  const kept = isLast ? [lease, identityPath(stateDir)] : [lease]
+  const gone = [...(own.includes(readText(path) ?? '') ? [path] : []), ...kept].filter((one) => readText(one) !== undefined)
+  if (dryRun) return gone
+  for (const one of [...gone, lockPath(path), ...[path, ...kept].map(draftOf)]) remove(one)
+  return gone
+}
+
+interface Saved extends NodeSubnet {
+  readonly before?: NodeSubnet | undefined
+}
+
+function saved(path: string, node: string): Saved | undefined {
+  const text = readText(path)
+  if (text === undefined) return undefined
+  try {
+    const { node: whose, before, ...subnet } = read(shape, JSON.parse(text)).value
+    return whose === node ? { ...plain(subnet), ...(before && { before: plain(before) }) } : undefined
+  } catch (cause) {
+    log(`agent: Cannot use ${path}, going on without: ${(cause as Error).message}`)
+    return undefined
+  }
+}
+
+const both = (least: 1 | 2) => v.object({ v4: v.exactOptional(field.by((value) => own(value, false, least))), v6: v.exactOptional(field.by((value) => own(value, true, least))) })
+const parts = { network: both(1), subnet: both(2), mtu: field.int(0, 65535), ipMasq: field.flag }
+const shape = v.object({ node: field.text, ...parts, before: v.exactOptional(v.object(parts)) })
+
+// The node's first address comes after that of the subnet.
+function own(value: unknown, six: boolean, least: 1 | 2): Cidr {
+  const cidr = parseCidr(value)
+  const { first, last } = split(cidr)
+  if (isSix(cidr) !== six || (least === 2 && first === last)) throw new ValueError(`${shown(value)}: want an IPv${six ? 6 : 4} network${least === 2 ? ' of two addresses or more' : ''}`)
+  return cidr
+}
+
+// For each family the network, then the node's first address with the subnet's length: what a bridge would have.
+function subnetEnv({ network, subnet, mtu, ipMasq }: NodeSubnet): string {
+  const family = (prefix: string, net: Cidr | undefined, own: Cidr | undefined) => (net && own ? [`${prefix}NETWORK=${net}`, `${prefix}SUBNET=${first(own)}`] : [])
+  const lines = [...family('FLANNEL_', network.v4, subnet.v4), ...family('FLANNEL_IPV6_', network.v6, subnet.v6), `FLANNEL_MTU=${mtu}`, `FLANNEL_IPMASQ=${ipMasq}`]
+  return lines.map((line) => `${line}\n`).join('')
+}
+
+function first(subnet: Cidr): string {
+  const { family, first: bits, length } = split(subnet)
+  return `${format({ family, bits: bits + 1n })}/${length}`
+}
+
+function writeChanged(path: string, text: string): boolean {
+  if (readText(path) === text) return false
+  try {
+    writeAtomic(path, text, { mode: 0o644, by: draftOf(path) })
+  } catch (cause) {
+    throw new Error(`Cannot write ${path}: ${(cause as Error).message}`, { cause })
+  }
+  return true
+}
+
+function parsed(text: string): Cidr | undefined {
+  try {
+    return networkOf(parseCidr(text))
+  } catch {
+    return undefined
+  }
+}
+
+function bare<T>({ v4, v6 }: { readonly v4?: T | undefined; readonly v6?: T | undefined }): Both<T> {
+  return { ...(v4 !== undefined && { v4 }), ...(v6 !== undefined && { v6 }) }
+}
+
+function plain({ network, subnet, ...rest }: v.InferOutput<typeof shape>['before'] & object): NodeSubnet {
+  return { ...rest, network: bare(network), subnet: bare(subnet) }
+}

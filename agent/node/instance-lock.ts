@@ -1,0 +1,100 @@
+import { readdirSync, readlinkSync } from 'node:fs'
+import { takeLock } from '../../lib/os/files.ts'
+import { readText } from '../../lib/os/reading.ts'
+import { CniError, CODE } from '../../lib/text/errors.ts'
+import type { NetworkName } from '../../lib/text/values.ts'
+
+/** The lock file beside a subnet file. */
+export function lockPath(subnetFile: string): string {
+  return `${subnetFile}.lock`
+}
+
+/**
+ * Makes this process the only agent of its name on the node, until what is returned is called or the process ends. Two locks: an abstract
+ * socket of the node's network namespace, which no mount namespace hides, and the lock of a file beside the subnet file, which two agents
+ * share that have the node's files and network namespaces of their own. Throws CniError 11 naming the other process.
+ */
+export function lockInstance(instance: NetworkName, subnetFile: string): () => void {
+  const name = socketOf(instance)
+  const socket = listen(name, subnetFile)
+  try {
+    const unlock = lockFile(subnetFile)
+    return () => {
+      socket.stop(true)
+      unlock()
+    }
+  } catch (cause) {
+    socket.stop(true)
+    throw cause
+  }
+}
+
+/** Whether an agent of this name runs in this network namespace. */
+export function isRunning(instance: NetworkName): boolean {
+  return sockets(`@${socketOf(instance)}`).length > 0
+}
+
+/** The process that has a socket of this network namespace, by its path or, with @ first, its abstract name; undefined when there is none, or when it is out of sight, as from within a container. */
+export function listenerOf(path: string): number | undefined {
+  const files = sockets(path).map((inode) => `socket:[${inode}]`)
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
+  return pids.map(Number).find((pid) => openFiles(pid).some((file) => files.includes(file)))
+}
+
+/** The process of a flanneld that works in this network namespace; undefined when there is none in sight. */
+export function flanneldBeside(): number | undefined {
+  const own = readlinkSync('/proc/self/ns/net')
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
+  return pids.map(Number).find((pid) => {
+    try {
+      return readText(`/proc/${pid}/comm`)?.trim() === 'flanneld' && readlinkSync(`/proc/${pid}/ns/net`) === own
+    } catch {
+      return false
+    }
+  })
+}
+
+function listen(name: string, subnetFile: string): { stop(closeActive: boolean): void } {
+  try {
+    return Bun.listen({ unix: `\0${name}`, socket: { data() {} } })
+  } catch (cause) {
+    const pid = listenerOf(`@${name}`)
+    throw refused(subnetFile, pid === undefined ? 'another agent of this node' : `process ${pid}${pid === process.pid ? '' : ', another agent of this node,'}`, cause)
+  }
+}
+
+function lockFile(subnetFile: string): () => void {
+  let unlock: (() => void) | undefined
+  try {
+    unlock = takeLock(lockPath(subnetFile))
+  } catch {
+    // Where no file can be made the socket has to do. That the disk fails is told when the subnet file is written.
+    return () => {}
+  }
+  if (!unlock) throw refused(subnetFile, 'another agent, of another network namespace,')
+  return unlock
+}
+
+function refused(subnetFile: string, who: string, cause?: unknown): CniError {
+  return new CniError(CODE.tryLater, `Cannot run an agent for ${subnetFile}: ${who} runs for it already`, 'stop that one, or give this one a subnet file, a socket and a network of its own (--subnet-file, --socket)', { cause })
+}
+
+function socketOf(instance: NetworkName): string {
+  return `plumb-agent/${instance}`
+}
+
+// Their inodes, of those that are bound to a name.
+function sockets(name: string): string[] {
+  const rows = (readText('/proc/net/unix') ?? '').split('\n').map((row) => row.trim().split(/\s+/))
+  return rows.flatMap((words) => (words[7] === name && words[6] !== undefined ? [words[6]] : []))
+}
+
+function openFiles(pid: number): string[] {
+  try {
+    const folder = `/proc/${pid}/fd`
+    return readdirSync(folder).map((fd) => readlinkSync(`${folder}/${fd}`))
+  } catch {
+    // It has ended, or closed a file meanwhile.
+    return []
+  }
+}

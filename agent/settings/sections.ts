@@ -1,0 +1,128 @@
+import { posix } from 'node:path'
+import { isSix } from '../../lib/text/cidr.ts'
+import { shown, ValueError } from '../../lib/text/errors.ts'
+import { type Ip, parseCidr, parseIp } from '../../lib/text/ip.ts'
+import { printable } from '../../lib/text/printable.ts'
+import type { FlagName } from './flags.ts'
+import type { Readers } from './readers.ts'
+import type { FirewallSettings, NetworkSettings, Settings, UplinkSettings } from './settings.ts'
+import type { Given } from './sources.ts'
+
+/** Where leases are: as was said, else in etcd when anything of etcd was, else in a folder. Throws ValueError. */
+export function storeOf(read: Readers, given: Given): Settings['store'] {
+  const kind = read.one('store', word('file', 'etcd')) ?? ([...given.keys()].some((name) => name.startsWith('etcd-')) ? 'etcd' : 'file')
+  const [dir, netConf] = [path(read, 'file-store-dir'), path(read, 'net-config-path')]
+  const renewMarginMs = read.number('subnet-lease-renew-margin', 1, 1439) * 60_000
+  const [key, certificate, authority] = (['etcd-keyfile', 'etcd-certfile', 'etcd-cafile'] as const).map((name) => read.one(name, file))
+  const endpoints = read.several('etcd-endpoints', endpoint(key || certificate || authority ? 'https' : 'http'))
+  const prefix = read.one('etcd-prefix', (text) => posix.normalize(text).replace(/\/$/, '')) ?? ''
+  const [name, password] = [read.text('etcd-username'), read.text('etcd-password')]
+  if (kind === 'file') return { kind, dir, netConf }
+  if (endpoints.length === 0) read.refuse('etcd-endpoints', '"": want at least one URL')
+  if (prefix === '') read.refuse('etcd-prefix', `${shown(read.text('etcd-prefix'))}: want a key such as /coreos.com/network`)
+  if (!key !== !certificate) read.refuse(key ? 'etcd-keyfile' : 'etcd-certfile', `${shown(key ?? certificate)}: want etcd-keyfile and etcd-certfile, or neither`)
+  if (password !== '' && name === '') read.refuse('etcd-password', 'alone: want etcd-username with it')
+  return { kind, endpoints, prefix, tls: { ...(key && { key }), ...(certificate && { certificate }), ...(authority && { authority }) }, ...(name && { user: { name, password } }), renewMarginMs }
+}
+
+/** Which link leads to the other nodes. Throws ValueError. */
+export function uplinkOf(read: Readers): UplinkSettings {
+  const canReach = read.one('iface-can-reach', parseIp)
+  const [v4, v6] = [read.one('public-ip', family(4)), read.one('public-ipv6', family(6))]
+  return {
+    interfaces: read.several('iface', (text) => text),
+    patterns: read.several('iface-regex', pattern),
+    ...(canReach && { canReach }),
+    public: { ...(v4 && { v4 }), ...(v6 && { v6 }) },
+    tunnel: read.both('tunnel-address'),
+    advertise: read.both('advertise-address'),
+  }
+}
+
+/** How the data path is kept, and what passes the firewall. Throws ValueError. */
+export function pathOf(read: Readers): { network: NetworkSettings; firewall: FirewallSettings } {
+  return {
+    network: {
+      txChecksumOffload: read.one('tx-checksum-offload', word('auto', 'on', 'off')) ?? 'auto',
+      blackhole: read.flag('ip-blackhole-route'),
+      allowOverlap: read.flag('allow-overlap'),
+      resyncMs: read.number('resync', 0, 86_400) * 1000,
+      quietMs: read.number('quiet-ms', 0, 60_000),
+      probeMs: read.number('probe-interval', 0, 3600) * 1000,
+    },
+    firewall: {
+      masquerade: read.flag('ip-masq'),
+      randomFully: !read.flag('ip-masq-fully-random-disable'),
+      forward: read.flag('iptables-forward-rules'),
+      nonMasquerade: read.several('non-masquerade-cidrs', parseCidr),
+      replaceFlannel: read.flag('replace-flannel'),
+    },
+  }
+}
+
+/** Where things are on the node. Throws ValueError. */
+export function filesOf(read: Readers): Settings['files'] {
+  return { subnetEnv: path(read, 'subnet-file'), stateDir: path(read, 'state-dir'), install: read.flag('install-cni'), confDir: path(read, 'cni-conf-dir'), binDir: path(read, 'cni-bin-dir'), socket: path(read, 'socket') }
+}
+
+/** Where the status server listens: at status-address when that was said, else as flanneld's healthz flags have it, else at the default. Throws ValueError. */
+export function statusOf(read: Readers, given: Given): Settings['status'] {
+  const [address, host] = [read.one('status-address', listening), read.one('healthz-ip', parseIp) ?? '0.0.0.0']
+  const port = read.number('healthz-port', 0, 65_535)
+  if (given.has('status-address') || !given.has('healthz-port')) return address
+  if (port === 0) return undefined
+  // flannel's flags are for probes: whoever gives them may not know of the page.
+  return { host, port, ...(/^(127\.|::1$)/.test(host) ? {} : { probesOnly: true as const }) }
+}
+
+function path(read: Readers, name: FlagName): string {
+  return read.one(name, file) ?? read.refuse(name, '"": want a path')
+}
+
+function file(text: string): string {
+  if (text.includes('\0')) throw new ValueError(`${shown(text)}: want a path`)
+  return text
+}
+
+function word<const W extends string>(...words: W[]): (text: string) => W {
+  return (text) => {
+    const found = words.find((one) => one === text)
+    if (found === undefined) throw new ValueError(`${shown(text)}: want one of ${words.join(', ')}`)
+    return found
+  }
+}
+
+// Without a scheme it is etcd's own client's guess: by whether there are certificates.
+function endpoint(scheme: 'http' | 'https'): (text: string) => string {
+  return (text) => {
+    const url = URL.parse(text.includes('://') ? text : `${scheme}://${text}`)
+    if (url?.username || url?.password) throw new ValueError(`"${url.protocol}//…@${url.host}": want the user in etcd-username and etcd-password`)
+    if (!url || !/^https?:$/.test(url.protocol) || url.pathname !== '/' || url.search || url.hash) throw new ValueError(`${shown(text)}: want a URL such as https://10.0.0.1:2379`)
+    return url.origin
+  }
+}
+
+function family(wanted: 4 | 6): (text: string) => Ip {
+  return (text) => {
+    const ip = parseIp(text)
+    if (isSix(ip) !== (wanted === 6)) throw new ValueError(`${shown(text)}: want an IPv${wanted} address`)
+    return ip
+  }
+}
+
+// Go's way to ask for any case stands in front, JavaScript's behind.
+function pattern(text: string): RegExp {
+  const [, flags = '', rest = ''] = /^(?:\(\?(i)\))?([\s\S]*)$/.exec(text) ?? []
+  try {
+    return new RegExp(rest, flags)
+  } catch (cause) {
+    throw new ValueError(`${shown(text)}: want a regular expression: ${printable((cause as Error).message.slice(0, 200))}`, { cause })
+  }
+}
+
+function listening(text: string): { host: string; port: number } | undefined {
+  if (text === 'off') return undefined
+  const [, six, four, port] = /^(?:\[([^\]]+)\]|([^:]+)):(\d{1,5})$/.exec(text) ?? []
+  if (port === undefined || Number(port) < 1 || Number(port) > 65_535) throw new ValueError(`${shown(text)}: want off, or an address and a port such as 127.0.0.1:9469 or [::1]:9469`)
+  return { host: parseIp(six ?? four), port: Number(port) }
+}

@@ -1,0 +1,96 @@
+import { shown } from '../../lib/text/errors.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import { allocate, fits, overlaps } from '../lease/allocate.ts'
+import type { Both } from '../lease/lease.ts'
+import type { NetworkConf, Pool } from '../lease/network-configuration.ts'
+import { type Draft, OutOfSubnetsError, SubnetTakenError } from './store.ts'
+
+/** What a store knows of one lease, or of a reservation. */
+export interface Holding {
+  readonly subnets: Both<Cidr>
+  /** Undefined when the value could not be read. */
+  readonly ips?: Both<Ip> | undefined
+  /** Undefined for one that no plumb node has: flannel's, or a reservation. */
+  readonly node?: string | undefined
+}
+
+const FAMILIES = ['v4', 'v6'] as const
+
+/** Which subnets a node gets: those of a lease that is there already (`over`), or new ones, with a lease of its own that it gives up (`instead`). */
+export interface Chosen<H> {
+  readonly subnets: Both<Cidr>
+  readonly over?: H
+  readonly instead?: H
+}
+
+/** Whether a node keeps the lease it has. */
+export function stays({ fixed, before }: Draft, conf: NetworkConf, own: Holding): boolean {
+  return fits(conf, own.subnets) && (!fixed || !before || covers(own.subnets, before))
+}
+
+/** Chooses for a node that has no lease to keep; `own` is one that it must give up, `earlier` what it had when that is gone. In flannel's order: a lease with its addresses, what it had before, any free one. Throws OutOfSubnetsError, and SubnetTakenError when nothing but `before` will do. */
+export function choose<H extends Holding>(draft: Draft, conf: NetworkConf, holdings: readonly H[], own?: H, earlier?: Both<Cidr>): Chosen<H> {
+  const { before, fixed, node, ips } = draft
+  // A restart after flannel: its lease bears no name, but the node's addresses. One that has a node's name is that node's, even behind the same NAT.
+  const alike = own ? undefined : holdings.find((one) => one.node === undefined && one.ips && isSameNode(one.ips, ips))
+  if (alike && stays(draft, conf, alike)) return { subnets: alike.subnets, over: alike }
+  const instead = own ?? (fixed ? undefined : alike)
+  const others = holdings.filter((one) => one !== instead)
+  const wanted = before ?? earlier
+  const subnets = allocate(conf, taken(others), wanted)
+  if (subnets && (!fixed || !before || covers(subnets, before))) return { subnets, ...(instead && { instead }) }
+  const reason = fixed && before && refused(before, conf, others)
+  if (reason) throw new SubnetTakenError(`Cannot keep ${told(before)} for node ${shown(node)}, whose pods have addresses of it: ${reason}`)
+  throw new OutOfSubnetsError(`Cannot claim a subnet for node ${shown(node)}: ${full(conf, taken(others))}; widen the network or remove stale nodes (see: plumb leases)`)
+}
+
+/** Throws SubnetTakenError when the lease of this node's name is another node's: one of another identity, at another address. A node that was installed anew has its old address, and gets its lease back. */
+export function refuseNamesake({ node, identity, ips }: Draft, record: { readonly identity?: string } | undefined, own: Pick<Holding, 'subnets' | 'ips'> | undefined): void {
+  if (!isAnothers(record, identity) || !own?.ips || isSameNode(own.ips, ips)) return
+  throw new SubnetTakenError(`Cannot use the node name ${shown(node)}: the node at ${told(own.ips)} has it, and ${told(own.subnets)}; want another name (--node-name), or, when that node is gone for good, remove its lease from the store`)
+}
+
+/** Whether what is recorded for a name is another node's than that of this identity; what bears none may be anybody's. */
+export function isAnothers(record: { readonly identity?: string } | undefined, identity: string | undefined): boolean {
+  return identity !== undefined && record?.identity !== undefined && record.identity !== identity
+}
+
+// A network that has got a second family since gives that one too.
+function covers(subnets: Both<Cidr>, before: Both<Cidr>): boolean {
+  return (before.v4 === undefined || before.v4 === subnets.v4) && (before.v6 === undefined || before.v6 === subnets.v6)
+}
+
+function isSameNode(a: Both<Ip>, b: Both<Ip>): boolean {
+  const both = FAMILIES.filter((family) => a[family] && b[family])
+  return both.length > 0 && both.every((family) => a[family] === b[family])
+}
+
+function taken(holdings: readonly Holding[]): readonly Both<Cidr>[] {
+  return holdings.map(({ subnets }) => subnets)
+}
+
+function refused(before: Both<Cidr>, conf: NetworkConf, others: readonly Holding[]): string | undefined {
+  const other = others.find(({ subnets }) => overlaps(subnets, before))
+  if (other) return `${told(other.subnets)} belongs to ${other.node === undefined ? `the node at ${told(other.ips ?? {}) || 'an address that cannot be read'}` : `node ${shown(other.node)}`}`
+  const wanted = FAMILIES.filter((family) => before[family])
+  if (fits(Object.fromEntries(wanted.map((family) => [family, conf[family]])), before)) return undefined
+  return `the network has no such subnet; want ${FAMILIES.flatMap((family) => conf[family] ?? [])
+    .map(described)
+    .join(' and ')}`
+}
+
+function full(conf: NetworkConf, others: readonly Both<Cidr>[]): string {
+  const used = FAMILIES.filter((family) => conf[family] && !allocate({ [family]: conf[family] }, others))
+  return `${used
+    .flatMap((family) => conf[family] ?? [])
+    .map((pool) => `every ${described(pool)}`)
+    .join(' and ')} is taken`
+}
+
+function described({ network, length, min, max }: Pool): string {
+  return `/${length} of ${network} from ${min} to ${max}`
+}
+
+function told({ v4, v6 }: Both<string>): string {
+  return [v4, v6].filter(Boolean).join(' and ')
+}

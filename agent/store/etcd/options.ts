@@ -1,0 +1,91 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { shown, ValueError } from '../../../lib/text/errors.ts'
+
+/** How etcd is reached, and where in it the network is. */
+export interface EtcdOptions {
+  /** `https://10.0.0.1:2379`, with or without the scheme; the next is asked when one does not answer. */
+  readonly endpoints: readonly string[]
+  /** Of all keys; flannel's /coreos.com/network unless given. */
+  readonly prefix?: string
+  /** PEM files; the certificate and its key go together. Read again with every new connection. */
+  readonly caFile?: string
+  readonly certFile?: string
+  readonly keyFile?: string
+  readonly username?: string
+  readonly password?: string
+  /** How long a lease lasts unless renewed, in seconds; a day unless given, as flannel's. */
+  readonly ttlSeconds?: number
+}
+
+/** What TLS needs of the files, PEM. */
+export interface Secrets {
+  readonly ca?: Buffer
+  readonly cert?: Buffer
+  readonly key?: Buffer
+}
+
+/** The origins of the endpoints. Throws ValueError; never shows a password that stands in one. */
+export function origins({ endpoints, caFile, certFile, keyFile }: EtcdOptions): readonly string[] {
+  if (endpoints.length === 0) throw new ValueError('Cannot reach etcd: no endpoints; want at least one such as http://127.0.0.1:2379')
+  if ((certFile === undefined) !== (keyFile === undefined)) throw new ValueError(`Cannot read the certificate for etcd: ${certFile ? 'its key file' : 'the certificate of the key file'} is missing; want both or neither`)
+  return endpoints.map((given) => origin(given, caFile || certFile ? 'https' : 'http'))
+}
+
+/** The prefix of all keys, with a slash before and none behind. Throws ValueError. */
+export function prefixOf({ prefix = '/coreos.com/network' }: EtcdOptions): string {
+  const parts = prefix.split('/').filter(Boolean)
+  if (parts.length === 0) throw new ValueError(`Cannot use the etcd prefix ${shown(prefix)}: want a path such as /coreos.com/network`)
+  return `/${parts.join('/')}`
+}
+
+/** The user's name and password; undefined when neither is given. Throws ValueError for a half. */
+export function loginOf({ username, password }: EtcdOptions): { readonly name: string; readonly password: string } | undefined {
+  if (username && !password) throw new ValueError(`Cannot log in to etcd as ${shown(username)}: want a password too`)
+  if (!username && password) throw new ValueError('Cannot log in to etcd with a password alone: want a user name too')
+  return username && password ? { name: username, password } : undefined
+}
+
+/** How long a lease lasts, in seconds. Throws ValueError. */
+export function ttlOf({ ttlSeconds = 86_400 }: Pick<EtcdOptions, 'ttlSeconds'>): number {
+  if (!Number.isInteger(ttlSeconds) || ttlSeconds < 1) throw new ValueError(`Cannot use ${ttlSeconds} as the time of a lease: want whole seconds, 1 or more`)
+  return ttlSeconds
+}
+
+/** Reads the files that TLS needs. Throws ValueError naming the one that cannot be read, or holds something else. */
+export function secrets({ caFile, certFile, keyFile }: EtcdOptions): Secrets {
+  return {
+    ...(caFile && { ca: pem(caFile, 'a certificate (--etcd-cafile)', certificate) }),
+    ...(certFile && { cert: pem(certFile, 'a certificate (--etcd-certfile)', certificate) }),
+    ...(keyFile && { key: pem(keyFile, 'a private key (--etcd-keyfile)', createPrivateKey) }),
+  }
+}
+
+function origin(given: string, scheme: string): string {
+  const url = URL.parse(given.includes('://') ? given : `${scheme}://${given}`)
+  if (url?.username || url?.password) throw new ValueError('Cannot read an endpoint of etcd: it holds a user name or a password; want those as options of their own')
+  if (!url || !/^https?:$/.test(url.protocol) || url.hostname === '' || !/^\/?$/.test(url.pathname) || url.search || url.hash) throw new ValueError(`Cannot read the endpoint ${shown(given)} of etcd: want an address such as http://127.0.0.1:2379`)
+  return url.origin
+}
+
+function pem(path: string, what: string, parse: (text: Buffer) => unknown): Buffer {
+  const text = contentOf(path)
+  try {
+    parse(text)
+    return text
+  } catch (cause) {
+    throw new ValueError(`Cannot use ${path} for TLS with etcd: it does not hold ${what}; want a PEM file`, { cause })
+  }
+}
+
+function certificate(text: Buffer): X509Certificate {
+  return new X509Certificate(text)
+}
+
+function contentOf(path: string): Buffer {
+  try {
+    return readFileSync(path)
+  } catch (cause) {
+    throw new ValueError(`Cannot read ${path} for TLS with etcd: ${(cause as NodeJS.ErrnoException).code}; want a PEM file`, { cause })
+  }
+}

@@ -1,0 +1,223 @@
+import { Code } from '@connectrpc/connect'
+import { ValueError } from '../../../lib/text/errors.ts'
+import type { Cidr } from '../../../lib/text/ip.ts'
+import { giveBack } from '../../kernel/garbage.ts'
+import { type Both, decodeKey, decodeLease, type Lease, type SubnetKey } from '../../lease/lease.ts'
+import { isNodeName } from '../../lease/node-name.ts'
+import type { Snapshot } from '../store.ts'
+import { type Connection, refusal } from './connection.ts'
+import type { Event, KeyValue } from './generated/etcd_pb.js'
+import { decode, type Keys } from './keys.ts'
+
+// Answers of about 400 kB: small beside the agent, large beside a round trip.
+const PAGE = 2000n
+
+/** One lease as etcd has it. */
+export interface Entry {
+  readonly key: SubnetKey
+  readonly subnets: Both<Cidr>
+  /** The value; why not, when it cannot be read. The subnets are taken all the same. */
+  readonly lease: Omit<Lease, 'node' | 'expires'> | undefined
+  readonly why?: string
+  /** The revisions at which it was made, and last written. */
+  readonly created: bigint
+  readonly written: bigint
+  /** The etcd lease that it lives by; 0 for a reservation. */
+  readonly ttl: bigint
+}
+
+/** A key as etcd has it. */
+export type Kept = Pick<KeyValue, 'key' | 'value' | 'createRevision' | 'modRevision' | 'lease'>
+
+/** A node's record: which lease is its own, and when that was written. */
+export interface NodeRecord {
+  readonly key: string
+  readonly identity?: string
+  readonly written: bigint
+}
+
+/** What is known of the leases of a network: read once, then kept up to date by a watch. */
+export class View {
+  readonly #keys: Keys
+  #entries = new Map<string, Entry>()
+  /** Keys below the leases' prefix that name no subnets, and why not. */
+  #strangers = new Map<string, string>()
+  #records = new Map<string, NodeRecord>()
+  #reading: Promise<void> | undefined
+  readonly #listeners = new Set<() => void>()
+  readonly #leases = new WeakMap<Omit<Lease, 'node'>, Lease>()
+  /** Everything up to here is known; 0 before the first read. */
+  revision = 0n
+  /** A watch keeps it up to date. */
+  isLive = false
+
+  constructor(keys: Keys) {
+    this.#keys = keys
+  }
+
+  /** Calls `changed` whenever there is something new, and at once when something is known already; until the signal. */
+  tell(changed: () => void, signal: AbortSignal): void {
+    this.#listeners.add(changed)
+    signal.addEventListener('abort', () => this.#listeners.delete(changed), { once: true })
+    if (this.revision !== 0n) changed()
+  }
+
+  /** Reads everything anew, page by page as of one revision. Who asks meanwhile gets the same answer. */
+  async read(etcd: Connection, signal: AbortSignal): Promise<void> {
+    this.#reading ??= this.#read(etcd, signal).finally(() => {
+      this.#reading = undefined
+    })
+    await this.#reading
+  }
+
+  /** Takes what a watch tells, up to and including `revision`. What is known already is passed over. */
+  apply(events: readonly Event[], revision: bigint): void {
+    const news = events.filter(({ kv }) => kv && kv.modRevision > this.revision)
+    // Event_EventType: 0 is PUT, 1 is DELETE.
+    let isOther = false
+    for (const { type, kv } of news) if (kv && (type === 0 ? this.#note(kv) : this.#forget(kv.key))) isOther = true
+    if (revision > this.revision) this.revision = revision
+    if (isOther) this.#changed()
+  }
+
+  /** Takes what this store has written itself, at `revision`, before the watch tells of it: a node does not miss its own lease. */
+  wrote(puts: readonly Kept[], removed: readonly Uint8Array[], revision: bigint): void {
+    if (this.revision === 0n || revision <= this.revision) return
+    for (const key of removed) this.#forget(key)
+    for (const kv of puts) this.#note(kv)
+    this.#changed()
+  }
+
+  /** What is known is of no use to go on from: the next who needs it reads anew. It is told as it was until then. */
+  doubt(): void {
+    this.isLive = false
+    this.revision = 0n
+  }
+
+  entry(key: string): Entry | undefined {
+    return this.#entries.get(key)
+  }
+
+  entries(): readonly Entry[] {
+    return [...this.#entries.values()]
+  }
+
+  /** Whose each lease is, by its key. */
+  owners(): ReadonlyMap<string, string> {
+    const owners = new Map<string, string>()
+    for (const [node, record] of this.#records) if (isOwn(record, this.#entries.get(record.key))) owners.set(record.key, node)
+    return owners
+  }
+
+  snapshot(): Snapshot {
+    const owners = this.owners()
+    const leases: Lease[] = []
+    const unreadable: { readonly key: string; readonly why: string }[] = []
+    const byAge = [...this.#entries.values()].sort((a, b) => Number(a.created - b.created))
+    for (const { key, lease, why } of byAge) {
+      if (lease) leases.push(this.#named(lease, owners.get(key)))
+      if (why !== undefined) unreadable.push({ key, why })
+    }
+    for (const [key, why] of this.#strangers) unreadable.push({ key, why })
+    return { leases, unreadable }
+  }
+
+  // The same object as long as nothing changes: who has seen it need not look again.
+  #named(lease: Omit<Lease, 'node'>, node: string | undefined): Lease {
+    if (node === undefined) return lease
+    const before = this.#leases.get(lease)
+    if (before?.node === node) return before
+    const named = { ...lease, node }
+    this.#leases.set(lease, named)
+    return named
+  }
+
+  async #read(etcd: Connection, signal: AbortSignal): Promise<void> {
+    const fresh = new View(this.#keys)
+    let { key } = this.#keys.all
+    for (let isMore = true; isMore; ) {
+      try {
+        const { kvs, more, header } = await etcd.call(({ kv }, options) => kv.range({ ...this.#keys.all, key, limit: PAGE, revision: fresh.revision }, options), signal)
+        for (const kv of kvs) fresh.#note(kv)
+        fresh.revision ||= header?.revision ?? 0n
+        const last = kvs.at(-1)?.key
+        isMore = more && last !== undefined
+        if (last) key = Uint8Array.of(...last, 0)
+      } catch (cause) {
+        // Compacted while it was read: what was read is too old to go on with.
+        if (refusal(cause) !== Code.OutOfRange) throw cause
+        return this.#read(etcd, signal)
+      }
+    }
+    // A watch went on meanwhile, and knows more.
+    if (this.isLive && fresh.revision < this.revision) return
+    this.#entries = fresh.#entries
+    this.#strangers = fresh.#strangers
+    this.#records = fresh.#records
+    this.revision = fresh.revision
+    giveBack(this.#entries.size)
+    this.#changed()
+  }
+
+  #changed(): void {
+    for (const changed of this.#listeners) changed()
+  }
+
+  // True when there is something else to tell: a lease that was only renewed says what it said, and stays the same object.
+  #note(kv: Kept): boolean {
+    const what = this.#keys.read(kv.key)
+    if (!what || ('node' in what && !isNodeName(what.node))) return false
+    if (!('node' in what)) return this.#put(what.lease, kv)
+    const [before, now] = [this.#records.get(what.node), recordOf(kv)]
+    this.#records.set(what.node, now)
+    return before?.key !== now.key || isOwn(before, this.#entries.get(now.key)) !== isOwn(now, this.#entries.get(now.key))
+  }
+
+  #put(key: string, kv: Kept): boolean {
+    try {
+      const [before, now] = [this.#entries.get(key), entryOf(key, kv)]
+      const isSame = before?.created === now.created && before.why === now.why && Bun.deepEquals(before.lease, now.lease)
+      this.#entries.set(key, isSame ? { ...now, lease: before.lease } : now)
+      return !isSame
+    } catch (cause) {
+      if (!(cause instanceof ValueError)) throw cause
+      const before = this.#strangers.get(key)
+      this.#strangers.set(key, cause.message)
+      return before !== cause.message
+    }
+  }
+
+  #forget(key: Uint8Array): boolean {
+    const what = this.#keys.read(key)
+    if (!what) return false
+    if ('node' in what) return this.#records.delete(what.node)
+    const [wasEntry, wasStranger] = [this.#entries.delete(what.lease), this.#strangers.delete(what.lease)]
+    return wasEntry || wasStranger
+  }
+}
+
+/** A lease of etcd, read. Throws ValueError for a key that names no subnets. */
+export function entryOf(key: string, { value, createRevision, modRevision, lease }: Kept): Entry {
+  const subnets = decodeKey(key)
+  return { key: key as SubnetKey, subnets, ...readable(subnets, decode(value)), created: createRevision, written: modRevision, ttl: lease }
+}
+
+/** A node's record, read: the key of its lease, and its identity after a blank. */
+export function recordOf({ value, modRevision }: Pick<Kept, 'value' | 'modRevision'>): NodeRecord {
+  const [key = '', identity] = decode(value).split(' ')
+  return { key, ...(identity !== undefined && { identity }), written: modRevision }
+}
+
+/** Whether a record's lease is still the one that it was written for: one that ended and was made again since may be anybody's. */
+export function isOwn(record: NodeRecord | undefined, entry: Entry | undefined): entry is Entry {
+  return record !== undefined && entry !== undefined && entry.key === record.key && entry.created <= record.written
+}
+
+function readable(subnets: Both<Cidr>, text: string): Pick<Entry, 'lease' | 'why'> {
+  try {
+    return { lease: decodeLease(subnets, text) }
+  } catch (cause) {
+    if (!(cause instanceof ValueError)) throw cause
+    return { lease: undefined, why: cause.message }
+  }
+}

@@ -1,0 +1,66 @@
+import { dirname } from 'node:path'
+import { remove, writeAtomic } from '../../../lib/os/files.ts'
+import { ValueError } from '../../../lib/text/errors.ts'
+import { type Both, decodeKey, encodeKey, encodeValue, type Lease } from '../../lease/lease.ts'
+import type { NetworkConf } from '../../lease/network-configuration.ts'
+import { choose, isAnothers, refuseNamesake, stays } from '../choose.ts'
+import type { Draft } from '../store.ts'
+import type { Files, Held, NodeRecord } from './network.ts'
+
+/** The lease of a node, made or renewed, under the folder's lock: see SubnetStore.claim. A kill between any two writes leaves at most a record without a lease, which the next claim makes. */
+export function claim(dir: string, files: Files, draft: Draft, conf: NetworkConf, ttlSeconds?: number): Lease {
+  const { node, identity, ips, backend, data } = draft
+  const record = files.records.get(node)
+  const current = record && files.held.find(({ key }) => key === record.subnet)
+  refuseNamesake(draft, record, current && holding(current))
+  const own = record && [...files.held, ...files.ended].find(({ key }) => key === record.subnet)
+  const others = files.held.filter(({ key }) => key !== own?.key)
+  const { subnets, over, instead } = own && stays(draft, conf, own) ? { subnets: own.subnets, over: own } : choose<Holding>(draft, conf, others.map(holding), own && holding(own), record && earlier(record))
+  const key = encodeKey(subnets)
+  const isReserved = over && over !== own ? over.expires === undefined : record?.reserved && own !== undefined
+  const expires = ttlSeconds === undefined || isReserved ? undefined : Date.now() + ttlSeconds * 1000
+  for (const gone of [...files.ended.filter((one) => one !== own), ...(instead ? [instead] : [])]) remove(leasePath(dir, gone.key))
+  // Of nodes that had it once: it was removed, or has ended.
+  for (const [other, { subnet }] of files.records) if (other !== node && subnet === key) remove(recordPath(dir, other))
+  const wanted: NodeRecord = { subnet: key, ...(identity !== undefined && { identity }), ...(expires !== undefined && { expires }), ...(isReserved && { reserved: true }) }
+  if (JSON.stringify(wanted) !== JSON.stringify(record)) write(recordPath(dir, node), JSON.stringify(wanted))
+  const value = encodeValue(draft)
+  if (over?.text !== value) write(leasePath(dir, key), value)
+  return { node, subnets, ips, backend, data, ...(expires !== undefined && { expires }) }
+}
+
+/** Gives a node's lease back, and forgets the node. A reservation stays: it is not the node's to remove. */
+export function release(dir: string, { records }: Files, node: string, identity?: string): void {
+  const record = records.get(node)
+  if (isAnothers(record, identity)) return
+  if (record && !record.reserved && earlier(record)) remove(leasePath(dir, record.subnet))
+  remove(recordPath(dir, node))
+}
+
+type Holding = Held & { readonly ips?: Both<NonNullable<Lease['ips']['v4']>> | undefined }
+
+function holding(held: Held): Holding {
+  return { ...held, ips: held.lease?.ips }
+}
+
+function earlier({ subnet }: NodeRecord): ReturnType<typeof decodeKey> | undefined {
+  try {
+    return decodeKey(subnet)
+  } catch (cause) {
+    if (cause instanceof ValueError) return undefined
+    throw cause
+  }
+}
+
+function leasePath(dir: string, key: string): string {
+  return `${dir}/subnets/${key}`
+}
+
+function recordPath(dir: string, node: string): string {
+  return `${dir}/nodes/${node}`
+}
+
+function write(path: string, text: string): void {
+  // One draft for all writers: they hold the lock.
+  writeAtomic(path, text, { mode: 0o644, by: `${dirname(path)}/.draft` })
+}

@@ -1,0 +1,13 @@
+import { beginCall } from '../os/deadline.ts'
+import { run } from '../os/exec.ts'
+import { fs } from '../os/fs.ts'
+import { toStdout } from '../os/stdout.ts'
+import type { Plugin } from './plugin.ts'
+import { type Io, serve } from './serve.ts'
+
+/** Serves the CNI call that this process was started for, as the plugin of a name; `load` finds the executable's plugins. Its answer is the exit status. */
+export async function serveProcess(name: string, load: Io['plugin']): Promise<0 | 1> {
+  beginCall()
+  const io: Io = { env: process.env, stdin: () => fs.readAllSync(0), answer: toStdout, run, plugin: load }
+  return serve((await load(name)) as Plugin, io)
+}

@@ -1,0 +1,218 @@
+import { log } from '../os/log.ts'
+import { netnsState } from '../os/netns.ts'
+import { CniError, CODE, ExecError, missingModule, shown, ValueError } from '../text/errors.ts'
+import { isDeep } from '../text/nesting.ts'
+import { printable } from '../text/printable.ts'
+import { parse } from '../text/values.ts'
+import { chained } from '../verbs/chained.ts'
+import { custom } from '../verbs/custom.ts'
+import { delegating } from '../verbs/delegating.ts'
+import { interfaces } from '../verbs/interface.ts'
+import { ipam } from '../verbs/ipam.ts'
+import { leases } from '../verbs/lease.ts'
+import { meta } from '../verbs/meta.ts'
+import { type Command, type Env, readArgs, readAttachment, readCommand } from './environment.ts'
+import type { Attachment, NetConf, Plugin, Run } from './plugin.ts'
+import { newest, supported, versionAnswer } from './spec.ts'
+import { gate } from './versions.ts'
+
+/** The oldest that know every word plumb says to them. */
+const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them'
+/** Longer than any honest message; what a hostile value makes of one is cut. */
+const LIMIT = 4096
+
+/** Three times what a GC of a hundred thousand attachments is given; parsed, some texts take fifteen times their size. */
+const [MOST, DEEPEST] = [2 ** 25, 100]
+
+/** The world of one call: environment, standard input (read at most once), where the answer goes, and how programs and other plugins of this executable are started. */
+export interface Io {
+  readonly env: Env
+  stdin(): string
+  /** Writes the whole answer or throws. */
+  answer(text: string): void
+  readonly run: Run
+  /** A plugin of this executable by its type, undefined when it has none of that name. */
+  plugin(type: string): Promise<Plugin | undefined>
+  /** Whether a program is plumb's, of this version; when left out, the one file that runs is. */
+  isOurs?(file: string): boolean
+}
+/** One call, as far as it is the same for every plugin. */
+export interface Call {
+  readonly command: Command
+  readonly at: Attachment
+  /** Standard input as it came, for delegates, and parsed. */
+  readonly text: string
+  readonly raw: Readonly<Record<string, unknown>>
+  readonly version: string
+  readonly io: Io
+}
+/** What a verb came to: its answer, and what has to follow once that is delivered, or cannot be. */
+export interface Done {
+  readonly text?: string
+  delivered?(): void
+  undo?(): Promise<void>
+}
+/** The verbs of a role. */
+export interface Verbs {
+  add(call: Call): Promise<Done>
+  check(call: Call): Promise<void>
+  del(call: Call): Promise<void>
+  gc(call: Call): Promise<void>
+  status(call: Call): Promise<void>
+}
+
+/** A plugin file's default export; names the type of its configuration. */
+export function definePlugin<C extends NetConf>(plugin: Plugin<C>): Plugin {
+  return plugin as unknown as Plugin
+}
+
+/** Serves one CNI call from start to exit code: 0, or 1 with one error object on stdout (CNI spec 1.1.0 sections 2 and 5). Never throws. */
+export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
+  const seen: { version: string } = { version: newest }
+  try {
+    const command = readCommand(io.env)
+    if (command === undefined) for (const line of [plugin.about, `CNI protocol versions supported: ${supported.join(', ')}`]) log(line)
+    else if (command === 'VERSION') io.answer(versionAnswer())
+    else await perform(plugin, command, io, seen)
+    return 0
+  } catch (cause) {
+    const { code, msg, details } = errorOf(cause)
+    const answer = { cniVersion: seen.version, code, msg, ...(details ? { details } : {}) }
+    try {
+      io.answer(JSON.stringify(answer, null, 4))
+    } catch (lost) {
+      log(`Cannot write the error to stdout: ${(lost as Error).message}`, { code, msg, details })
+    }
+    return 1
+  }
+}
+
+/** A call as its verb gets it, taken apart and judged as far as that is the same for every plugin. `seen.version` becomes the one to answer in, as soon as it is known. Throws CniError. */
+export function readCall(plugin: Plugin, command: Command, io: Io, seen: { version: string } = { version: newest }): Call {
+  const unnamed = readAttachment(command, io.env)
+  const text = input(io)
+  const raw = parseObject(text)
+  // Written with an indentation, as results are, such a thing takes the square of its depth. What nobody could add can be removed.
+  if ((command === 'ADD' || command === 'CHECK') && isDeep(raw, DEEPEST)) throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${DEEPEST} deep`)
+  const network = name(raw)
+  const version = versionOf(raw)
+  if (supported.includes(version)) seen.version = version
+  gate(command, version)
+  const args = plugin.args && (command === 'ADD' || command === 'CHECK') ? readArgs(io.env['CNI_ARGS'] ?? '', plugin.args) : new Map<string, string>()
+  return { command, at: { ...unnamed, network, args }, text, raw, version, io }
+}
+
+/** Any failure as what CNI answers with. */
+export function errorOf(cause: unknown): { readonly code: number; readonly msg: string; readonly details: string } {
+  const { code, message, details } = translate(cause)
+  return { code, msg: brief(message), details: brief(details) }
+}
+
+async function perform(plugin: Plugin, command: Command, io: Io, seen: { version: string }): Promise<void> {
+  const call = readCall(plugin, command, io, seen)
+  const verbs =
+    plugin.role === 'interface'
+      ? interfaces(plugin)
+      : plugin.role === 'chained'
+        ? chained(plugin)
+        : plugin.role === 'ipam'
+          ? ipam(plugin)
+          : plugin.role === 'lease'
+            ? leases(plugin)
+            : plugin.role === 'delegating'
+              ? delegating(plugin)
+              : plugin.role === 'meta'
+                ? meta(plugin)
+                : custom(plugin)
+  if (command !== 'ADD') return verbs[command.toLowerCase() as 'check' | 'del' | 'gc' | 'status'](call)
+  const done = await added(verbs, call)
+  try {
+    io.answer(done.text ?? '')
+  } catch (cause) {
+    await done.undo?.()
+    throw new CniError(CODE.io, 'Cannot write the result to stdout', `what was made is removed again: ${(cause as Error).message}`, { cause })
+  }
+  done.delivered?.()
+}
+
+// Whatever the kernel says to a tool whose namespace is taken away meanwhile, that is the reason.
+async function added(verbs: Verbs, call: Call): Promise<Done> {
+  try {
+    return await verbs.add(call)
+  } catch (cause) {
+    const { netns } = call.at
+    if (!(cause instanceof ExecError) || netns === undefined || !['gone', 'other'].includes(netnsState(netns))) throw cause
+    throw new CniError(CODE.unknownContainer, `The network namespace ${netns} has gone meanwhile`, cause.message, { cause })
+  }
+}
+
+function input(io: Io): string {
+  const text = given(io)
+  if (text.length > MOST) throw new CniError(CODE.decode, `Cannot read the configuration: it has ${text.length} characters`, `want ${MOST} at most`)
+  return text
+}
+
+function given(io: Io): string {
+  try {
+    return io.stdin()
+  } catch (cause) {
+    if (cause instanceof CniError) throw cause
+    throw new CniError(CODE.io, 'Cannot read the configuration from stdin', (cause as Error).message, { cause })
+  }
+}
+
+function parseObject(text: string): Record<string, unknown> {
+  let raw: unknown
+  try {
+    raw = JSON.parse(text)
+  } catch (cause) {
+    throw new CniError(CODE.decode, 'Cannot read the configuration: it is not JSON', `${(cause as Error).message}; it begins ${shown(text.slice(0, 60))}`, { cause })
+  }
+  if (typeof raw !== 'object' || raw === null || Array.isArray(raw)) throw new CniError(CODE.decode, `Cannot read the configuration ${shown(raw)}: want a JSON object`)
+  return raw as Record<string, unknown>
+}
+
+function name(raw: Readonly<Record<string, unknown>>): Attachment['network'] {
+  const given = anyCase(raw, 'name')
+  if (given === undefined || given === null || given === '') throw new CniError(CODE.config, 'missing network name', 'want "name" in the configuration')
+  try {
+    return parse.network(given)
+  } catch (cause) {
+    throw new CniError(CODE.config, 'invalid characters found in network name', `Cannot read name ${(cause as Error).message}`, { cause })
+  }
+}
+
+function versionOf(raw: Readonly<Record<string, unknown>>): string {
+  const given = anyCase(raw, 'cniVersion') ?? ''
+  if (typeof given !== 'string') throw new CniError(CODE.decode, `Cannot read cniVersion ${shown(given)}: want a string`)
+  return given || '0.1.0'
+}
+
+function anyCase(raw: Readonly<Record<string, unknown>>, key: string): unknown {
+  if (Object.hasOwn(raw, key)) return raw[key]
+  const found = Object.keys(raw).find((one) => one.toLowerCase() === key.toLowerCase())
+  return found === undefined ? undefined : raw[found]
+}
+
+/** Any failure as what CNI answers with: code, message, details. */
+function translate(cause: unknown): { code: number; message: string; details: string } {
+  if (cause instanceof CniError) return cause
+  if (cause instanceof ValueError) return { code: CODE.config, message: cause.message, details: '' }
+  if (cause instanceof ExecError) {
+    const { tool, line, said } = cause
+    if (line === undefined) return { code: CODE.internal, message: `Cannot use ${tool}: ${said}`, details: `${cause.message}; ${WANTED}` }
+    const missing = missingModule(line, said)
+    if (missing) return { code: CODE.internal, message: `The kernel or a tool refused: ${said}`, details: `${missing}; ${cause.message}` }
+    const isOld = /unknown|garbage|syntax error|usage:/i.test(said)
+    return { code: CODE.internal, message: `The kernel or a tool refused: ${said}`, details: isOld ? `${cause.message}; ${WANTED}` : cause.message }
+  }
+  const { code, errno, syscall = 'use', path = '', message } = cause as NodeJS.ErrnoException
+  if (typeof errno === 'number') return { code: CODE.io, message: `Cannot ${syscall} ${path ? shown(path) : 'a file'}: ${code}`, details: message }
+  return { code: CODE.internal, message: `Unexpected failure: ${message ?? String(cause)}`, details: 'this is a fault of plumb; please report it with the configuration' }
+}
+
+// Runtimes write it to logs and terminals as it is.
+function brief(text: string): string {
+  const lines = (text.length > LIMIT ? `${text.slice(0, LIMIT - 1)}…` : text).split('\n')
+  return lines.map(printable).join('\n')
+}

@@ -1,0 +1,198 @@
+import type { Output, Run } from '../cni/plugin.ts'
+import { heldSets, hold, isHeld, letGo } from '../journal/elements.ts'
+import { entries, isThere, partsOf, readPart } from '../journal/journal.ts'
+import { following, holds } from '../journal/ports.ts'
+import { isOccupying, leave, occupy } from '../journal/turns.ts'
+import { NFT } from '../os/batch-tools.ts'
+import type { Batch } from '../state/apply.ts'
+import { chain } from '../state/kinds/chain.ts'
+import { addition, element, removal } from '../state/kinds/element.ts'
+import type { Chain, Element, Resource } from '../state/resource.ts'
+import { ExecError } from '../text/errors.ts'
+import { amongOthers, isPair, largest, uncovered } from './masquerade.ts'
+import { chainsOf, isMark, isOwnChain, isWhole, lostRules, markOf, SECTIONS, SETS, type Section, sectionOf, sectionsOf, textOf } from './ruleset.ts'
+
+type Send = (lines: readonly string[]) => Promise<Output>
+
+/** Removes and adds elements, and chains of networks. The rules that look them up are loaded when they are missing, emptied, or another version's. Throws ExecError. */
+export async function applyElements({ ns, steps }: Batch, run: Run): Promise<void> {
+  const send: Send = (lines) => run(NFT, inputOf(lines), ns)
+  await removeElements(
+    steps.filter(({ line }) => line.unless),
+    run,
+    send,
+  )
+  const making = steps.filter(({ line }) => !line.unless)
+  if (making.length === 0) return
+  const wanted = making.map(({ line }) => line.text)
+  const resources = [...new Set(making.map(({ resource }) => resource))]
+  const elements = resources.filter(isElement)
+  const sections = sectionsOf(resources)
+  hold(elements)
+  // Asked while nft is at work. `nft flush table` takes the rules and leaves the sets, the marks among them.
+  const isEmptied = !isWhole(run, sections) && lostRules(run, sections).length > 0
+  let done = await send(addingTo(sections, wanted))
+  if (done.stderr.includes('No such file or directory')) done = await load(sections, resources, run, send)
+  if (done.stderr.includes('overlaps') || done.stderr.includes('File exists')) {
+    // A key with another value: its owner is gone, or the port would not have been free.
+    await remove(elements.filter(({ value }) => value !== undefined).map(removal), send)
+    done = await send([...addingTo(sections, linesOf(resources)), ...(await amongOthers(elements, run))])
+  }
+  if (done.status === 0 && isEmptied && lostRules(run, sections).length > 0) done = await load(sections, [], run, send)
+  if (done.status !== 0) throw refused(wanted, done)
+}
+
+/** What nft gets first of a batch that only adds, for whoever gives it that ahead of `applyElements`; that the elements are held is noted by then. */
+export function firstInput({ steps }: Batch): string {
+  const resources = steps.map(({ resource }) => resource)
+  hold(resources.filter(isElement))
+  return inputOf(
+    addingTo(
+      sectionsOf(resources),
+      steps.map(({ line }) => line.text),
+    ),
+  )
+}
+
+/** The elements of all attachments in the node are put back where they or the rules that look them up are missing: somebody flushed the ruleset (`systemctl restart nftables` does), a table or a set. What is there is left as it is. Whether anything had to be loaded; `isThorough` also looks for single elements. Throws ExecError. */
+export async function restore(run: Run, isThorough = false): Promise<boolean> {
+  const send: Send = (lines) => run(NFT, inputOf(lines))
+  const sets = run.sets?.() ?? []
+  // A node with many pods is asked often: no entry is read unless something is lost.
+  const needed = SECTIONS.every((section) => sets.includes(markOf(section))) ? [] : heldSets().flatMap((set) => sectionOf(set) ?? [])
+  const used = SECTIONS.filter((section) => sets.some((name) => name.startsWith(`rules_${section}_`)) || needed.includes(section))
+  const isLost = used.some((section) => !sets.includes(markOf(section))) || (!isWhole(run, used) && lostRules(run, used).length > 0)
+  if (used.length === 0 || (!isLost && !isThorough)) return false
+  const { resources, done } = standing()
+  done()
+  const sections = sectionsOf(resources)
+  if (sections.length === 0) return false
+  const answer = isLost ? await load(sections, [], run, send) : await send([...addingTo(sections, linesOf(resources)), ...largest(resources.filter(isElement).filter(isPair))])
+  if (answer.status !== 0) throw refused(linesOf(resources), answer)
+  return isLost
+}
+
+function inputOf(lines: readonly string[]): string {
+  return `${lines.join('\n')}\n`
+}
+
+/** The lines of the transaction that makes things where the rules are loaded. */
+export function addingTo(sections: readonly Section[], wanted: readonly string[]): string[] {
+  return [...sections.map((section) => `add element inet plumb ${markOf(section)} { 1 }`), ...wanted]
+}
+
+/** What is there of plumb's own chains and marks when rules are loaded: `own` chains are written anew, `stale` ones of another version go, and so do its marks. */
+interface Found {
+  readonly own: readonly string[]
+  readonly staleChains: readonly string[]
+  readonly staleMarks: readonly string[]
+}
+const NOTHING: Found = { own: [], staleChains: [], staleMarks: [] }
+
+/** The lines of the transaction that loads sections of the rules, each one's text as one line, and adds these elements and chains. Chains of networks and an admin's stay as they are. */
+export function loading(sections: readonly Section[], resources: readonly Resource[], { own, staleChains, staleMarks }: Found = NOTHING): string[] {
+  return [
+    'add table inet plumb',
+    ...[...own, ...staleChains].map((name) => `flush chain inet plumb ${name}`),
+    ...staleChains.map((name) => `delete chain inet plumb ${name}`),
+    ...staleMarks.map((name) => `delete set inet plumb ${name}`),
+    SETS,
+    ...sections.map(textOf),
+    ...sections.map((section) => `add set inet plumb ${markOf(section)} { type mark; }`),
+    ...addingTo(sections, linesOf(resources)),
+    ...largest(resources.filter(isElement).filter(isPair)),
+  ]
+}
+
+// Whoever took the rules away may have taken the elements, too: with a section comes what all attachments own of it.
+async function load(needed: readonly Section[], wanted: readonly Resource[], run: Run, send: Send): Promise<Output> {
+  const { resources, done } = standing()
+  try {
+    const sets = run.sets?.() ?? []
+    const used = sectionsOf(resources)
+    const isOther = (name: string) => isMark(name) && !SECTIONS.some((section) => name === markOf(section))
+    const isOld = (section: Section) => sets.some((name) => isOther(name) && name.startsWith(`rules_${section}_`))
+    const sections = SECTIONS.filter((section) => needed.includes(section) || isOld(section) || (used.includes(section) && !sets.includes(markOf(section))))
+    const chains = [...(run.uses?.().keys() ?? [])].filter(isOwnChain)
+    const [own, all] = [chainsOf(sections), chainsOf(SECTIONS)]
+    const found = { own: chains.filter((name) => own.includes(name)), staleChains: chains.filter((name) => !all.includes(name)), staleMarks: sets.filter(isOther) }
+    const isAnew = sets.length === 0
+    const restored = resources.filter((one) => (isElement(one) && isPair(one) ? isAnew : isElement(one) ? sectionsOf([one]).some((section) => sections.includes(section)) : true))
+    return await send(loading(sections, [...wanted, ...restored], found))
+  } finally {
+    done()
+  }
+}
+
+// The elements and chains of attachments whose pods live. One that another call is at work on does without: that adds or removes its own.
+function standing(): { readonly resources: readonly Resource[]; done(): void } {
+  const all = entries()
+    .flatMap(partsOf)
+    .filter(([, { own }]) => own.some(isOfRules))
+    .map(([part]) => part)
+  const own = all.filter(isOccupying)
+  const others = all.filter((part) => !own.includes(part) && occupy(part, 0))
+  const resources = [...others, ...own].flatMap((part) => {
+    const note = readPart(part)
+    return note && isThere(note) ? following(note.own, holds).filter(isOfRules) : []
+  })
+  return {
+    resources,
+    done() {
+      for (const part of others) leave(part)
+    },
+  }
+}
+
+function isOfRules(one: Resource): boolean {
+  return isChain(one) || (isElement(one) && one.moment === undefined)
+}
+
+// Chains first: elements lead to them. Of one key the first. Pairs are for `largest` and `amongOthers` to say.
+function linesOf(resources: readonly Resource[]): string[] {
+  const chains = firstOf(resources.filter(isChain), ({ name }) => name)
+  const elements = firstOf(resources.filter(isElement), ({ set, key }) => `${set} ${key}`)
+  const lines = [...chains.flatMap((one) => chain.put(one)), ...elements.filter((one) => !isPair(one)).flatMap((one) => element.put(one))]
+  return lines.map(({ text }) => text)
+}
+
+function firstOf<T>(all: readonly T[], keyOf: (one: T) => string): T[] {
+  const found = new Map<string, T>()
+  for (const one of all) if (!found.has(keyOf(one))) found.set(keyOf(one), one)
+  return [...found.values()]
+}
+
+// Of elements that several attachments may have those that none has any more; whoever took one meanwhile gets it back.
+async function removeElements(steps: Batch['steps'], run: Run, send: Send): Promise<void> {
+  const kept: readonly Resource[] = letGo(steps.map(({ resource }) => resource).filter(isElement))
+  const going = steps.filter(({ resource }) => !kept.includes(resource))
+  // Without the table there is nothing to remove, and an nft that does not work need not be asked.
+  if (going.length === 0 || run.hasTable?.() === false) return
+  const gone = going.map(({ resource }) => resource).filter(isElement)
+  await remove([...going.map(({ line }) => line.text), ...uncovered(gone)], send)
+  const taken = gone.filter((one) => isHeld(one, one.part === undefined ? [] : [one.part]))
+  if (taken.length > 0) await send(taken.map(addition))
+}
+
+// One transaction; an element that is gone already, or whose set is another program's, fails it whole, so it is left out and the rest tried again.
+async function remove(lines: readonly string[], send: Send): Promise<void> {
+  for (let rest = lines; rest.length > 0; ) {
+    const done = await send(rest)
+    if (done.status === 0) return
+    const gone = new Set([...done.stderr.matchAll(/^\/dev\/stdin:(\d+):.*(?:No such file or directory|datatype mismatch|Could not resolve)/gm)].map(([, number]) => Number(number) - 1))
+    if (gone.size === 0) throw refused(rest, done)
+    rest = rest.filter((_, i) => !gone.has(i))
+  }
+}
+
+function refused(lines: readonly string[], { status, stderr }: Output): ExecError {
+  return new ExecError(NFT, lines.join('; '), stderr.split('\n', 1)[0] || `ended with status ${status}`)
+}
+
+function isElement(resource: Resource): resource is Element {
+  return resource.kind === 'element'
+}
+
+function isChain(resource: Resource): resource is Chain {
+  return resource.kind === 'chain'
+}

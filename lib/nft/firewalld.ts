@@ -1,0 +1,46 @@
+import type { Run } from '../cni/plugin.ts'
+import { fs } from '../os/fs.ts'
+import { CniError, CODE } from '../text/errors.ts'
+import type { Cidr } from '../text/ip.ts'
+import { isThere } from './netlink.ts'
+
+/** An address of a pod as a source of a zone of firewalld, until that reloads or ends: what it sends and is sent is judged by the zone. */
+export interface Zoned {
+  readonly kind: 'zoned'
+  readonly ns: 'host'
+  readonly zone: string
+  readonly source: Cidr
+}
+
+const BUS = '/run/dbus/system_bus_socket'
+const NAME = 'org.freedesktop.DBus.Error'
+// What firewalld says of a source that is as it should be, another zone's included where it is to go (firewall/errors.py), and the bus when there is no firewalld any more.
+const ALREADY = { addSource: /\b(ZONE_ALREADY_SET|ALREADY_ENABLED)\b/, removeSource: new RegExp(`\\b(UNKNOWN_SOURCE|NOT_ENABLED|INVALID_ZONE|ZONE_CONFLICT)\\b|${NAME}\\.(ServiceUnknown|NameHasNoOwner|NoServer|FileNotFound)`) }
+
+/** Whether firewalld runs on the node: its rules are there, with a bus to ask it on. Starts no process. */
+export function isFirewalldThere(): boolean {
+  return fs.existsSync(BUS) && (isThere('inet', 'firewalld', 'filter_FORWARD') || isThere('ip', 'filter', 'FORWARD_direct'))
+}
+
+/** Adds a source to a zone or takes it out, at run time alone (D-Bus org.fedoraproject.FirewallD1.zone). Where firewalld is gone there is nothing to take out. Throws CniError 5 without dbus-send, 7 for a zone that is not there or is not the source's only one, 11 when firewalld does not answer. */
+export async function zone(method: 'addSource' | 'removeSource', { zone, source }: Pick<Zoned, 'zone' | 'source'>, run: Run): Promise<void> {
+  if (method === 'removeSource' && !isFirewalldThere()) return
+  const argv = asking(method, zone, source)
+  const { status, stderr } = await run(argv, '')
+  if (status === 0 || ALREADY[method].test(stderr)) return
+  const failed = `Cannot ${method === 'addSource' ? 'put' : 'take'} ${source} ${method === 'addSource' ? 'into' : 'out of'} the zone ${zone} of firewalld`
+  if (stderr.includes('INVALID_ZONE')) throw new CniError(CODE.config, `${failed}: there is no such zone`, 'want one that firewall-cmd --get-zones names; "firewalldZone" is trusted unless it is set')
+  if (stderr.includes('ZONE_CONFLICT')) throw new CniError(CODE.config, `${failed}: it is a source of another zone`, `firewall-cmd --get-zone-of-source=${source} names that; take it out there, or set "firewalldZone" to it`)
+  throw new CniError(CODE.tryLater, `${failed}: ${stderr.trim() || `dbus-send ended with status ${status}`}`, `it was asked so: ${argv.join(' ')}`)
+}
+
+/** Whether a zone has a source. False also when firewalld does not answer. */
+export async function isZoned({ zone, source }: Pick<Zoned, 'zone' | 'source'>, run: Run): Promise<boolean> {
+  const { status, stdout } = await run(asking('querySource', zone, source), '')
+  return status === 0 && /\bboolean true\b/.test(stdout)
+}
+
+/** The argv of the process that asks firewalld. */
+export function asking(method: string, zone: string, source: string): string[] {
+  return ['dbus-send', '--system', '--print-reply', '--dest=org.fedoraproject.FirewallD1', '/org/fedoraproject/FirewallD1', `org.fedoraproject.FirewallD1.zone.${method}`, `string:${zone}`, `string:${source}`]
+}

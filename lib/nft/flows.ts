@@ -1,0 +1,57 @@
+import type { Run } from '../cni/plugin.ts'
+import { has } from '../os/exec.ts'
+import { log } from '../os/log.ts'
+import { localAddresses } from '../os/routes.ts'
+import type { Flows, Netns } from '../state/resource.ts'
+import { type Ip, parseIp } from '../text/ip.ts'
+
+/** Makes the kernel forget UDP connections of host ports: of those that were taken away what led to their pod, of those that were given what anyone sent to that port of the node before, or had from it. What comes too late for that, the rules keep from making new ones (chain `late`). Connections through the node to other machines stay. Best effort: without conntrack the kernel forgets by itself, after half a minute of silence. */
+export async function forgetFlows(ns: Netns, { given, taken }: { readonly given: readonly Flows[]; readonly taken: readonly Flows[] }, run: Run): Promise<void> {
+  if (!has('conntrack')) return log('plumb: conntrack is not installed: UDP clients of a host port may go on to its former owner for up to 30 s')
+  await forget(ns, [...taken.map(forgetOf), ...(await stale(ns, given, run))], run)
+}
+
+async function forget(ns: Netns, lines: readonly string[], run: Run): Promise<void> {
+  if (lines.length === 0) return
+  const { status } = await run(['conntrack', '-R', '-'], `${lines.join('\n')}\n`, ns)
+  // Before 1.4.7 it reads no commands from its input.
+  if (status !== 0) for (const line of lines) await run(['conntrack', ...line.split(' ')], '', ns)
+}
+
+/** The command that forgets what led to the pod of a port. */
+export function forgetOf({ family, port, ip, pod }: Flows): string {
+  return `-D -f ipv${family} -p udp${ip === undefined ? '' : ` --orig-dst ${ip}`} --orig-port-dst ${port} --reply-src ${pod}`
+}
+
+/** The commands that list the connections to ports of one family, and those from them: one list for any number of ports, as it looks at every connection of the node. */
+export function listsOf([first, ...others]: readonly [Flows, ...Flows[]]): string[] {
+  const all = `-L -f ipv${first.family} -p udp`
+  return others.some(({ port }) => port !== first.port) ? [all] : [`${all} --orig-port-dst ${first.port}`, `${all} --orig-port-src ${first.port}`]
+}
+
+async function stale(ns: Netns, given: readonly Flows[], run: Run): Promise<string[]> {
+  const lines: string[] = []
+  for (const family of [4, 6] as const) {
+    const [first, ...others] = given.filter((one) => one.family === family)
+    if (first) for (const list of listsOf([first, ...others])) lines.push(...staleOf((await run(['conntrack', ...list.split(' ')], '', ns)).stdout, [first, ...others]))
+  }
+  return lines
+}
+
+// Those to a port or from it, whichever end of them the node's is, but for what leads to its pod already.
+function staleOf(listed: string, wanted: readonly [Flows, ...Flows[]]): string[] {
+  const [{ family }] = wanted
+  const lines: string[] = []
+  const local = listed.includes('src=') ? localAddresses(family) : new Set<Ip>()
+  const isLocal = (ip: Ip) => local.has(ip) || ip.startsWith('127.')
+  for (const [, src = '', dst = '', sport, dport, to = ''] of listed.matchAll(/ src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+) .*?src=(\S+) /g)) {
+    const ends = [
+      [parseIp(dst), Number(dport)],
+      [parseIp(src), Number(sport)],
+    ] as const
+    const leads = parseIp(to)
+    if (!wanted.some(({ port, ip, pod }) => leads !== pod && ends.some(([at, number]) => port === number && (ip === undefined ? isLocal(at) : ip === at)))) continue
+    lines.push(`-D -f ipv${family} -p udp --orig-src ${parseIp(src)} --orig-dst ${parseIp(dst)} --orig-port-src ${sport} --orig-port-dst ${dport}`)
+  }
+  return lines
+}

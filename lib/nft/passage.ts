@@ -1,0 +1,99 @@
+import type { Run } from '../cni/plugin.ts'
+import { has } from '../os/exec.ts'
+import { readText } from '../os/reading.ts'
+import { ExecError } from '../text/errors.ts'
+import { isThere, rulesOf } from './netlink.ts'
+import { markBit } from './ruleset.ts'
+
+/** Lets what lib/nft/firewall.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
+export interface Passage {
+  readonly kind: 'passage'
+  readonly ns: 'host'
+  readonly family: 4 | 6
+  readonly admin: string
+  /** Where there is no FORWARD chain, too: one that is made later, by Docker say, then finds it. */
+  readonly always?: true
+}
+
+/** The chain of iptables that lets pods' packets pass. */
+export const CHAIN = 'PLUMB-PODS'
+
+/** What of a passage stands. */
+interface Standing {
+  readonly isJumped: boolean
+  readonly isAdminThere: boolean
+  /** The admin's chain is asked, and the mark is. */
+  readonly isWhole: boolean
+  /** The chain holds more than one admin's: only what is missing is added. */
+  readonly isThere: boolean
+}
+const NOTHING: Standing = { isJumped: false, isAdminThere: false, isWhole: false, isThere: false }
+
+/** Makes what is missing of a passage: an accept of ours in a table of nft does not lift a DROP of iptables, such as Docker's policy; it has to stand where that does. When all stands, that is asked of the kernel alone, and no process is started. Throws ExecError. */
+export async function pass(passage: Passage, run: Run): Promise<void> {
+  const ip = nameOf(passage)
+  if (isWanted(passage)) await complete(`${ip}tables-nft`, passage, standing(passage), run)
+  if (!(readText(`/proc/net/${ip}_tables_names`) ?? '').split('\n').includes('filter') || !has(`${ip}tables-legacy-save`)) return
+  const { stdout } = await run([`${ip}tables-legacy-save`, '-t', 'filter'], '')
+  await complete(`${ip}tables-legacy`, passage, legacy(passage, stdout.split('\n')), run)
+}
+
+/** Whether nothing is missing of it, as far as the kernel tells without a tool: the old iptables' tables are not looked into. */
+export function isPassing(passage: Passage): boolean {
+  return !isWanted(passage) || missing(passage, standing(passage)).length === 0
+}
+
+/** The lines that make all of it: what iptables-restore gets where there is nothing yet. */
+export function linesOf(passage: Passage): string[] {
+  return scripted(missing(passage, NOTHING))
+}
+
+/** The argv of the process that makes it. */
+export function restoring(tool: string): string[] {
+  return [`${tool}-restore`, '--noflush', '--wait']
+}
+
+function isWanted(passage: Passage): boolean {
+  const ip = nameOf(passage)
+  return has(`${ip}tables-nft-restore`) && (passage.always === true || isThere(ip, 'filter', 'FORWARD'))
+}
+
+function standing(passage: Passage): Standing {
+  const ip = nameOf(passage)
+  const own = rulesOf(ip, 'filter', CHAIN, passage.admin)
+  return { isJumped: rulesOf(ip, 'filter', 'FORWARD', CHAIN).has, isAdminThere: isThere(ip, 'filter', passage.admin), isWhole: own.has && own.count > 1, isThere: own.count > 1 }
+}
+
+function legacy({ admin }: Passage, lines: readonly string[]): Standing {
+  const own = lines.filter((line) => line.startsWith(`-A ${CHAIN} `))
+  const has = (line: string) => lines.includes(line)
+  return { isJumped: has(`-A FORWARD -j ${CHAIN}`), isAdminThere: lines.some((line) => line.startsWith(`:${admin} `)), isWhole: own.includes(`-A ${CHAIN} -j ${admin}`) && own.length > 1, isThere: own.length > 1 }
+}
+
+function missing({ admin }: Passage, { isJumped, isAdminThere, isWhole, isThere }: Standing): string[] {
+  // A chain that is named so is emptied: an admin's only where there is none.
+  const bit = `0x${((1 << markBit('firewall')) >>> 0).toString(16)}`
+  const chain = isThere ? [`-I ${CHAIN} 1 -j ${admin}`] : [`:${CHAIN} - [0:0]`, `-A ${CHAIN} -j ${admin}`, `-A ${CHAIN} -m mark --mark ${bit}/${bit} -j ACCEPT`]
+  return [...(isAdminThere ? [] : [`:${admin} - [0:0]`]), ...(isWhole ? [] : chain), ...(isJumped ? [] : [`-I FORWARD 1 -j ${CHAIN}`])]
+}
+
+async function complete(tool: string, passage: Passage, is: Standing, run: Run): Promise<void> {
+  const lines = missing(passage, is)
+  if (lines.length === 0) return
+  const argv = restoring(tool)
+  const { status, stderr } = await run(
+    argv,
+    scripted(lines)
+      .map((line) => `${line}\n`)
+      .join(''),
+  )
+  if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
+}
+
+function scripted(lines: readonly string[]): string[] {
+  return ['*filter', ...lines, 'COMMIT']
+}
+
+function nameOf({ family }: Passage): 'ip' | 'ip6' {
+  return family === 4 ? 'ip' : 'ip6'
+}

@@ -1,0 +1,172 @@
+import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
+import { isSix } from '../text/cidr.ts'
+import { bitsOf, type Ip } from '../text/ip.ts'
+
+/** An answer to an echo request: what the request carried, and how long it was under way. */
+export interface Echoed {
+  /** Who was asked, as `send` was told. */
+  readonly target: number
+  /** Which question to it this answers. */
+  readonly serial: number
+  /** Round trip, in milliseconds; undefined when somebody set the clock meanwhile. */
+  readonly ms?: number
+}
+/** A socket for ICMP echo requests from one address. It is of the namespace that the process was in when it was opened. */
+export interface Echoes {
+  /** Sends one request; false when the kernel did not take it. */
+  send(to: Ip, target: number, serial: number): boolean
+  /** The next answer that has come; undefined when there is none. */
+  hear(): Echoed | undefined
+  close(): void
+}
+
+const [AF_INET, AF_INET6, SOCK_RAW, SOCK_FLAGS, MSG_DONTWAIT] = [2, 10, 3, 0x80800, 0x40]
+const [SOL_SOCKET, SO_ATTACH_FILTER, CLOCK_REALTIME] = [1, 26, 0]
+// linux/sockios.h: when the kernel got the packet that was read last, by the wall clock, as struct timespec. The first call switches that on.
+const SIOCGSTAMPNS = 0x8907n
+/** Protocol, and the types of request and answer (RFC 792, RFC 4443). */
+const KINDS = { 4: { protocol: 1, request: 8, reply: 0 }, 6: { protocol: 58, request: 128, reply: 129 } } as const
+// Header: type, code, checksum, id, sequence number. Then ours: a word that only this process knows, the target, the serial, the time.
+const [HEADER_BYTES, PACKET_BYTES, ANSWER_BYTES] = [8, 32, 256]
+/** A round trip that took longer is a clock that was set. */
+const LONGEST_MS = 60_000
+
+/** Opens one: needs CAP_NET_RAW. Answers to others' requests are kept away by the kernel. Throws Error with the errno. */
+export function openEchoes(from: Ip): Echoes {
+  const version = isSix(from) ? 6 : 4
+  const { protocol } = KINDS[version]
+  const c = libc()
+  const fd = c.socket(version === 6 ? AF_INET6 : AF_INET, SOCK_RAW | SOCK_FLAGS, protocol)
+  if (fd < 0) throw new Error(`socket: errno ${errno()}`)
+  const id = Math.floor(Math.random() * 0x10000)
+  const [address, filter] = [socketAddress(from), program(version, id)]
+  const isFiltered = c.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, filter.head, 16) === 0
+  // An address in a struct is no reference: until here the program must not be collected.
+  filter.code.fill(0)
+  if (!isFiltered || c.bind(fd, address, address.length) !== 0) {
+    const code = errno()
+    c.close(fd)
+    throw new Error(`Cannot send from ${from}: ${code === EADDRNOTAVAIL ? 'the node does not have this address' : `errno ${code}`}`)
+  }
+  c.ioctl(fd, SIOCGSTAMPNS, new BigInt64Array(2))
+  return echoes(fd, version, id)
+}
+
+function echoes(fd: number, version: 4 | 6, id: number): Echoes {
+  const c = libc()
+  const { request } = KINDS[version]
+  const word = BigInt(Math.floor(Math.random() * 0xffff_ffff))
+  const packet = new DataView(new ArrayBuffer(PACKET_BYTES))
+  const bytes = new Uint8Array(packet.buffer)
+  const answer = new Uint8Array(ANSWER_BYTES)
+  const clock = new BigInt64Array(2)
+  const addresses = new Map<Ip, Uint8Array>()
+  const now = () => (clock[0] as bigint) * 1_000_000_000n + (clock[1] as bigint)
+  return {
+    send(to, target, serial) {
+      const address = addresses.get(to) ?? socketAddress(to)
+      addresses.set(to, address)
+      packet.setUint16(0, request << 8)
+      packet.setUint16(2, 0)
+      packet.setUint16(4, id)
+      packet.setUint16(6, serial & 0xffff)
+      packet.setUint32(HEADER_BYTES, Number(word))
+      packet.setUint32(HEADER_BYTES + 4, target)
+      packet.setUint32(HEADER_BYTES + 8, serial)
+      c.clock_gettime(CLOCK_REALTIME, clock)
+      packet.setBigInt64(HEADER_BYTES + 16, now())
+      // The kernel itself fills in that of ICMPv6, which counts the addresses too.
+      if (version === 4) packet.setUint16(2, checksum(packet))
+      return Number(c.sendto(fd, bytes, BigInt(PACKET_BYTES), MSG_DONTWAIT, address, address.length)) === PACKET_BYTES
+    },
+    hear() {
+      for (;;) {
+        const size = Number(c.recv(fd, answer, BigInt(ANSWER_BYTES), MSG_DONTWAIT))
+        if (size < 0) return undefined
+        // Of IPv4 the packet begins with its IP header.
+        const at = version === 4 ? ((answer[0] as number) & 0xf) * 4 : 0
+        if (size < at + PACKET_BYTES) continue
+        const view = new DataView(answer.buffer, at + HEADER_BYTES)
+        if (view.getUint32(0) !== Number(word)) continue
+        const came = c.ioctl(fd, SIOCGSTAMPNS, clock) === 0
+        const ms = Number(now() - view.getBigInt64(16)) / 1e6
+        return { target: view.getUint32(4), serial: view.getUint32(8), ...(came && ms >= 0 && ms < LONGEST_MS ? { ms } : {}) }
+      }
+    },
+    close: () => void c.close(fd),
+  }
+}
+
+// RFC 1071.
+function checksum(packet: DataView): number {
+  let sum = 0
+  for (let at = 0; at < packet.byteLength; at += 2) sum += packet.getUint16(at)
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16)
+  return ~sum & 0xffff
+}
+
+// struct sockaddr_in and sockaddr_in6: family, port, then for IPv6 the flow, and the address.
+function socketAddress(ip: Ip): Uint8Array {
+  const six = isSix(ip)
+  const view = new DataView(new ArrayBuffer(six ? 28 : 16))
+  view.setUint16(0, six ? AF_INET6 : AF_INET, true)
+  const { bits } = bitsOf(ip)
+  if (six) {
+    view.setBigUint64(8, bits >> 64n)
+    view.setBigUint64(16, bits & 0xffff_ffff_ffff_ffffn)
+  } else view.setUint32(4, Number(bits))
+  return new Uint8Array(view.buffer)
+}
+
+// Classic BPF (linux/filter.h): an answer, with our id.
+function program(version: 4 | 6, id: number): { readonly head: BigUint64Array; readonly code: Uint8Array } {
+  const [LOAD_X_HEADER, LOAD_BYTE_X, LOAD_HALF_X, EQUAL, END] = [0xb1, 0x50, 0x48, 0x15, 0x06]
+  const all = [
+    // X is where ICMP begins: behind the IP header, or, with an X of 0, at once.
+    version === 4 ? [LOAD_X_HEADER, 0, 0, 0] : [0x01, 0, 0, 0],
+    [LOAD_BYTE_X, 0, 0, 0],
+    [EQUAL, 0, 3, KINDS[version].reply],
+    [LOAD_HALF_X, 0, 0, 4],
+    [EQUAL, 0, 1, id],
+    [END, 0, 0, 0xffff],
+    [END, 0, 0, 0],
+  ]
+  const code = new DataView(new ArrayBuffer(all.length * 8))
+  for (const [i, [what = 0, yes = 0, no = 0, operand = 0]] of all.entries()) {
+    code.setUint16(i * 8, what, true)
+    code.setUint8(i * 8 + 2, yes)
+    code.setUint8(i * 8 + 3, no)
+    code.setUint32(i * 8 + 4, operand, true)
+  }
+  const bytes = new Uint8Array(code.buffer)
+  // struct sock_fprog: a count, and where the program is. The program is returned too: it must live as long as its address is used.
+  return { head: new BigUint64Array([BigInt(all.length), BigInt(ptr(bytes))]), code: bytes }
+}
+
+const EADDRNOTAVAIL = 99
+const { i32, u32, u64, i64, ptr: pointer } = FFIType
+let opened: ReturnType<typeof load> | undefined
+
+// Not with those of libc.ts: each costs a plugin time to open, and none of them has a use for these.
+function libc(): ReturnType<typeof load> {
+  opened ??= load()
+  return opened
+}
+
+function load() {
+  return dlopen('libc.so.6', {
+    socket: { args: [i32, i32, i32], returns: i32 },
+    ioctl: { args: [i32, u64, pointer], returns: i32 },
+    bind: { args: [i32, pointer, u32], returns: i32 },
+    setsockopt: { args: [i32, i32, i32, pointer, u32], returns: i32 },
+    sendto: { args: [i32, pointer, u64, i32, pointer, u32], returns: i64 },
+    recv: { args: [i32, pointer, u64, i32], returns: i64 },
+    clock_gettime: { args: [i32, pointer], returns: i32 },
+    close: { args: [i32], returns: i32 },
+    __errno_location: { args: [], returns: pointer },
+  }).symbols
+}
+
+function errno(): number {
+  return read.i32(libc().__errno_location() as Pointer, 0)
+}

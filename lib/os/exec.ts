@@ -1,0 +1,166 @@
+import type { Output, Run } from '../cni/plugin.ts'
+import { busyFile } from '../journal/turns.ts'
+import { chainUses, isThere, ruleCounts, setNames } from '../nft/netlink.ts'
+import type { Netns } from '../state/resource.ts'
+import { CniError, CODE, ExecError } from '../text/errors.ts'
+import { remaining } from './deadline.ts'
+import { fs } from './fs.ts'
+import { type Child, spawn, wait } from './libc.ts'
+import { addressesNow } from './link-addresses.ts'
+import { type Ending, earOf, endingOf } from './link-removal.ts'
+import { isLink } from './link-state.ts'
+import { linkIn } from './links.ts'
+import { inside } from './netns.ts'
+import { type Ear, linkState } from './sockets.ts'
+
+// Fixed, most likely first: a tool never comes from a directory that the caller's PATH names.
+const TOOLS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin', '/usr/local/sbin', '/usr/local/bin']
+const ENV = [`PATH=${TOOLS.join(':')}`, 'LC_ALL=C']
+const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'iproute2', tc: 'iproute2', nft: 'nftables', 'dbus-send': 'dbus-bin' }
+/** A tool that hung is not waited for as long again, when what was made is taken back. */
+const AGAIN_MS = 2000
+
+/** A tool that was started, with what it has to be heard by from then on. */
+interface Started extends Child {
+  readonly ear?: Ear | undefined
+}
+/** One that has its input, with what tells that its work is done before it ends itself. */
+interface Working extends Child {
+  readonly ending?: Ending | undefined
+}
+
+// Tools that were started ahead: some wait for their standard input, and do nothing without it; some have it and work.
+const ready = new Map<string, Started>()
+const working = new Map<string, Working>()
+const hung = new Set<string>()
+
+/** Starts a tool in a namespace and waits for it: argv never through a shell, C locale, nothing inherited but a fixed PATH. `prepare` starts it ahead, `feed` gives it its input too, so that both go on beside other work. Throws CniError 5 when it is not installed, 11 when the call's time is over (lib/os/deadline.ts). */
+export const run: Run = Object.assign(
+  async (argv: readonly string[], stdin: string, ns: Netns = 'host'): Promise<Output> => {
+    const key = `${ns} ${argv.join(' ')}`
+    return collect(taken(working, `${key} ${stdin}`) ?? put(key, argv, stdin, ns), argv)
+  },
+  {
+    prepare(argv: readonly string[], ns: Netns = 'host') {
+      const key = `${ns} ${argv.join(' ')}`
+      if (!ready.has(key)) ready.set(key, begin(argv, ns))
+    },
+    feed(argv: readonly string[], stdin: string, ns: Netns = 'host') {
+      const key = `${ns} ${argv.join(' ')}`
+      if (!working.has(`${key} ${stdin}`)) working.set(`${key} ${stdin}`, put(key, argv, stdin, ns))
+    },
+    running: (name: string, limitMs: number) => linkState(name, limitMs) === 'running',
+    link: isLink,
+    seen: linkIn,
+    held: addressesNow,
+    rules: () => ruleCounts('inet', 'plumb'),
+    uses: () => chainUses('inet', 'plumb'),
+    hasTable: () => isThere('inet', 'plumb'),
+    sets: () => setNames('inet', 'plumb'),
+  },
+)
+
+/** Starts another CNI plugin, its stderr going to ours (CNI spec "Section 4: Plugin Delegation"). */
+export async function runPlugin(file: string, env: Readonly<Record<string, string>>, stdin: string): Promise<Output> {
+  const vars = Object.entries(env).map(([key, value]) => `${key}=${value}`)
+  return collect(fed(start(file, [file], vars, true), stdin, [file]), [file])
+}
+
+/** Whether a tool is installed, for work that is needless without it. */
+export function has(name: string): boolean {
+  return TOOLS.some((dir) => fs.existsSync(`${dir}/${name}`))
+}
+
+/** The file of a tool. Throws CniError 5 when it is not installed. */
+export function locate(name: string): string {
+  const dir = TOOLS.find((one) => fs.existsSync(`${one}/${name}`))
+  if (!dir) throw new CniError(CODE.io, `Cannot run ${name}: it is not installed`, `looked in ${TOOLS.join(', ')}; install the package ${PACKAGE[name] ?? name}`)
+  return `${dir}/${name}`
+}
+
+function put(key: string, argv: readonly string[], stdin: string, ns: Netns): Working {
+  const child = taken(ready, key) ?? begin(argv, ns)
+  const ending = endingOf(argv, stdin, ns, child)
+  return { ...fed(child, stdin, argv), ending }
+}
+
+function begin(argv: readonly string[], ns: Netns): Started {
+  const file = locate(argv[0] ?? '')
+  return inside(ns, () => {
+    const ear = earOf(argv)
+    return { ...start(file, argv, ENV, false, ear?.fd), ear }
+  })
+}
+
+function start(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean, ear = -1): Child {
+  try {
+    return spawn(file, argv, env, ownStderr, [busyFile(), ear])
+  } catch (cause) {
+    throw new ExecError(argv, undefined, `cannot be started: ${(cause as Error).message}`, { cause })
+  }
+}
+
+function taken<T>(from: Map<string, T>, key: string): T | undefined {
+  const child = from.get(key)
+  from.delete(key)
+  return child
+}
+
+function collect({ pid, stdout, stderr, ending }: Working, argv: readonly string[]): Output {
+  try {
+    const started = performance.now()
+    const status = wait(pid, limitOf(argv), ending)
+    if (status === undefined) throw killed(pid, argv, started)
+    return { status, stdout: textOf(stdout), stderr: stderr < 0 ? '' : textOf(stderr) }
+  } finally {
+    ending?.close()
+    fs.closeSync(stdout)
+    if (stderr >= 0) fs.closeSync(stderr)
+  }
+}
+
+function killed(pid: number, argv: readonly string[], since: number): CniError {
+  hung.add(argv[0] ?? '')
+  process.kill(pid, 'SIGKILL')
+  wait(pid, AGAIN_MS)
+  return new CniError(CODE.tryLater, `Cannot wait for ${argv.join(' ')}: it was killed after ${Math.round((performance.now() - since) / 1000)} s`)
+}
+
+function limitOf([tool = '']: readonly string[]): number {
+  return hung.has(tool) ? Math.min(AGAIN_MS, remaining()) : remaining()
+}
+
+// A tool that hangs reads nothing, and a pipe holds 64 kB.
+function fed(child: Child, input: string, argv: readonly string[]): Child {
+  try {
+    const bytes = new TextEncoder().encode(input)
+    const started = performance.now()
+    const until = started + limitOf(argv)
+    for (let done = 0; done < bytes.length; ) {
+      const more = written(child.stdin, bytes, done)
+      if (more === 0 && performance.now() >= until) throw killed(child.pid, argv, started)
+      if (more === 0) Bun.sleepSync(1)
+      done += more
+    }
+  } catch (cause) {
+    // A tool that ends without reading to the end says why by its status.
+    if ((cause as NodeJS.ErrnoException).code !== 'EPIPE') throw cause
+  } finally {
+    fs.closeSync(child.stdin)
+  }
+  return child
+}
+
+function written(fd: number, bytes: Uint8Array, from: number): number {
+  try {
+    return fs.writeSync(fd, bytes, from)
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'EAGAIN') return 0
+    throw cause
+  }
+}
+
+/** All that a file holds, however far it was written or read. */
+export function textOf(fd: number): string {
+  return fs.readAllSync(fd, 0, fs.endSync(fd) + 1)
+}

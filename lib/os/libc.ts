@@ -1,0 +1,251 @@
+import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
+import { CniError, CODE } from '../text/errors.ts'
+
+const CLONE_NEWNET = 0x40000000
+const [LOCK_SH, LOCK_EX, LOCK_NB] = [1, 2, 4]
+const [EINTR, EWOULDBLOCK, EACCES] = [4, 11, 13]
+const O_CLOEXEC = 0x80000
+const MFD_CLOEXEC = 1
+// fcntl(2), and what /proc/sys/fs/pipe-max-size is unless somebody changed it.
+const [F_SETFL, O_NONBLOCK, F_SETPIPE_SZ, PIPE_BYTES] = [4, 0x800, 1031, 1 << 20]
+const POLLIN = 1
+const SYS_PIDFD_OPEN = 434n
+// struct flock of 64-bit machines: two shorts, then from where and how much.
+const [F_OFD_SETLK, F_WRLCK, F_UNLCK, FLOCK_BYTES, FLOCK_START, FLOCK_LENGTH] = [37, 1, 2, 32, 8, 16]
+
+/** Moves this thread, and what it starts, into the network namespace behind an open file (setns(2)). Throws Error with the errno. */
+export function setns(fd: number): void {
+  must('setns', libc().setns(fd, CLONE_NEWNET))
+}
+
+/** Takes the lock of an open file (flock(2)), exclusive unless `shared`; it ends when the file is closed or the process dies. The class of lock that host-local's `lock` file uses. False only with `wait: false`, when another has it. */
+export function flock(fd: number, { shared = false, wait = true } = {}): boolean {
+  while (libc().flock(fd, (shared ? LOCK_SH : LOCK_EX) | (wait ? 0 : LOCK_NB)) !== 0) {
+    const code = errno()
+    if (code === EWOULDBLOCK && !wait) return false
+    if (code !== EINTR) throw new Error(`flock: errno ${code}`)
+  }
+  return true
+}
+
+/** Locks one byte of an open file for whoever has it open by the same open(2), heirs too (F_OFD_SETLK, fcntl(2)); false when another has it. With `held: false` it is unlocked. Throws Error with the errno. */
+export function lockByte(fd: number, at: bigint, held = true): boolean {
+  const bytes = new Uint8Array(FLOCK_BYTES)
+  const lock = new DataView(bytes.buffer)
+  lock.setInt16(0, held ? F_WRLCK : F_UNLCK, true)
+  lock.setBigInt64(FLOCK_START, at, true)
+  lock.setBigInt64(FLOCK_LENGTH, 1n, true)
+  if (libc().fcntl64(fd, F_OFD_SETLK, bytes) === 0) return true
+  const code = errno()
+  if (code !== EWOULDBLOCK && code !== EACCES) throw new Error(`fcntl: ${named(code)}`)
+  return false
+}
+
+/** A process that was started: it reads `stdin` to its end, a pipe that says EAGAIN when it is full, and writes to two files in memory, which never block it. The caller closes all three. */
+export interface Child {
+  readonly pid: number
+  readonly stdin: number
+  readonly stdout: number
+  /** -1 where stderr is ours. */
+  readonly stderr: number
+}
+
+/** Starts a program in this thread's namespaces (posix_spawn(3)); it inherits no other file but `heirlooms`, where they are not -1. Throws Error with the errno. */
+export function spawn(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean, heirlooms: readonly number[]): Child {
+  const c = libc()
+  const opened: number[] = []
+  const noted = (fd: number): number => {
+    opened.push(fd)
+    return fd
+  }
+  try {
+    const stdout = noted(memory())
+    const stderr = ownStderr ? -1 : noted(memory())
+    const pipe = new Int32Array(2)
+    must('pipe2', c.pipe2(pipe, O_CLOEXEC))
+    const [input, stdin] = [noted(pipe[0] as number), noted(pipe[1] as number)]
+    c.fcntl(stdin, F_SETFL, O_NONBLOCK)
+    const actions = new Uint8Array(ACTIONS_BYTES)
+    c.posix_spawn_file_actions_init(actions)
+    c.posix_spawn_file_actions_adddup2(actions, input, 0)
+    c.posix_spawn_file_actions_adddup2(actions, stdout, 1)
+    if (!ownStderr) c.posix_spawn_file_actions_adddup2(actions, stderr, 2)
+    // From a number to the same number: only that it is closed on exec is taken from it.
+    for (const fd of heirlooms) if (fd >= 0) c.posix_spawn_file_actions_adddup2(actions, fd, fd)
+    const pid = new Int32Array(1)
+    const [path, args, vars] = [bytes(file), list(argv), list(env)]
+    const code = c.posix_spawn(pid, path, actions, null, args.pointers, vars.pointers)
+    c.posix_spawn_file_actions_destroy(actions)
+    // The addresses among the pointers are no references: without this the texts may be gone before they are read.
+    args.texts.length = vars.texts.length = 0
+    if (code !== 0) throw new Error(`posix_spawn: ${named(code)}`)
+    c.close(input)
+    return { pid: pid[0] as number, stdin, stdout, stderr }
+  } catch (cause) {
+    for (const fd of opened) c.close(fd)
+    throw cause
+  }
+}
+
+/** A second thing to wait for beside a process's end: a file that is polled, and whether what came there is it. */
+export interface Sign {
+  readonly fd: number
+  isDone(): boolean
+}
+
+/** Waits for a child's end, or for a sign that its work is done: its exit status, 128 and the signal's number when one ended it, 0 with the sign, undefined when `limitMs` went by first. */
+export function wait(pid: number, limitMs: number, sign?: Sign): number | undefined {
+  const c = libc()
+  const fd = Number(c.syscall(SYS_PIDFD_OPEN, BigInt(pid), 0n, 0n, 0n, 0n))
+  // Kernels before 5.3 have no pidfd: there the wait has no limit.
+  if (fd >= 0) {
+    const come = awaited(fd, performance.now() + limitMs, sign)
+    c.close(fd)
+    if (come !== 'end') return come === 'sign' ? 0 : undefined
+  }
+  const status = new Int32Array(1)
+  while (c.waitpid(pid, status, 0) < 0) if (errno() !== EINTR) throw new Error(`waitpid: errno ${errno()}`)
+  const [word = 0] = status
+  return word & 0x7f ? 128 + (word & 0x7f) : (word >> 8) & 0xff
+}
+
+function awaited(pidfd: number, until: number, sign?: Sign): 'end' | 'sign' | 'limit' {
+  // struct pollfd: a file, what is wanted of it, and what came.
+  const polled = new Int32Array(sign ? [pidfd, POLLIN, sign.fd, POLLIN] : [pidfd, POLLIN])
+  for (;;) {
+    const ready = libc().poll(polled, BigInt(polled.length / 2), Math.max(0, Math.ceil(until - performance.now())))
+    if (ready === 0) return 'limit'
+    if (ready < 0 && errno() !== EINTR) throw new Error(`poll: ${named(errno())}`)
+    // What came is in the upper half of the second number.
+    if (ready > 0 && (polled[1] as number) >>> 16 !== 0) return 'end'
+    if (ready > 0 && sign?.isDone()) return 'sign'
+  }
+}
+
+// sizeof(posix_spawn_file_actions_t) of glibc is 80 where pointers have 8 bytes.
+const ACTIONS_BYTES = 128
+const { i32, u64, i64, ptr: pointer } = FFIType
+const SIGNATURES = {
+  setns: { args: [i32, i32], returns: i32 },
+  flock: { args: [i32, i32], returns: i32 },
+  pipe2: { args: [pointer, i32], returns: i32 },
+  fcntl: { args: [i32, i32, i32], returns: i32 },
+  // The same call, for commands that take a struct.
+  fcntl64: { args: [i32, i32, pointer], returns: i32 },
+  close: { args: [i32], returns: i32 },
+  socket: { args: [i32, i32, i32], returns: i32 },
+  ioctl: { args: [i32, u64, pointer], returns: i32 },
+  bind: { args: [i32, pointer, i32], returns: i32 },
+  getsockopt: { args: [i32, i32, i32, pointer, pointer], returns: i32 },
+  setsockopt: { args: [i32, i32, i32, pointer, u64], returns: i32 },
+  memfd_create: { args: [pointer, i32], returns: i32 },
+  pwrite: { args: [i32, pointer, u64, i64], returns: i64 },
+  posix_spawn: { args: [pointer, pointer, pointer, pointer, pointer, pointer], returns: i32 },
+  posix_spawn_file_actions_init: { args: [pointer], returns: i32 },
+  posix_spawn_file_actions_adddup2: { args: [pointer, i32, i32], returns: i32 },
+  posix_spawn_file_actions_destroy: { args: [pointer], returns: i32 },
+  waitpid: { args: [i32, pointer, i32], returns: i32 },
+  poll: { args: [pointer, u64, i32], returns: i32 },
+  usleep: { args: [i32], returns: i32 },
+  syscall: { args: [i64, i64, i64, i64, i64, i64], returns: i64 },
+  access: { args: [pointer, i32], returns: i32 },
+  open: { args: [pointer, i32, i32], returns: i32 },
+  read: { args: [i32, pointer, u64], returns: i64 },
+  pread: { args: [i32, pointer, u64, i64], returns: i64 },
+  write: { args: [i32, pointer, u64], returns: i64 },
+  lseek: { args: [i32, i64, i32], returns: i64 },
+  ftruncate: { args: [i32, i64], returns: i32 },
+  fsync: { args: [i32], returns: i32 },
+  statx: { args: [i32, pointer, i32, i32, pointer], returns: i32 },
+  getdents64: { args: [i32, pointer, u64], returns: i64 },
+  statfs: { args: [pointer, pointer], returns: i32 },
+  readlink: { args: [pointer, pointer, u64], returns: i64 },
+  mkdir: { args: [pointer, i32], returns: i32 },
+  rmdir: { args: [pointer], returns: i32 },
+  unlink: { args: [pointer], returns: i32 },
+  link: { args: [pointer, pointer], returns: i32 },
+  symlink: { args: [pointer, pointer], returns: i32 },
+  rename: { args: [pointer, pointer], returns: i32 },
+  utimensat: { args: [i32, pointer, pointer, i32], returns: i32 },
+  send: { args: [i32, pointer, u64, i32], returns: i64 },
+  recv: { args: [i32, pointer, u64, i32], returns: i64 },
+  __errno_location: { args: [], returns: pointer },
+} as const
+let opened: ReturnType<typeof open> | undefined
+
+/** The calls themselves, for `lib/os/fs.ts` and `lib/os/sockets.ts`. Opened on first use, all together: 0.05 ms, and 2.5 µs for each. Throws CniError 5 where the process may not make memory executable: Bun makes the code of these calls when the program runs. */
+export function libc(): ReturnType<typeof open> {
+  opened ??= open()
+  return opened
+}
+
+/** Whether those calls can be made. */
+export function hasLibc(): boolean {
+  try {
+    return libc() !== undefined
+  } catch {
+    return false
+  }
+}
+
+function open() {
+  try {
+    return dlopen('libc.so.6', SIGNATURES).symbols
+  } catch (cause) {
+    throw new CniError(
+      CODE.io,
+      'Cannot call libc: this process may not make memory executable, or has too little address space',
+      `plumb needs both: without MemoryDenyWriteExecute= in the systemd unit of the runtime, with execmem in its SELinux policy, and without ulimit -v (LimitAS=); ${(cause as Error).message}`,
+      { cause },
+    )
+  }
+}
+
+function errno(): number {
+  return read.i32(libc().__errno_location() as Pointer, 0)
+}
+
+// errno.h of Linux, as far as starting a program and entering a namespace fail with it.
+const ERRNO: Readonly<Record<number, string>> = { 1: 'EPERM', 2: 'ENOENT', 5: 'EIO', 7: 'E2BIG', 8: 'ENOEXEC', 9: 'EBADF', 11: 'EAGAIN', 12: 'ENOMEM', 13: 'EACCES', 17: 'EEXIST', 19: 'ENODEV', 22: 'EINVAL', 23: 'ENFILE', 24: 'EMFILE', 28: 'ENOSPC' }
+
+function named(code: number): string {
+  return ERRNO[code] ?? `errno ${code}`
+}
+
+function must(call: string, status: number): void {
+  if (status !== 0) throw new Error(`${call}: ${named(errno())}`)
+}
+
+/** A file in memory, closed by the caller: a tool that writes to it is never held up, and nobody is woken for each of its words. With `text` it is what a tool reads, from its beginning. Throws Error with the errno. */
+export function memory(text = ''): number {
+  const fd = libc().memfd_create(bytes('plumb'), MFD_CLOEXEC)
+  const content = bytes(text)
+  if (fd < 0 || (text !== '' && Number(libc().pwrite(fd, content, BigInt(content.length - 1), 0n)) < 0)) throw new Error(`memfd_create: ${named(errno())}`)
+  return fd
+}
+
+/** A pipe with room for 1 MB where the kernel grants that: a tool that tells of ten thousand changes at once is not held up. The caller closes both ends. Throws Error with the errno. */
+export function pipe(): { readonly read: number; readonly write: number } {
+  const ends = new Int32Array(2)
+  must('pipe2', libc().pipe2(ends, O_CLOEXEC))
+  const [read = -1, write = -1] = ends
+  libc().fcntl(write, F_SETPIPE_SZ, PIPE_BYTES)
+  return { read, write }
+}
+
+/** What the last call failed with: its number, negative as in Node's errors, and its name where that is known. */
+export function lastError(): { readonly errno: number; readonly code: string } {
+  const number = errno()
+  return { errno: -number, code: named(number) }
+}
+
+/** A text as C has it. */
+export function bytes(text: string): Uint8Array {
+  return new TextEncoder().encode(`${text}\0`)
+}
+
+// The texts are returned too: they must live as long as their addresses are used.
+function list(texts: readonly string[]): { pointers: BigUint64Array; texts: Uint8Array[] } {
+  const kept = texts.map(bytes)
+  return { pointers: new BigUint64Array([...kept.map((text) => BigInt(ptr(text))), 0n]), texts: kept }
+}

@@ -1,0 +1,112 @@
+import type { Netns } from '../state/resource.ts'
+import type { Settings } from '../state/settings.ts'
+import type { IfName, Mac } from '../text/values.ts'
+import { fs } from './fs.ts'
+import { attributesOf, numberOf, textOf } from './netlink-attributes.ts'
+import { inside } from './netns.ts'
+import { type Answer, type Attribute, askRoute, NLM_F_DUMP } from './rtnetlink.ts'
+
+// linux/rtnetlink.h, linux/if_link.h, linux/if.h and linux/if_arp.h
+const RTM_GETLINK = 18
+const [IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_MASTER, IFLA_TXQLEN, IFLA_LINKINFO, IFLA_IFALIAS, IFLA_EXT_MASK, IFLA_LINK_NETNSID, IFLA_PERM_ADDRESS] = [1, 3, 4, 5, 10, 13, 18, 20, 29, 37, 54]
+const [IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_INFO_SLAVE_DATA, IFLA_VRF_TABLE, IFLA_BRPORT_LOCKED] = [1, 2, 5, 1, 39]
+const [IFINFOMSG_BYTES, IFI_TYPE, IFI_INDEX, IFI_FLAGS] = [16, 2, 4, 8]
+const [IFF_UP, IFF_PROMISC, IFF_ALLMULTI] = [1, 0x100, 0x200]
+const ARPHRD_ETHER = 1
+const SKIP_STATISTICS: Attribute = [IFLA_EXT_MASK, Uint8Array.of(8, 0, 0, 0)]
+
+/** A link as the kernel knows it. */
+export interface LinkFacts extends Required<Omit<Settings, 'master'>> {
+  readonly index: number
+  readonly name: IfName
+  /** As `ip -d link` names it: `macvlan`, `veth`; empty for hardware and for lo. */
+  readonly kind: string
+  readonly alias: string
+  readonly isUp: boolean
+  readonly isEthernet: boolean
+  /** The address that the hardware was made with, hex pairs of any number; absent for what is no hardware. */
+  readonly permanent?: string
+  /** The index of the link that it stands on, or of a pair the other end's. */
+  readonly on: number | undefined
+  /** That one is in another namespace. */
+  readonly isOnElsewhere: boolean
+  /** The index of the link that it is a port of. */
+  readonly master: number | undefined
+  /** Of a port of a bridge: it takes no packets of addresses that it was not told of (Linux 5.16). */
+  readonly locked: boolean
+  /** Of a VRF: its table. */
+  readonly table: number | undefined
+}
+
+/** What decides about a link that is to be used. */
+export type SeenLink = Pick<LinkFacts, 'index' | 'mtu' | 'mac' | 'kind' | 'alias' | 'isEthernet' | 'isUp' | 'promisc' | 'locked'>
+
+/** What the kernel says of a link of this thread's namespace, by its name or index (rtnetlink(7)), in microseconds and without a process; undefined when there is none. Throws Error with the errno when it cannot be asked. */
+export function linkFacts(which: string | number): LinkFacts | undefined {
+  const body = new Uint8Array(IFINFOMSG_BYTES)
+  if (typeof which === 'number') new DataView(body.buffer).setInt32(IFI_INDEX, which, true)
+  const named: Attribute[] = typeof which === 'number' ? [] : [[IFLA_IFNAME, new TextEncoder().encode(`${which}\0`)]]
+  const [found] = askRoute(RTM_GETLINK, body, 0, [SKIP_STATISTICS, ...named])
+  return found && read(found)
+}
+
+/** The same of all links. sysfs, which shows the namespace it was mounted in, is not looked at. */
+export function linksNow(): LinkFacts[] {
+  return askRoute(RTM_GETLINK, new Uint8Array(IFINFOMSG_BYTES), NLM_F_DUMP, [SKIP_STATISTICS]).map(read)
+}
+
+/** The same of a link of any namespace. Throws CniError 3 when that cannot be entered. */
+export function linkIn(name: string, ns: Netns): LinkFacts | undefined {
+  return inside(ns, () => linkFacts(name))
+}
+
+// linux/netdevice.h
+const NET_ADDR_SET = '3'
+
+/** The MAC of a bridge of the node that nobody has set, so that it changes with the bridge's ports; undefined when it was set, and when there is no such bridge. Netlink does not tell: sysfs is asked, where it shows this very link. */
+export function floatingMac(bridge: IfName): Mac | undefined {
+  const of = (attribute: string) => fs.readFileSync(`/sys/class/net/${bridge}/${attribute}`).trim()
+  try {
+    if (of('addr_assign_type') === NET_ADDR_SET) return undefined
+    const seen = linkFacts(bridge)
+    return seen?.kind === 'bridge' && of('ifindex') === String(seen.index) && of('address') === seen.mac ? seen.mac : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function read({ body, attributes }: Answer): LinkFacts {
+  const info = attributes.get(IFLA_LINKINFO)
+  const inner = info ? attributesOf(info) : undefined
+  const kind = textOf(inner?.get(IFLA_INFO_KIND))
+  const data = kind === 'vrf' ? inner?.get(IFLA_INFO_DATA) : undefined
+  const port = inner?.get(IFLA_INFO_SLAVE_DATA)
+  const flags = body.getUint32(IFI_FLAGS, true)
+  const permanent = macOf(attributes.get(IFLA_PERM_ADDRESS))
+  return {
+    index: body.getInt32(IFI_INDEX, true),
+    name: textOf(attributes.get(IFLA_IFNAME)) as IfName,
+    kind,
+    alias: textOf(attributes.get(IFLA_IFALIAS)),
+    isUp: (flags & IFF_UP) !== 0,
+    isEthernet: body.getUint16(IFI_TYPE, true) === ARPHRD_ETHER,
+    ...(permanent && { permanent }),
+    on: numberOf(attributes.get(IFLA_LINK)),
+    isOnElsewhere: attributes.has(IFLA_LINK_NETNSID),
+    master: numberOf(attributes.get(IFLA_MASTER)),
+    locked: port !== undefined && attributesOf(port).get(IFLA_BRPORT_LOCKED)?.getUint8(0) === 1,
+    table: data ? numberOf(attributesOf(data).get(IFLA_VRF_TABLE)) : undefined,
+    mac: macOf(attributes.get(IFLA_ADDRESS)),
+    mtu: numberOf(attributes.get(IFLA_MTU)) ?? 0,
+    txQLen: numberOf(attributes.get(IFLA_TXQLEN)) ?? 0,
+    promisc: (flags & IFF_PROMISC) !== 0,
+    allmulti: (flags & IFF_ALLMULTI) !== 0,
+  }
+}
+
+// Of hardware of any sort: what is no Ethernet link has more pairs, or fewer.
+function macOf(address: DataView | undefined): Mac {
+  let text = ''
+  for (let at = 0; address && at < address.byteLength; at++) text += `${at > 0 ? ':' : ''}${address.getUint8(at).toString(16).padStart(2, '0')}`
+  return text as Mac
+}

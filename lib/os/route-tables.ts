@@ -1,0 +1,80 @@
+import type { Rule } from '../state/policy-routing.ts'
+import type { Route } from '../state/resource.ts'
+import type { Cidr, Ip } from '../text/ip.ts'
+import type { IfName } from '../text/values.ts'
+import { addressOf } from './link-addresses.ts'
+import { type Attributes, attributesOf, numberOf } from './netlink-attributes.ts'
+import { askRoute, NLM_F_DUMP } from './rtnetlink.ts'
+
+const [AF_INET, AF_INET6] = [2, 10]
+// linux/rtnetlink.h and linux/fib_rules.h
+const [RTM_GETROUTE, RTM_GETRULE] = [26, 34]
+const [RTMSG_BYTES, RULE_BYTES] = [12, 12]
+const [RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY, RTA_PREFSRC, RTA_METRICS, RTA_MULTIPATH, RTA_TABLE, RTA_VIA] = [1, 4, 5, 6, 7, 8, 9, 15, 18]
+const [FRA_SRC, FRA_PRIORITY, FRA_TABLE] = [2, 6, 15]
+const [RTAX_MTU, RTAX_ADVMSS] = [2, 8]
+const RTN_UNICAST = 1
+const [RTM_F_CLONED, RTNH_F_ONLINK] = [0x200, 4]
+
+/** The rules of this thread's namespace, in both families: `from` is empty for one that is not by a single source address. */
+export function rulesNow(): Omit<Rule, 'kind' | 'ns'>[] {
+  return askRoute(RTM_GETRULE, new Uint8Array(RULE_BYTES), NLM_F_DUMP).flatMap(({ body, attributes }) => {
+    const family = familyOf(body)
+    if (!family) return []
+    const isHost = body.getUint8(2) === (family === 4 ? 32 : 128)
+    return [{ from: (isHost ? addressOf(attributes.get(FRA_SRC)) : undefined) ?? ('' as Ip), table: numberOf(attributes.get(FRA_TABLE)) ?? body.getUint8(4), priority: numberOf(attributes.get(FRA_PRIORITY)) ?? 0 }]
+  })
+}
+
+/** A unicast route with its table; one that is not wholly through the link that was asked for has an empty `dev` and nothing else that counts. */
+export type TableRoute = Omit<Route, 'ns'> & { readonly table: number }
+
+/** The unicast routes of this thread's namespace, of all tables and both families, told in full where they are through the link of this index and name. */
+export function routesNow(index: number, dev: IfName): TableRoute[] {
+  return askRoute(RTM_GETROUTE, new Uint8Array(RTMSG_BYTES), NLM_F_DUMP).flatMap(({ body, attributes }): TableRoute[] => {
+    const family = familyOf(body)
+    if (!family || body.getUint8(7) !== RTN_UNICAST || body.getUint32(8, true) & RTM_F_CLONED) return []
+    const table = numberOf(attributes.get(RTA_TABLE)) ?? body.getUint8(4)
+    const any = family === 4 ? '0.0.0.0' : '::'
+    const dst = `${addressOf(attributes.get(RTA_DST)) ?? any}/${body.getUint8(1)}` as Cidr
+    const all = hops(body, attributes)
+    const ours = all.filter((hop) => hop.index === index)
+    // IPv6 takes routes of several links to one place for one, and each of them can be told apart.
+    if (ours.length === 0 || (family === 4 && ours.length < all.length) || all.some(({ strange }) => strange)) return [{ kind: 'route', dev: '' as IfName, dst, via: [], table }]
+    return [{ kind: 'route', dev, dst, via: ours.flatMap(({ via }) => via ?? []), ...details(family, body, attributes), ...(ours.some(({ onlink }) => onlink) ? { onlink: true } : {}), table }]
+  })
+}
+
+function details(family: 4 | 6, body: DataView, attributes: Attributes): Pick<Route, 'src' | 'scope' | 'priority' | 'mtu' | 'advmss' | 'proto'> {
+  const [src, priority, metrics] = [addressOf(attributes.get(RTA_PREFSRC)), numberOf(attributes.get(RTA_PRIORITY)), attributes.get(RTA_METRICS)]
+  const inner = metrics && attributesOf(metrics)
+  const [mtu, advmss] = [numberOf(inner?.get(RTAX_MTU)), numberOf(inner?.get(RTAX_ADVMSS))]
+  return { ...(src && { src }), ...(family === 4 && { scope: body.getUint8(6) }), ...(priority && { priority }), ...(mtu && { mtu }), ...(advmss && { advmss }), proto: body.getUint8(5) }
+}
+
+interface Hop {
+  readonly index: number
+  readonly via: Ip | undefined
+  readonly onlink: boolean
+  /** By a gateway of the other family. */
+  readonly strange: boolean
+}
+
+function hops(body: DataView, attributes: Attributes): Hop[] {
+  const hop = (index: number, flags: number, of: Attributes): Hop => ({ index, via: addressOf(of.get(RTA_GATEWAY)), onlink: (flags & RTNH_F_ONLINK) !== 0, strange: of.has(RTA_VIA) })
+  const several = attributes.get(RTA_MULTIPATH)
+  if (!several) return [hop(numberOf(attributes.get(RTA_OIF)) ?? 0, body.getUint32(8, true), attributes)]
+  const found: Hop[] = []
+  // struct rtnexthop: length, flags, weight, index, then attributes.
+  for (let at = 0, size = 0; at + 8 <= several.byteLength; at += (size + 3) & ~3) {
+    size = several.getUint16(at, true)
+    if (size < 8) break
+    found.push(hop(several.getInt32(at + 4, true), several.getUint8(at + 2), attributesOf(new DataView(several.buffer, several.byteOffset + at, Math.min(size, several.byteLength - at)), 8)))
+  }
+  return found
+}
+
+function familyOf(body: DataView): 4 | 6 | undefined {
+  const family = body.getUint8(0)
+  return family === AF_INET ? 4 : family === AF_INET6 ? 6 : undefined
+}

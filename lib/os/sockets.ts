@@ -1,0 +1,132 @@
+import { ptr } from 'bun:ffi'
+import { CniError, CODE } from '../text/errors.ts'
+import { bytes, lastError, libc } from './libc.ts'
+
+// A carrier takes the kernel 0 to 0.2 ms when the node is idle.
+const STEP_US = 50
+const LONGEST_STEP_US = 50_000
+const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, SIOCGIFFLAGS, IFF_RUNNING] = [1, 2, 0x80000, 0x8913n, 0x40]
+// struct ifreq: 16 bytes of name, then what is asked for.
+const [IFREQ_BYTES, IFREQ_FLAGS, IFREQ_DATA] = [40, 16, 16]
+// linux/ethtool.h: struct ethtool_value is a command and a number.
+const [SIOCETHTOOL, ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM] = [0x8946n, 0x16, 0x17]
+const [AF_NETLINK, SOCK_RAW, MSG_DONTWAIT] = [16, 3, 0x40]
+// struct nlmsghdr, and the most that the kernel puts into one answer of a dump.
+const [NLMSG_HEADER, NETLINK_BYTES] = [16, 32768]
+const [SOCKADDR_NL_BYTES, SOCKADDR_NL_GROUPS] = [12, 8]
+// linux/rtnetlink.h: RTNLGRP_LINK is 1; linux/netfilter/nfnetlink.h: NFNLGRP_NFTABLES is 7.
+const GROUPS = { links: [0, 1], nft: [12, 1 << 6] } as const
+// asm-generic/socket.h; since Linux 5.14.
+const [SOL_SOCKET, SO_RCVBUFFORCE, SO_NETNS_COOKIE] = [1, 33, 71]
+// linux/netlink.h; since Linux 4.20.
+const [SOL_NETLINK, NETLINK_GET_STRICT_CHK] = [270, 12]
+
+// One for all answers: each new one is eight pages that the kernel has to find.
+let buffer: Uint8Array<ArrayBuffer> | undefined
+
+/** What the kernel says of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)), at once or as soon as it is running within `waitMs`: `running` is up, its carrier noticed; `there` also when it would not say. Throws CniError 5 when there is no socket. */
+export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'running' {
+  const c = libc()
+  const fd = socket(AF_UNIX, SOCK_DGRAM)
+  const request = new Uint8Array(IFREQ_BYTES)
+  request.set(bytes(name))
+  try {
+    // Each wait twice the last: hundreds of ADDs that look every 50 µs would keep the kernel from the very work they wait for.
+    for (let [until, step] = [performance.now() + waitMs, STEP_US]; ; c.usleep(step), step = Math.min(step * 2, LONGEST_STEP_US)) {
+      const state = c.ioctl(fd, SIOCGIFFLAGS, request) !== 0 ? (lastError().code === 'ENODEV' ? 'absent' : 'there') : (request[IFREQ_FLAGS] as number) & IFF_RUNNING ? 'running' : 'there'
+      if (state === 'running' || performance.now() >= until) return state
+    }
+  } finally {
+    c.close(fd)
+  }
+}
+
+/** Whether checksums of what a link sends are left to it (`tx-checksum-ip-generic` of ethtool(8), which need not be installed); `to` switches that first. Undefined when the kernel would not say. */
+export function txChecksum(name: string, to?: boolean): boolean | undefined {
+  const c = libc()
+  const fd = socket(AF_UNIX, SOCK_DGRAM)
+  const value = new Uint32Array(2)
+  const request = new Uint8Array(IFREQ_BYTES)
+  request.set(bytes(name))
+  new DataView(request.buffer).setBigUint64(IFREQ_DATA, BigInt(ptr(value)), true)
+  try {
+    if (to !== undefined) value.set([ETHTOOL_STXCSUM, to ? 1 : 0])
+    if (to !== undefined && c.ioctl(fd, SIOCETHTOOL, request) !== 0) return undefined
+    value.set([ETHTOOL_GTXCSUM, 0])
+    return c.ioctl(fd, SIOCETHTOOL, request) === 0 ? value[1] === 1 : undefined
+  } finally {
+    c.close(fd)
+  }
+}
+
+/** Asks the kernel one question (netlink(7)) and gives the messages of its answer; it has them ready when they are asked for, and none is waited for. With `isStrict` it leaves out what the request's header is not about, where it can (Linux 4.20); else it goes through all that there is. Throws Error with the errno, CniError 5 when there is no socket. */
+export function netlink(protocol: number, request: Uint8Array, isStrict = false): DataView[] {
+  const c = libc()
+  const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
+  try {
+    if (isStrict) c.setsockopt(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, Uint32Array.of(1), 4n)
+    if (Number(c.send(fd, request, BigInt(request.length), 0)) < 0) throw new Error(`send: ${lastError().code}`)
+    return received(fd)
+  } finally {
+    c.close(fd)
+  }
+}
+
+/** What the kernel tells this thread's namespace, from now on. */
+export interface Ear {
+  /** To be polled. */
+  readonly fd: number
+  /** The messages that have come since; none is waited for. */
+  heard(): DataView[]
+  close(): void
+}
+
+/** Listens to what it tells of links, or of transactions of nft; `room` is how many bytes may wait, where more than usual are to come. Throws as `netlink`. */
+export function listen(group: keyof typeof GROUPS, room?: number): Ear {
+  const c = libc()
+  const [protocol, bit] = GROUPS[group]
+  const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
+  // Where this is refused the usual room has to do.
+  if (room !== undefined) c.setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, Uint32Array.of(room), 4n)
+  const close = () => void c.close(fd)
+  const address = new DataView(new ArrayBuffer(SOCKADDR_NL_BYTES))
+  address.setUint16(0, AF_NETLINK, true)
+  address.setUint32(SOCKADDR_NL_GROUPS, bit, true)
+  if (c.bind(fd, new Uint8Array(address.buffer), SOCKADDR_NL_BYTES) === 0) return { fd, heard: () => received(fd), close }
+  const said = lastError().code
+  close()
+  throw new Error(`bind: ${said}`)
+}
+
+function socket(family: number, type: number, protocol = 0): number {
+  const fd = libc().socket(family, type | SOCK_CLOEXEC, protocol)
+  if (fd >= 0) return fd
+  throw new CniError(CODE.io, `Cannot ask the kernel: ${lastError().code}`, 'it gives no socket')
+}
+
+function received(fd: number): DataView[] {
+  buffer ??= new Uint8Array(NETLINK_BYTES)
+  const found: DataView[] = []
+  for (;;) {
+    const length = Number(libc().recv(fd, buffer, BigInt(NETLINK_BYTES), MSG_DONTWAIT))
+    if (length <= 0) return found
+    const answer = new DataView(buffer.buffer.slice(0, length))
+    for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
+      size = answer.getUint32(at, true)
+      if (size < NLMSG_HEADER) break
+      found.push(new DataView(answer.buffer, at, Math.min(size, length - at)))
+    }
+  }
+}
+
+/** The number of this thread's network namespace that no other has until the node boots again (SO_NETNS_COOKIE); undefined before Linux 5.14. */
+export function netnsCookie(): bigint | undefined {
+  const c = libc()
+  const fd = socket(AF_UNIX, SOCK_DGRAM)
+  const [value, length] = [new BigUint64Array(1), new Uint32Array([BigUint64Array.BYTES_PER_ELEMENT])]
+  try {
+    return c.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, value, length) === 0 ? value[0] : undefined
+  } finally {
+    c.close(fd)
+  }
+}

@@ -1,0 +1,238 @@
+import type { IpConfig } from '../cni/result.ts'
+import { remove, withLock } from '../os/files.ts'
+import { fs } from '../os/fs.ts'
+import type { Owner } from '../state/resource.ts'
+import { CniError, CODE } from '../text/errors.ts'
+import { type Ip, split } from '../text/ip.ts'
+import { brief, type NetworkName } from '../text/values.ts'
+import { heldBy, type Ledger, openLedger, removeIndex, settle } from './owner-index.ts'
+import { capacity, describe, type RangeSet, rangeOf, search } from './ranges.ts'
+import { type Holder, holderOf, lastReserved, names, type Place, readAll, reserve } from './reservations.ts'
+import { putToRest, resting } from './resting.ts'
+
+/** One network's addresses on disk, in host-local's layout, shared with it. Every method holds host-local's lock; all but `take` leave a directory that does not exist alone. All throw CniError 5 for a disk that fails. */
+export interface AddressStore {
+  /** One address of each set, all or none: the wanted one of a set, else the next free one. Throws CniError 11 when a set is exhausted, 7 when a wanted address cannot be had, 4 when the owner holds addresses already. */
+  take(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[]): IpConfig[]
+  /** What `take` would give, without the lock and without a change: the owner's own addresses when it holds some, else what is free as far as this user can see, and a phrase which of these it is. `isFreed`: as if it had released them. Throws as `take`. */
+  foresee(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[], isFreed?: boolean): { readonly ips: IpConfig[]; readonly why: string }
+  release(owner: Owner): void
+  holds(owner: Owner): boolean
+  /** Frees what belongs to none of these. */
+  keepOnly(owners: readonly Owner[]): void
+  /** Throws CniError 50 when a set has nothing to give. */
+  ready(sets: readonly RangeSet[]): void
+}
+
+// So many addresses are tried one by one; then the directory is read once, and the rest is decided in memory.
+const PROBES = 64
+
+/** The store of a network below `dataDir`. A freed address is not given out again, unless asked for by name, for `cooldown` seconds. */
+export function addressStore(dataDir: string, network: NetworkName, cooldown = 0): AddressStore {
+  // No network's name begins with a dot, so none is called as plumb's own folder is.
+  const place = { dir: `${dataDir}/${network}`, own: `${dataDir}/.plumb/${brief(network)}` }
+  const locked = <T>(work: () => T): T => onDisk(place, () => withLock(`${place.dir}/lock`, work))
+  const ifThere = <T>(work: () => T): T | undefined => (fs.existsSync(place.dir) ? locked(work) : undefined)
+  return {
+    take(owner, sets, wanted) {
+      const given = assign(sets, wanted)
+      return locked(() => take({ place, cooldown }, owner, sets, given))
+    },
+    foresee: (owner, sets, wanted, isFreed) => foresee({ place, cooldown }, owner, sets, assign(sets, wanted), isFreed),
+    release: (owner) => ifThere(() => release(openLedger(place), owner, cooldown)),
+    holds: (owner) => ifThere(() => holds(openLedger(place), owner)) ?? false,
+    keepOnly: (owners) => ifThere(() => keepOnly(place, owners, cooldown)),
+    ready: (sets) => ifThere(() => ready({ place, cooldown }, sets)),
+  }
+}
+
+interface Pool {
+  readonly place: Place
+  readonly cooldown: number
+}
+
+// Which set gives which wanted address: the first that holds it, and each set only one.
+function assign(sets: readonly RangeSet[], wanted: readonly Ip[]): readonly (Ip | undefined)[] {
+  const left = new Set(wanted)
+  const given = sets.map((set) => {
+    const ip = [...left].find((one) => rangeOf(set, one))
+    if (ip === undefined) return undefined
+    if (set.gateways.has(ip)) throw new CniError(CODE.config, `requested ip ${ip} is subnet's gateway`, `want another address of ${describe(set)}`)
+    left.delete(ip)
+    return ip
+  })
+  if (left.size > 0) throw new CniError(CODE.config, `failed to allocate all requested IPs: ${[...left].join(' ')}`, `each range set gives one address: ${sets.map(describe).join('; ')}`)
+  return given
+}
+
+function take(pool: Pool, owner: Owner, sets: readonly RangeSet[], wanted: readonly (Ip | undefined)[]): IpConfig[] {
+  const { place } = pool
+  const ledger = openLedger(place)
+  const [held] = heldBy(ledger, owner).names.toSorted()
+  if (held !== undefined) throw new CniError(CODE.env, `${held} has been allocated to ${owner.containerId}, duplicate allocation is not allowed`, `${owner.ifname} of this container has an address in network ${owner.network}; DEL it first`)
+  const free = finder(pool)
+  const picks = sets.map((set, n) => {
+    const ip = wanted[n]
+    if (ip === undefined) return free(set, n)
+    if (fs.existsSync(`${place.dir}/${ip}`)) throw unavailable(ip, set, holderOf(place, ip))
+    return ip
+  })
+  if (!reserve(place, owner, picks)) throw new CniError(CODE.tryLater, `Cannot reserve ${picks.join(' and ')} in ${place.dir}`, 'someone made the file without taking the lock; try again')
+  settle(ledger, [[owner, picks]])
+  return picks.map((ip, n) => configured(ip, sets[n] as RangeSet))
+}
+
+function configured(ip: Ip, set: RangeSet): IpConfig {
+  const { subnet, gateway } = rangeOf(set, ip) as NonNullable<ReturnType<typeof rangeOf>>
+  return { address: `${ip}/${split(subnet).length}` as IpConfig['address'], gateway }
+}
+
+function unavailable(ip: Ip, set: RangeSet, holder: Holder | undefined): CniError {
+  const details = holder ? `${holder.ifname || 'an interface'} of container ${holder.containerId} has it` : 'it belongs to another attachment'
+  return new CniError(CODE.config, `requested IP address ${ip} is not available in range set ${describe(set)}`, details)
+}
+
+function foresee({ place, cooldown }: Pool, owner: Owner, sets: readonly RangeSet[], wanted: readonly (Ip | undefined)[], isFreed = false): { ips: IpConfig[]; why: string } {
+  const [all, tired] = [visible(() => names(place), []), visible(() => resting(place, cooldown), new Set<string>())]
+  const mine = (all ?? []).filter((name) =>
+    isHeldBy(
+      visible(() => holderOf(place, name), undefined),
+      owner,
+    ),
+  )
+  const held = isFreed ? [] : mine
+  // What is freed rests as long as any.
+  const taken = new Set(isFreed && cooldown === 0 ? all?.filter((name) => !mine.includes(name)) : all)
+  const free = finder({ place, cooldown }, { all: taken, tired: tired ?? new Set() })
+  const ips = sets.map((set, n) => {
+    const own = held.find((name) => rangeOf(set, name as Ip)) as Ip | undefined
+    const ip = own ?? wanted[n] ?? free(set, n)
+    if (own === undefined && ip === wanted[n] && taken.has(ip) && !mine.includes(ip))
+      throw unavailable(
+        ip,
+        set,
+        visible(() => holderOf(place, ip), undefined),
+      )
+    return configured(ip, set)
+  })
+  if (held.length > 0) return { ips, why: 'held by this attachment already' }
+  if (wanted.every((ip) => ip !== undefined)) return { ips, why: 'asked for' }
+  return { ips, why: all && tired ? 'free now; the pool decides when it is asked' : `an example: ${place.dir} cannot be read, the pool decides when it is asked` }
+}
+
+// An old file names the container alone.
+function isHeldBy(holder: Holder | undefined, { containerId, ifname }: Owner): boolean {
+  return holder?.containerId === containerId && (holder.ifname === ifname || holder.ifname === '')
+}
+
+// Undefined for what this user must not read.
+function visible<T>(read: () => T, absent: T): T | undefined {
+  try {
+    return read()
+  } catch (cause) {
+    return (cause as NodeJS.ErrnoException).code === 'ENOENT' ? absent : undefined
+  }
+}
+
+/** Finds the next free address of a set, round robin from the one given out last. `known` is what has been read already. */
+function finder({ place, cooldown }: Pool, known?: { readonly all: ReadonlySet<string>; readonly tired: ReadonlySet<string> }): (set: RangeSet, n: number) => Ip {
+  const tired = known?.tired ?? resting(place, cooldown)
+  let all = known?.all
+  return (set, n) => {
+    let tried = 0
+    const found = search(set, lastReserved(place, n), (ip) => {
+      if (tried++ === PROBES) all ??= new Set(names(place))
+      return !tired.has(ip) && !(all ? all.has(ip) : fs.existsSync(`${place.dir}/${ip}`))
+    })
+    if (found === undefined) throw exhausted(CODE.tryLater, set, figures(set, all ?? names(place), tired))
+    return found
+  }
+}
+
+function release(ledger: Ledger, owner: Owner, cooldown: number): void {
+  const { holder, names } = heldBy(ledger, owner)
+  free(ledger.place, names, cooldown)
+  if (names.length > 0 || ledger.found) settle(ledger, [[holder, []]])
+}
+
+function holds(ledger: Ledger, owner: Owner): boolean {
+  if (ledger.found) settle(ledger, [])
+  return heldBy(ledger, owner).names.length > 0
+}
+
+function keepOnly(place: Place, owners: readonly Owner[], cooldown: number): void {
+  // An old file names the container alone: it stays as long as any interface of it does.
+  const keep = new Set(owners.flatMap(({ containerId, ifname }) => [`${containerId} ${ifname}`, `${containerId} `]))
+  const all = readAll(place)
+  const gone = [...all].filter(([, { containerId, ifname }]) => !keep.has(`${containerId} ${ifname}`))
+  const ledger = openLedger(place, all)
+  free(
+    place,
+    gone.map(([name]) => name),
+    cooldown,
+  )
+  settle(
+    ledger,
+    gone.map(([, holder]) => [holder, []]),
+  )
+  if (gone.length === all.size) removeIndex(place)
+}
+
+function ready({ place, cooldown }: Pool, sets: readonly RangeSet[]): void {
+  const ledger = openLedger(place)
+  if (ledger.found) settle(ledger, [])
+  const [all, tired] = [names(place), resting(place, cooldown)]
+  for (const set of sets) {
+    const seen = figures(set, all, tired)
+    if (BigInt(seen.used + seen.rest) >= seen.size) throw exhausted(CODE.notReady, set, seen)
+  }
+}
+
+function free(place: Place, names: readonly string[], cooldown: number): void {
+  if (names.length > 0) putToRest(place, names, cooldown)
+  for (const name of names) remove(`${place.dir}/${name}`)
+  try {
+    // What a reservation that was killed in the making has left.
+    remove(`${place.own}/draft`)
+  } catch {
+    // Where that cannot be, none was made.
+  }
+}
+
+interface Figures {
+  readonly size: bigint
+  readonly used: number
+  readonly rest: number
+}
+
+function figures(set: RangeSet, all: Iterable<string>, tired: ReadonlySet<string>): Figures {
+  const inSet = (names: Iterable<string>) => [...names].filter((name) => rangeOf(set, name as Ip) && !set.gateways.has(name as Ip))
+  const used = new Set(inSet(all))
+  return { size: capacity(set), used: used.size, rest: inSet(tired).filter((name) => !used.has(name)).length }
+}
+
+function exhausted(code: number, set: RangeSet, { size, used, rest }: Figures): CniError {
+  const resting = rest > 0 ? ` and ${rest} were freed so recently that they rest ("cooldown")` : ''
+  return new CniError(code, `no IP addresses available in range set: ${describe(set)}`, `${used} of ${size} are in use${resting}; delete pods, widen the range, or run GC to free those of containers that no longer exist`)
+}
+
+const ADVICE: Readonly<Record<string, string>> = {
+  ENOSPC: 'the disk is full: free space on it',
+  EDQUOT: 'the disk quota is used up: raise it',
+  EROFS: 'the file system is read-only: remount it, or set ipam.dataDir to a place that can be written',
+  EACCES: 'it cannot be written: want to run as root, on a directory that root may write',
+  EPERM: 'it cannot be written: want to run as root, on a directory without the immutable flag',
+  ENOTDIR: 'something in its path is a file: want a directory',
+  EEXIST: 'something in its path is a file: want a directory',
+  ENAMETOOLONG: "the network's name or ipam.dataDir is too long for a path",
+}
+
+function onDisk<T>({ dir }: Place, work: () => T): T {
+  try {
+    return work()
+  } catch (cause) {
+    const { code, path } = cause as NodeJS.ErrnoException
+    if (cause instanceof CniError || typeof code !== 'string') throw cause
+    throw new CniError(CODE.io, `Cannot use the address pool ${dir}: ${code} at ${path ?? dir}`, ADVICE[code] ?? 'the disk failed; the address was not taken or freed', { cause })
+  }
+}

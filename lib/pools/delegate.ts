@@ -1,0 +1,96 @@
+import type { IpamPlugin, LeasePlugin, NetConf, Pool } from '../cni/plugin.ts'
+import type { Result } from '../cni/result.ts'
+import type { Call } from '../cni/serve.ts'
+import { decode, encode, hasFamilies } from '../cni/versions.ts'
+import { findPlugin, runDelegate } from '../os/delegate.ts'
+import { CniError, CODE, shown } from '../text/errors.ts'
+import { readConf } from '../verbs/call.ts'
+import { ipam, openPool } from '../verbs/ipam.ts'
+import { leases } from '../verbs/lease.ts'
+
+/** A pool that an interface plugin delegates to, in this process or as another program (CNI spec 1.1.0 section 4). */
+export interface Delegate {
+  /** Whether a failed `add` may have left something behind that only `del` frees. */
+  readonly foreign: boolean
+  /** Whether it gets addresses through the container's link, which then has to be there before `add` and until `del`. */
+  readonly byLink: boolean
+  /** Throws for what no state of the pool could satisfy, before anything is made; another program says that only when it is asked for an address. */
+  valid(): void
+  add(): Promise<Result>
+  check(): Promise<void>
+  del(): Promise<void>
+  gc(): Promise<void>
+  status(): Promise<void>
+}
+
+const WANTED = { roles: ['ipam', 'lease'], what: 'IPAM plugin', key: 'ipam.type', example: 'host-local' } as const
+
+/** Finds the pool that `ipam.type` names along CNI_PATH. Throws CniError 7 naming the type and where it was looked for. */
+export async function delegate(type: string, call: Call): Promise<Delegate> {
+  const found = await findPool(type, call)
+  if (typeof found === 'string') return program(found, call, type)
+  if (found.role === 'lease') return leased(found, call)
+  const verbs = ipam(found)
+  let opened: Pool | undefined
+  const pool = () => (opened ??= openPool(found, call))
+  return {
+    foreign: false,
+    byLink: false,
+    valid: () => pool().valid(),
+    add: async () => inVersion(pool().take(call.at), call.version),
+    check: () => verbs.check(call),
+    del: () => verbs.del(call),
+    gc: () => verbs.gc(call),
+    status: () => verbs.status(call),
+  }
+}
+
+/** A pool's answer as a configuration of this version sees it: CNI 0.1.0 and 0.2.0 keep of routes what leads where, and of each family only what has an address: another program's result would not hold more. */
+export function inVersion(result: Result, version: string): Result {
+  return hasFamilies(version) ? decode(JSON.parse(encode(result, version)), version, 'the IPAM result') : result
+}
+
+/** The pool that a type names: the plugin of this executable, or the path of another program. Throws as `delegate`. */
+export function findPool(type: string, call: Call): Promise<IpamPlugin<NetConf> | LeasePlugin<NetConf> | string> {
+  return findPlugin(type, WANTED, call)
+}
+
+function leased(plugin: LeasePlugin<NetConf>, call: Call): Delegate {
+  const verbs = leases(plugin)
+  const args = call.io.env['CNI_ARGS'] ?? ''
+  return {
+    foreign: false,
+    byLink: true,
+    valid: () => plugin.valid(readConf(plugin, call), args),
+    add: async () => inVersion(await plugin.add(readConf(plugin, call), call.at, args), call.version),
+    check: () => verbs.check(call),
+    del: () => verbs.del(call),
+    gc: () => verbs.gc(call),
+    status: () => verbs.status(call),
+  }
+}
+
+function program(file: string, call: Call, type: string): Delegate {
+  const start = (command: string) => runDelegate(file, command, call, WANTED.what)
+  const verb = (command: string) => async () => void (await start(command))
+  return {
+    foreign: true,
+    // The reference's, which asks through the link as ours does.
+    byLink: type === 'dhcp',
+    valid() {},
+    async add() {
+      const stdout = await start('ADD')
+      try {
+        // CNI spec 1.1.0 section 4: a pool has no interfaces; one that names some must not name ours.
+        const { interfaces: _, ...result } = decode(JSON.parse(stdout), call.version, 'the IPAM result')
+        return result
+      } catch (cause) {
+        throw new CniError(CODE.internal, `Cannot read what the IPAM plugin ${file} answered`, `${(cause as Error).message}: ${shown(stdout)}`, { cause })
+      }
+    },
+    check: verb('CHECK'),
+    del: verb('DEL'),
+    gc: verb('GC'),
+    status: verb('STATUS'),
+  }
+}

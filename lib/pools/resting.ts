@@ -1,0 +1,29 @@
+import { writeAtomic } from '../os/files.ts'
+import { readText } from '../os/reading.ts'
+import type { Place } from './reservations.ts'
+
+/** The addresses of a pool that were freed less than `seconds` ago. What the file does not say, or says of the future, does not rest. */
+export function resting(place: Place, seconds: number): ReadonlySet<string> {
+  return new Set(fresh(place, seconds).map((line) => line.slice(line.indexOf(' ') + 1)))
+}
+
+/** Notes that addresses are about to be freed; those that have rested are forgotten. `seconds` 0: nothing is noted. Cannot fail: an address that is given out again too early is better than one that is never freed. */
+export function putToRest(place: Place, names: readonly string[], seconds: number): void {
+  if (seconds === 0) return
+  const now = Date.now()
+  const lines = [...fresh(place, seconds), ...names.map((name) => `${now} ${name}`)]
+  try {
+    writeAtomic(`${place.own}/freed`, `${lines.join('\n')}\n`, { durable: false, by: `${place.own}/draft` })
+  } catch {
+    // A full disk must not keep a DEL from freeing.
+  }
+}
+
+function fresh(place: Place, seconds: number): readonly string[] {
+  if (seconds === 0) return []
+  const now = Date.now()
+  return (readText(`${place.own}/freed`) ?? '').split('\n').filter((line) => {
+    const freed = Number.parseInt(line, 10)
+    return freed <= now && now - freed < seconds * 1000
+  })
+}

@@ -1,0 +1,135 @@
+import { closeSync, existsSync, mkdirSync, openSync, readdirSync } from 'node:fs'
+import { remove, writeAtomic } from '../os/files.ts'
+import { flock } from '../os/libc.ts'
+import { readText } from '../os/reading.ts'
+import { CniError, CODE, shown } from '../text/errors.ts'
+import { type ContainerId, type IfName, type NetworkName, parse } from '../text/values.ts'
+import { type Json, parseJson } from './network-list.ts'
+
+/** What the runtime remembers of an attachment from ADD to DEL, in libcni's place (`<dir>/results/<network>-<container id>-<ifname>`) and format (kind cniCacheV1). */
+export interface Cached extends Key {
+  readonly netns: string
+  readonly args: readonly (readonly [string, string])[]
+  readonly capabilityArgs: Json
+  /** The network list that ADD ran, as JSON text. */
+  readonly config: string
+  /** The last plugin's result, in the version of the list. */
+  readonly result: Json | undefined
+}
+/** What makes an attachment this one (CNI spec 1.1.0 "Terminology"). */
+export interface Key {
+  readonly network: NetworkName
+  readonly containerId: ContainerId
+  readonly ifname: IfName
+}
+
+/** The entry of an attachment, undefined when there is none. Throws CniError 6 when the file holds something else, as a power loss leaves it after libcni's plain write. */
+export function readCached(dir: string, key: Key): Cached | undefined {
+  const path = pathOf(dir, key)
+  const text = readText(path)
+  if (text === undefined) return undefined
+  const found = entry(text)
+  if (!found) throw new CniError(CODE.decode, `Cannot read the cached result ${path}`, text === '' ? 'it is empty' : `it is not of kind cniCacheV1: ${shown(text)}`)
+  return found
+}
+
+/** Writes an entry whole or not at all; folders 0700, file 0600, as libcni's. */
+export function writeCached(dir: string, cached: Cached): void {
+  const { network, containerId, ifname, netns, args, capabilityArgs, config, result } = cached
+  const body = {
+    kind: 'cniCacheV1',
+    containerId,
+    config: Buffer.from(config).toString('base64'),
+    ifName: ifname,
+    networkName: network,
+    ...(netns !== '' && { netns }),
+    ...(args.length > 0 && { cniArgs: args }),
+    ...(Object.keys(capabilityArgs).length > 0 && { capabilityArgs }),
+    ...(result && { result }),
+  }
+  mkdirSync(`${dir}/results`, { recursive: true, mode: 0o700 })
+  writeAtomic(pathOf(dir, cached), JSON.stringify(body))
+}
+
+/** Forgets an attachment; one not remembered is no error. */
+export function removeCached(dir: string, key: Key): void {
+  remove(pathOf(dir, key))
+}
+
+/** Every readable entry, sorted by file name, and the names of the files that are none. */
+export function listCached(dir: string): { readonly entries: readonly Cached[]; readonly unreadable: readonly string[] } {
+  const files = namesIn(`${dir}/results`).filter((name) => !name.startsWith('.'))
+  const found = files.map((name) => ({ name, cached: entry(readText(`${dir}/results/${name}`) ?? '') }))
+  return { entries: found.flatMap(({ cached }) => cached ?? []), unreadable: found.flatMap(({ name, cached }) => (cached ? [] : [name])) }
+}
+
+/** Runs `work` under the cache's lock: shared by ADD and DEL, exclusive for GC, which must not run beside them (CNI spec 1.1.0 "GC"). The lock is on the folder itself, so no file is added to libcni's. Throws CniError 11 when it is not free within the time, 5 when the folder cannot be made; DEL does without. */
+export async function withCache<T>(dir: string, verb: 'add' | 'del' | 'gc', timeoutMs: number, work: () => Promise<T>): Promise<T> {
+  if (verb === 'del' && !existsSync(`${dir}/results`)) return work()
+  const fd = folder(`${dir}/results`)
+  try {
+    for (const end = performance.now() + timeoutMs; !flock(fd, { shared: verb !== 'gc', wait: false }); await Bun.sleep(10)) {
+      if (performance.now() >= end) throw new CniError(CODE.tryLater, `Cannot lock ${dir}/results: timed out after ${timeoutMs / 1000} s`, verb === 'gc' ? 'an ADD or DEL is running' : 'a GC is running')
+    }
+    if (verb === 'gc') sweep(`${dir}/results`)
+    return await work()
+  } finally {
+    closeSync(fd)
+  }
+}
+
+function folder(path: string): number {
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o700 })
+    return openSync(path, 'r')
+  } catch (cause) {
+    throw new CniError(CODE.io, `Cannot open the cache ${path}`, (cause as Error).message, { cause })
+  }
+}
+
+// What a writer that was killed left; nobody writes now.
+function sweep(results: string): void {
+  for (const name of namesIn(results)) if (/^\.\d+-\d+\.draft$/.test(name)) remove(`${results}/${name}`)
+}
+
+function namesIn(dir: string): string[] {
+  try {
+    return readdirSync(dir).sort()
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return []
+    throw cause
+  }
+}
+
+function pathOf(dir: string, { network, containerId, ifname }: Key): string {
+  return `${dir}/results/${network}-${containerId}-${ifname}`
+}
+
+function entry(text: string): Cached | undefined {
+  try {
+    const { kind, containerId, config, ifName, networkName, netns = '', cniArgs = [], capabilityArgs = {}, result } = parseJson(text, 'the entry') as Partial<Record<string, unknown>>
+    if (kind !== 'cniCacheV1' || typeof config !== 'string') return undefined
+    return {
+      network: parse.network(networkName),
+      containerId: parse.containerId(containerId),
+      ifname: parse.ifname(ifName),
+      netns: netns === '' ? '' : parse.netns(netns),
+      args: pairs(cniArgs),
+      capabilityArgs: isObject(capabilityArgs) ? capabilityArgs : {},
+      config: Buffer.from(config, 'base64').toString(),
+      result: isObject(result) ? result : undefined,
+    }
+  } catch {
+    return undefined
+  }
+}
+
+// What is no pair of words says nothing that a plugin could be told.
+function pairs(value: unknown): Cached['args'] {
+  const isPair = (one: unknown): one is [string, string] => Array.isArray(one) && one.length === 2 && one.every((word) => typeof word === 'string' && !word.includes('\0'))
+  return Array.isArray(value) ? value.filter(isPair) : []
+}
+
+function isObject(value: unknown): value is Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

@@ -1,0 +1,111 @@
+import { statSync, writeSync } from 'node:fs'
+import { CniError, CODE, shown } from '../text/errors.ts'
+
+/** Where plugins are looked for and how long one call may take. */
+export interface Host {
+  /** CNI_PATH, split. */
+  readonly path: readonly string[]
+  /** Holds `results/`, libcni's cache; /var/lib/cni when left out. */
+  readonly cacheDir?: string
+  /** For each plugin call; two minutes when left out, half of what the kubelet gives a pod sandbox. */
+  readonly timeoutMs?: number
+  /** Takes what plugins say on stderr, and what the runtime has to say; stderr when left out. */
+  readonly warn?: (text: string) => void
+}
+/** CNI_COMMAND, CNI_CONTAINERID and the others, by name. */
+export type CallEnv = Readonly<Record<`CNI_${string}`, string>>
+
+/** The limit of one plugin call, in milliseconds, when the host names none. */
+export const TIMEOUT_MS = 120_000
+const BUSY_MS = [50, 100, 200, 400, 800, 1600, 3200]
+
+/** Starts a plugin with our environment and the CNI variables, config on stdin, and gives its stdout. A failure is a CniError with the plugin's own code, else 999: `plugin type="x" failed (add): …` (libcni's words). */
+export async function invoke(type: string, env: CallEnv, config: string, host: Host): Promise<string> {
+  const title = titleOf(type, env['CNI_COMMAND'] ?? '')
+  const file = findPlugin(type, host.path)
+  const { timeoutMs = TIMEOUT_MS } = host
+  const child = await start(file, { ...process.env, ...env, CNI_PATH: host.path.join(':') }, config, host)
+  const pipes = [child.stdout.getReader(), child.stderr.getReader()]
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      killGroup(child.pid)
+      reject(new CniError(CODE.tryLater, `${title}: timed out after ${timeoutMs / 1000} s and was killed`))
+    }, timeoutMs)
+  })
+  try {
+    const [, stdout = '', stderr = ''] = await Promise.race([late, Promise.all([child.exited, ...pipes.map(textOf)])])
+    // What a plugin that says nothing on stdout says on stderr is its error message.
+    if (stderr !== '' && (child.exitCode === 0 || stdout.trim() !== '')) warn(host, stderr)
+    if (child.exitCode !== 0) throw failure(title, child, stdout, stderr)
+    return stdout
+  } finally {
+    clearTimeout(timer)
+    // A daemon that outlives the plugin may hold the other end; it must not hold us.
+    for (const pipe of pipes) void pipe.cancel().catch(() => undefined)
+  }
+}
+
+/** Says something to who called: through the host's `warn`, else on stderr. Never throws. */
+export function warn(host: Host, text: string): void {
+  try {
+    if (host.warn) host.warn(text)
+    else writeSync(2, text.endsWith('\n') ? text : `${text}\n`)
+  } catch {
+    // A closed stderr must not fail the call.
+  }
+}
+
+/** What the message of a plugin's failure begins with (libcni's words). */
+export function titleOf(type: string, command: string): string {
+  return `plugin type=${shown(type)} failed (${command.toLowerCase()})`
+}
+
+/** The file of a plugin: the first of its name along CNI_PATH. Throws CniError 7 naming where it was looked for. */
+export function findPlugin(type: string, path: readonly string[]): string {
+  const file = path.map((dir) => `${dir}/${type}`).find((one) => !type.includes('/') && statSync(one, { throwIfNoEntry: false })?.isFile())
+  if (!file) throw new CniError(CODE.config, `Cannot find the plugin ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
+  return file
+}
+
+type Child = Bun.Subprocess<Buffer, 'pipe', 'pipe'>
+
+// A group of its own, so that a kill reaches the pool it delegates to. An executable that is being replaced is "busy" for a moment.
+async function start(file: string, env: Readonly<Record<string, string | undefined>>, config: string, host: Host, [pause, ...later] = BUSY_MS): Promise<Child> {
+  try {
+    return Bun.spawn([file], { env, stdin: Buffer.from(config), stdout: 'pipe', stderr: 'pipe', detached: true })
+  } catch (cause) {
+    const { code, message } = cause as NodeJS.ErrnoException
+    if (code !== 'ETXTBSY' || pause === undefined) throw new CniError(CODE.io, `Cannot start ${file}`, code === 'ETXTBSY' ? 'text file busy: somebody keeps writing to it' : message, { cause })
+    if (pause === BUSY_MS[0]) warn(host, `${file} is being written (text file busy), trying again`)
+    await Bun.sleep(pause)
+    return start(file, env, config, host, later)
+  }
+}
+
+async function textOf(pipe: { read(): Promise<{ readonly done: boolean; readonly value?: Uint8Array | undefined }> }): Promise<string> {
+  const chunks: Uint8Array[] = []
+  for (let next = await pipe.read(); !next.done; next = await pipe.read()) chunks.push(next.value as Uint8Array)
+  return Buffer.concat(chunks).toString()
+}
+
+function killGroup(pid: number): void {
+  try {
+    process.kill(-pid, 'SIGKILL')
+  } catch {
+    // It ended in the meantime.
+  }
+}
+
+// libcni's order: the error object on stdout, else what stderr says, else that it said nothing.
+function failure(title: string, child: Child, stdout: string, stderr: string): CniError {
+  const status = child.signalCode ? `signal ${child.signalCode}` : `exit status ${child.exitCode}`
+  if (stdout.trim() === '') return new CniError(CODE.internal, `${title}: netplugin failed${stderr.trim() ? `: ${status}` : ` with no error message: ${status}`}`, stderr.trim())
+  try {
+    const { code, msg = '', details = '' } = JSON.parse(stdout)
+    if (!Number.isInteger(code)) throw new Error('it has no code')
+    return new CniError(code, `${title}: ${msg}`, String(details))
+  } catch (cause) {
+    return new CniError(CODE.internal, `${title}: netplugin failed but its answer is no error object`, `${(cause as Error).message}: ${shown(stdout)}`, { cause })
+  }
+}

@@ -1,0 +1,149 @@
+import { compare, decode, encode, gate } from '../cni/versions.ts'
+import { CniError, CODE, shown } from '../text/errors.ts'
+import type { NetnsPath } from '../text/values.ts'
+import { type Cached, type Key, listCached, readCached, removeCached, withCache, writeCached } from './cache.ts'
+import { type Host, invoke, TIMEOUT_MS, warn } from './invoke.ts'
+import type { Json, NetworkList, PluginConf } from './network-list.ts'
+import { configOf, envOf, requestOf, restored } from './requests.ts'
+
+/** One attachment as the runtime asks for it. For one container there is one operation at a time: that is the caller's part (CNI spec 1.1.0 "Lifecycle & Ordering"). */
+export interface RuntimeConf {
+  readonly containerId: Key['containerId']
+  readonly ifname: Key['ifname']
+  /** '' when the namespace is not known any more: DEL only. */
+  readonly netns: NetnsPath | ''
+  /** CNI_ARGS; what ADD was given, when left out. */
+  readonly args?: readonly (readonly [string, string])[]
+  /** By capability; what ADD was given, when left out. */
+  readonly capabilityArgs?: Json
+}
+const CACHE = '/var/lib/cni'
+
+/** Runs ADD of every plugin in order and remembers the attachment; gives the last result in the list's version. When one fails, it and those before it get DEL, last first, and nothing is remembered. Throws CniError, also when the attachment exists already (CNI spec 1.1.0: no second ADD without DEL). */
+export function addNetwork(list: NetworkList, at: RuntimeConf, host: Host): Promise<Json> {
+  const { cacheDir = CACHE, timeoutMs = TIMEOUT_MS } = host
+  const key = { network: list.name, ...at }
+  return withCache(cacheDir, 'add', timeoutMs, async () => {
+    if (known(key, host)) throw new CniError(CODE.config, `Cannot attach ${at.containerId} to ${list.name} as ${at.ifname}: it is attached already`, `run DEL first; remembered in ${cacheDir}/results`)
+    const { args = [], capabilityArgs = {}, netns } = at
+    let [result, done]: [Json | undefined, number] = [undefined, 0]
+    try {
+      for (const plugin of list.plugins) {
+        done += 1
+        result = converted(await call('ADD', list, plugin, at, result, host), list.cniVersion, `the result of ${plugin.type}`)
+      }
+      writeCached(cacheDir, { ...key, netns, args, capabilityArgs, config: list.text, result })
+    } catch (cause) {
+      throw await rolledBack(cause, { ...list, plugins: list.plugins.slice(0, done) }, at, result, host)
+    }
+    return result as Json
+  })
+}
+
+/** Runs CHECK of every plugin in order, with the remembered result; nothing when the list says disableCheck. Throws CniError: 1 below 0.4.0, 3 for an attachment that is not remembered. */
+export async function checkNetwork(list: NetworkList, at: RuntimeConf, host: Host): Promise<void> {
+  gate('CHECK', list.cniVersion)
+  if (list.disableCheck) return
+  const cached = readCached(host.cacheDir ?? CACHE, { network: list.name, ...at })
+  if (!cached) throw new CniError(CODE.unknownContainer, `Cannot check ${at.containerId} on ${list.name} as ${at.ifname}: it is not attached`, `nothing in ${host.cacheDir ?? CACHE}/results`)
+  const prevResult = cached.result && converted(cached.result, list.cniVersion, 'the cached result')
+  for (const plugin of list.plugins) await call('CHECK', list, plugin, restored(at, cached), prevResult, host)
+}
+
+/** Runs DEL of every plugin, last first, even when one fails; then forgets the attachment, or throws CniError with every failure and remembers it for the next try. An attachment nobody knows is no error. */
+export function delNetwork(list: NetworkList, at: RuntimeConf, host: Host): Promise<void> {
+  return withCache(host.cacheDir ?? CACHE, 'del', host.timeoutMs ?? TIMEOUT_MS, () => removeAttachment(list, at, host))
+}
+
+/** Runs DEL for every remembered attachment of the network that is not in `valid`, then GC of every plugin with the list of the valid, below 1.1.0 of those `asked`; goes on after a failure, and gives the stale ones. Nothing when the list says disableGC; no change with `dryRun`. Excludes ADD and DEL meanwhile. Throws CniError with every failure. */
+export async function gcNetwork(list: NetworkList, valid: readonly Omit<Key, 'network'>[], host: Host, { dryRun = false, asked = compare(list.cniVersion, '1.1.0') >= 0 ? list.plugins : [] } = {}): Promise<readonly Cached[]> {
+  const { cacheDir = CACHE, timeoutMs = TIMEOUT_MS } = host
+  const isValid = (one: Cached) => valid.some(({ containerId, ifname }) => one.containerId === containerId && one.ifname === ifname)
+  const stale = () => listCached(cacheDir).entries.filter((one) => one.network === list.name && !isValid(one))
+  if (list.disableGC) return []
+  if (dryRun) return stale()
+  return withCache(cacheDir, 'gc', timeoutMs, async () => {
+    const found = stale()
+    const failures = await every(found, ({ netns, ...one }) => removeAttachment(list, { ...one, netns: netns as NetnsPath }, host))
+    const attachments = valid.map(({ containerId, ifname }) => ({ containerID: containerId, ifname }))
+    // Both names of the key, as libcni: the spec's text had another one at first (containernetworking/cni#1101).
+    const extra = { 'cni.dev/valid-attachments': attachments, 'cni.dev/attachments': attachments }
+    // The first version that has GC.
+    const asking = compare(list.cniVersion, '1.1.0') >= 0 ? list : { ...list, cniVersion: '1.1.0' }
+    fail('gc', [...failures, ...(await every(asked, ({ type, conf }) => invoke(type, envOf('GC'), configOf(asking, conf, extra), host)))])
+    return found
+  })
+}
+
+/** Runs STATUS of every plugin in order up to the first that is not ready, whose CniError it throws. Below 1.1.0 there is no STATUS, and nothing is asked. */
+export async function statusNetwork(list: NetworkList, host: Host): Promise<void> {
+  if (compare(list.cniVersion, '1.1.0') < 0) return
+  for (const { type, conf } of list.plugins) await invoke(type, envOf('STATUS'), configOf(list, conf, {}), host)
+}
+
+async function removeAttachment(list: NetworkList, at: RuntimeConf, host: Host): Promise<void> {
+  const key = { network: list.name, ...at }
+  const cached = known(key, host)
+  // CNI spec: DEL gets prevResult from 0.4.0 on.
+  const prevResult = cached?.result && compare(list.cniVersion, '0.4.0') >= 0 ? readable(cached.result, list.cniVersion, host) : undefined
+  fail('del', await every(list.plugins.toReversed(), (plugin) => call('DEL', list, plugin, restored(at, cached), prevResult, host)))
+  removeCached(host.cacheDir ?? CACHE, key)
+}
+
+// The plugin that failed is rolled back too: what it left would be in the way of the next ADD.
+async function rolledBack(cause: unknown, list: NetworkList, at: RuntimeConf, prevResult: Json | undefined, host: Host): Promise<CniError> {
+  const first = cause instanceof CniError ? cause : new CniError(CODE.io, `Cannot remember the attachment: ${(cause as Error).message}`, '', { cause })
+  const missed = await every(list.plugins.toReversed(), (plugin) => call('DEL', list, plugin, at, compare(list.cniVersion, '0.4.0') >= 0 ? prevResult : undefined, host))
+  const left = missed.filter(({ message }) => message !== first.message).map(spoken)
+  return left.length === 0 ? first : new CniError(first.code, first.message, [first.details, ...left.map((one) => `rollback: ${one}`)].filter(Boolean).join('\n'), { cause: first })
+}
+
+async function call(command: 'ADD' | 'CHECK' | 'DEL', list: NetworkList, plugin: PluginConf, at: RuntimeConf, prevResult: Json | undefined, host: Host): Promise<string> {
+  const { env, config } = requestOf(command, list, plugin, at, prevResult)
+  return invoke(plugin.type, env, config, host)
+}
+
+// A torn entry must not stop ADD or DEL: what it held is lost, and the plugins work from the key.
+function known(key: Key, host: Host): Cached | undefined {
+  try {
+    return readCached(host.cacheDir ?? CACHE, key)
+  } catch (cause) {
+    warn(host, `${spoken(cause as Error)}; going on without it`)
+    return undefined
+  }
+}
+
+function readable(result: Json, version: string, host: Host): Json | undefined {
+  try {
+    return converted(result, version, 'the cached result')
+  } catch (cause) {
+    warn(host, `${spoken(cause as Error)}; going on without it`)
+    return undefined
+  }
+}
+
+function converted(given: Json | string, version: string, at: string): Json {
+  try {
+    const raw = typeof given === 'string' ? JSON.parse(given) : given
+    const result = decode(raw, version, at)
+    return raw.cniVersion === version ? raw : JSON.parse(encode(result, version))
+  } catch (cause) {
+    throw cause instanceof CniError ? cause : new CniError(CODE.decode, (cause as Error).message.replace(/^(?!Cannot read)/, `Cannot read ${at}: `), typeof given === 'string' ? shown(given) : '', { cause })
+  }
+}
+
+async function every<T>(items: readonly T[], work: (item: T) => Promise<unknown>): Promise<CniError[]> {
+  const failures: CniError[] = []
+  for (const item of items) await work(item).catch((cause) => failures.push(cause instanceof CniError ? cause : new CniError(CODE.io, (cause as Error).message, '', { cause })))
+  return failures
+}
+
+function fail(verb: string, failures: readonly CniError[]): void {
+  const [first] = failures
+  if (first === undefined) return
+  throw failures.length === 1 ? first : new CniError(first.code, `${failures.length} failures (${verb}), the first: ${first.message}`, failures.map(spoken).join('\n'), { cause: first })
+}
+
+function spoken(cause: Error): string {
+  return cause instanceof CniError && cause.details ? `${cause.message}: ${cause.details}` : cause.message
+}

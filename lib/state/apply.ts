@@ -1,0 +1,229 @@
+import type { Run } from '../cni/plugin.ts'
+import { giveBack, take } from '../journal/ports.ts'
+import { applyElements, firstInput } from '../nft/elements.ts'
+import { zone } from '../nft/firewalld.ts'
+import { forgetFlows } from '../nft/flows.ts'
+import { pass } from '../nft/passage.ts'
+import { BLIND, NFT, SHAPING } from '../os/batch-tools.ts'
+import { failures } from '../os/iproute2.ts'
+import { inside } from '../os/netns.ts'
+import { readSysctl, restoreSysctl, writeSysctl } from '../os/sysctls.ts'
+import { ExecError } from '../text/errors.ts'
+import { keepSaved } from '../wiring/tuning-file.ts'
+import { handler } from './kinds/index.ts'
+import type { Flows, Handler, Line, Netns, Plan, Resource } from './resource.ts'
+
+/** What came of a plan: what was already as the plan wanted it. */
+export interface Applied {
+  readonly already: readonly Resource[]
+}
+/** One process to start, or one run of file writes: a namespace, a tool, and for each line the resource it is for. */
+export interface Batch {
+  readonly ns: Netns
+  readonly tool: Handler<Resource>['tool']
+  readonly steps: readonly Step[]
+  /** It goes on beside the ones before it, but for the node's links. */
+  readonly isEarly?: true
+}
+interface Step {
+  readonly resource: Resource
+  readonly line: Line
+}
+
+/** A tool refused a line: which resource it was for. `exists` says that an exclusive creation met something that is there already. */
+export class ApplyError extends ExecError {
+  override name = 'ApplyError'
+  readonly resource: Resource
+  readonly exists: boolean
+  constructor(batch: Batch, step: Step, said: string) {
+    super([batch.tool, ...(batch.ns === 'host' ? [] : ['in', batch.ns])], step.line.text, said)
+    this.resource = step.resource
+    this.exists = /File exists|VLAN device already exists/.test(said) && step.resource.kind === 'link'
+  }
+}
+
+const NOTHING: Applied = { already: [] }
+
+/** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. `beside` is done while the last of them work, when all of the node's links are made. Throws ApplyError for the first line that failed. */
+export function apply(plan: Plan, run: Run, beside?: () => void): Promise<Applied> {
+  return carryOut(lacking(plan, run), plan, run, beside)
+}
+
+async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: () => void): Promise<Applied> {
+  const already: Resource[] = []
+  const underWay = new Map<Batch, () => Promise<unknown>>()
+  for (const { tool, ns } of all.slice(1)) if (tool === 'nft' || tool === 'tc') run.prepare?.(tool === 'nft' ? NFT : SHAPING, ns)
+  const last = all.filter(({ ns }) => ns !== 'host').pop()
+  const inPod = last?.tool === 'ip' ? last : undefined
+  const give = (batch: Batch) => void (underWay.has(batch) || underWay.set(batch, feed(batch, run)))
+  const take = async (batch: Batch) => {
+    underWay.delete(batch)
+    already.push(...(await perform(batch, plan, run)).already)
+  }
+  const isLate = (batch: Batch) => batch.isEarly || batch.tool === 'conntrack' || batch === inPod
+  try {
+    for (const batch of all) {
+      // The node's links come first. Then its elements wait for nothing, nor does anything in pods for the last `ip` there. A qdisc waits for settings: who writes
+      // disable_ipv6 while `tc` holds the lock of the kernel's links tries again and again (restart_syscall), for milliseconds.
+      if (batch.ns !== 'host' || batch.tool !== 'ip') for (const one of all) if (one.isEarly && (one.tool !== 'tc' || batch === inPod)) give(one)
+      if (!isLate(batch)) await take(batch)
+      else if (batch === inPod) give(batch)
+    }
+    beside?.()
+    // What an answer of nft has to be seen against is asked while the others work.
+    for (const batch of [...all].sort((one, other) => Number(other.tool === 'nft') - Number(one.tool === 'nft'))) if (isLate(batch)) await take(batch)
+  } catch (cause) {
+    // What is undone now must not come before what is under way.
+    for (const wait of underWay.values()) await wait().catch(() => {})
+    throw cause
+  }
+  return { already }
+}
+
+// Gives a tool its input; what is returned waits for its end.
+function feed(batch: Batch, run: Run): () => Promise<unknown> {
+  if (!run.feed) return async () => undefined
+  const [argv, input] = batch.tool === 'nft' ? [NFT, firstInput(batch)] : [argvOf(batch), inputOf(batch.steps)]
+  run.feed(argv, input, batch.ns)
+  return () => run(argv, input, batch.ns)
+}
+
+/** `apply` in two: `ahead` hands the first process its input, where the work needs nothing else, and `finish` does the rest and waits, once however often it is called. */
+export interface Begun {
+  ahead(): void
+  finish(): Promise<Applied>
+}
+
+/** A plan that is applied bit by bit. */
+export function gradually(plan: Plan, run: Run): Begun {
+  let all: readonly Batch[] | undefined
+  let done: Promise<Applied> | undefined
+  return {
+    ahead() {
+      all = lacking(plan, run)
+      const [first] = all
+      if (first?.tool === 'ip') run.feed?.(argvOf(first), inputOf(first.steps), first.ns)
+    },
+    finish: () => (done ??= carryOut(all ?? lacking(plan, run), plan, run)),
+  }
+}
+
+/** A plan as processes, in order: the host's links before what is in pods, in a pod sysctls before addresses, what is removed before what is made, nft last. Pure. */
+export function batches({ put, drop }: Plan): Batch[] {
+  const steps = [...drop.map((resource) => ({ resource, lines: handler(resource.kind).drop(resource) })), ...put.map((resource) => ({ resource, lines: handler(resource.kind).put(resource) }))].flatMap(({ resource, lines }) =>
+    lines.map((line) => ({ resource, line })),
+  )
+  const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
+  const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'ip6', 'file', 'bridge', 'tc'] as const) : (['file', 'ip', 'ip6', 'bridge'] as const)).map((tool) => ({ ns, tool })))
+  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), ...(['iptables', 'firewalld'] as const).map((tool) => ({ ns: 'host' as const, tool }))]
+    .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && toolOf(resource) === at.tool) }))
+    .filter((batch) => batch.steps.length > 0)
+    .map((batch) => ({ ...batch, ...(isEarly(batch) && { isEarly: true as const }), steps: batch.tool === 'ip' && batch.ns === 'host' ? atOnce(batch.steps) : batch.steps }))
+}
+
+// Without what is only for links that are not there: where nobody can say, the tool finds out.
+function lacking(plan: Plan, run: Run): Batch[] {
+  return batches(plan)
+    .map((batch) => ({ ...batch, steps: batch.steps.filter(({ line }) => line.absent === undefined || !run.link?.(line.absent, batch.ns)) }))
+    .filter((batch) => batch.steps.length > 0)
+}
+
+function isEarly({ ns, tool, steps }: Batch): boolean {
+  if (tool === 'ip') return ns === 'host' && steps.every(({ resource }) => resource.kind === 'addr' || resource.kind === 'route')
+  return ns === 'host' && (tool === 'tc' || (tool === 'nft' && steps.every(({ line }) => !line.unless)))
+}
+
+const DELETION = 'link delete dev '
+
+// For each link of the node that goes the kernel waits until nobody looks at it any more, 20 ms or so; for the links of a group it waits once.
+function atOnce(steps: readonly Step[]): readonly Step[] {
+  const names = steps.flatMap(({ line }) => deleted(line) ?? [])
+  if (names.length < 2) return steps
+  // Nobody else's group: of their names.
+  const group = 0x5000_0000 + (Bun.hash.xxHash32(names.join(' ')) >>> 4)
+  const last = steps.findLastIndex(({ line }) => deleted(line) !== undefined)
+  return steps.flatMap(({ resource, line }, i) => {
+    const name = deleted(line)
+    if (name === undefined) return { resource, line }
+    const grouped = { resource, line: { ...line, text: `link set dev ${name} group ${group}` } }
+    return i < last ? grouped : [grouped, { resource, line: { text: `link delete group ${group}`, unless: /No such device|Cannot find device/ } }]
+  })
+}
+
+function deleted({ text }: Line): string | undefined {
+  return text.startsWith(DELETION) ? text.slice(DELETION.length) : undefined
+}
+
+function toolOf(resource: Resource): Batch['tool'] {
+  const { tool, toolOf } = handler(resource.kind)
+  return toolOf?.(resource) ?? tool
+}
+
+async function perform(batch: Batch, plan: Plan, run: Run): Promise<Applied> {
+  const { ns, tool } = batch
+  if (tool === 'file') return files(batch, plan)
+  if (tool === 'iptables') {
+    for (const resource of new Set(batch.steps.map((step) => step.resource))) if (resource.kind === 'passage') await pass(resource, run)
+    return NOTHING
+  }
+  if (tool === 'firewalld') {
+    for (const { resource } of batch.steps) if (resource.kind === 'zoned') await zone(plan.drop.includes(resource) ? 'removeSource' : 'addSource', resource, run)
+    return NOTHING
+  }
+  if (tool !== 'nft' && tool !== 'conntrack') return lines(batch, run)
+  if (tool === 'nft') await applyElements(batch, run)
+  else await forgetFlows(ns, { given: plan.put.filter(isFlows), taken: plan.drop.filter(isFlows) }, run)
+  return NOTHING
+}
+
+function isFlows(resource: Resource): resource is Flows {
+  return resource.kind === 'flows'
+}
+
+// Without -force: what follows a line that failed is never tried. After a failure that only says "it is so already", a further process does the rest.
+async function lines(batch: Batch, run: Run): Promise<Applied> {
+  const { ns, tool } = batch
+  const already: Resource[] = []
+  for (let rest = batch.steps; rest.length > 0; ) {
+    const argv = argvOf({ tool, steps: rest })
+    const { status, stderr } = await run(argv, inputOf(rest), ns)
+    const [failed] = failures(stderr).byLine
+    const [number, said] = failed ?? [rest.length + 1, '']
+    if (status === 0) break
+    const step = rest[number - 1]
+    // A value that the tool cannot parse ends it without naming the line.
+    if (!failed || !step) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
+    if (!step.line.unless?.test(said)) throw new ApplyError(batch, step, said)
+    already.push(step.resource)
+    rest = [...(step.line.otherwise ?? []).map((line) => ({ resource: step.resource, line })), ...rest.slice(number)]
+  }
+  return { already }
+}
+
+/** The argv of a batch of ip or bridge lines, in the SELinux context of what it makes. */
+export function argvOf({ tool, steps }: Pick<Batch, 'tool' | 'steps'>): string[] {
+  const contexts = steps.flatMap(({ resource }) => (resource.kind === 'link' && resource.born?.context) || [])
+  return [...(contexts[0] === undefined ? [] : ['runcon', contexts[0]]), ...(tool === 'ip6' ? ['ip', '-6'] : [tool]), ...BLIND.slice(1)]
+}
+
+function inputOf(steps: readonly Step[]): string {
+  return steps.map(({ line }) => `${line.text}\n`).join('')
+}
+
+function files({ ns, steps }: Batch, { put, drop }: Plan): Applied {
+  const claims = (resources: readonly Resource[]) => resources.filter((one) => one.kind === 'claim')
+  if (ns === 'host' && claims(drop).length > 0) giveBack(claims(drop))
+  if (ns === 'host' && claims(put).length > 0) take(claims(put))
+  const gone = new Set(drop)
+  inside(ns, () => {
+    for (const { resource } of steps) {
+      if (resource.kind === 'saved') keepSaved(resource, !gone.has(resource))
+      if (resource.kind === 'sysctl' && gone.has(resource)) restoreSysctl(resource)
+      // A node's setting is most often as it should be, and may be read-only; a new link's is most often not.
+      if (resource.kind !== 'sysctl' || gone.has(resource) || (ns === 'host' && readSysctl(resource.name) === resource.value)) continue
+      const done = writeSysctl(resource.through ?? resource.name, resource.value)
+      if (!done && !resource.optional) throw new ExecError(['sysctl', '-w'], `net/${resource.name}=${resource.value}`, 'this kernel has no such setting')
+    }
+  })
+  return NOTHING
+}

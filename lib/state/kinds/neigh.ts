@@ -1,0 +1,27 @@
+import type { Ip } from '../../text/ip.ts'
+import type { Mac } from '../../text/values.ts'
+import type { Handler, Neigh } from '../resource.ts'
+
+/** Permanent neighbours, marked with who made them. */
+export const neigh: Handler<Neigh> = {
+  tool: 'ip',
+  key: ({ ns, dev, ip }) => `neigh ${ns} ${dev} ${ip}`,
+  put: ({ dev, ip, mac, proto }) => [{ text: `neigh replace ${ip} lladdr ${mac} dev ${dev} nud permanent protocol ${proto}` }],
+  // iproute2 ends at once, with all lines to come, when it is to delete one that is not there: so it is made first.
+  drop: ({ dev, ip, mac }) => [
+    { text: `neigh replace ${ip} lladdr ${mac} dev ${dev} nud stale`, unless: /Cannot find device/ },
+    { text: `neigh delete ${ip} dev ${dev}`, unless: /Cannot find device/ },
+  ],
+  ask: ({ dev }) => `neigh show dev ${dev} nud permanent`,
+  read(row, want) {
+    const { dst, lladdr, protocol } = row as NeighRow
+    return dst === want.ip && lladdr !== undefined ? { kind: 'neigh', ns: want.ns, dev: want.dev, ip: dst as Ip, mac: lladdr as Mac, proto: Number(protocol ?? 0) } : undefined
+  },
+}
+
+/** What `ip -j neigh show dev X nud permanent` prints of one. */
+export interface NeighRow {
+  readonly dst: string
+  readonly lladdr?: string
+  readonly protocol?: string
+}

@@ -1,0 +1,29 @@
+import type { Handler, Nexthop } from '../resource.ts'
+
+/** Nexthop objects: added, never put in the place of another's, as an id may be anybody's. One that is removed takes its routes with it. */
+export const nexthop: Handler<Nexthop> = {
+  tool: 'ip',
+  key: ({ ns, id }) => `nexthop ${ns} ${id}`,
+  put: (want) => [{ text: `nexthop add ${line(want)}` }],
+  drop: ({ id }) => [{ text: `nexthop delete id ${id}`, unless: /does not exist|No such/ }],
+  change: (want) => [{ text: `nexthop replace ${line(want)}` }],
+  ask: () => 'nexthop show',
+  read(row, want) {
+    const { id, gateway, dev, protocol, flags = [] } = row as NexthopRow
+    if (id !== want.id || gateway !== want.via || dev !== want.dev || Number(protocol) !== want.proto || flags.includes('onlink') !== (want.onlink ?? false)) return undefined
+    return want
+  },
+}
+
+/** What `ip -j nexthop show` prints of one. */
+export interface NexthopRow {
+  readonly id: number
+  readonly gateway?: string
+  readonly dev?: string
+  readonly protocol?: string
+  readonly flags?: readonly string[]
+}
+
+function line({ id, via, dev, onlink, proto }: Nexthop): string {
+  return `id ${id} via ${via} dev ${dev}${onlink ? ' onlink' : ''} proto ${proto}`
+}

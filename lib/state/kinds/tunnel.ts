@@ -1,0 +1,24 @@
+import type { Handler, Tunnel } from '../resource.ts'
+
+/** Permanent entries of a VXLAN device's own forwarding table: the kernel keeps one address for a node's MAC. */
+export const tunnel: Handler<Tunnel> = {
+  tool: 'bridge',
+  key: ({ ns, dev, mac }) => `tunnel ${ns} ${dev} ${mac}`,
+  put: ({ dev, mac, dst }) => [{ text: `fdb replace ${mac} dev ${dev} dst ${dst} self permanent` }],
+  drop: ({ dev, mac }) => [{ text: `fdb delete ${mac} dev ${dev} self`, unless: /No such file|Cannot find device/ }],
+  ask: ({ dev }) => `fdb show dev ${dev}`,
+  read(row, want) {
+    const { mac, dst, state, port, vni, via } = row as FdbRow
+    return mac === want.mac && dst === want.dst && state === 'permanent' && port === undefined && vni === undefined && via === undefined ? want : undefined
+  },
+}
+
+/** What `bridge -j fdb show dev X` prints of one; a learned entry has no state, and port, vni and via stand there when they are not the device's own. */
+export interface FdbRow {
+  readonly mac: string
+  readonly dst?: string
+  readonly state?: string
+  readonly port?: number
+  readonly vni?: number
+  readonly via?: string
+}

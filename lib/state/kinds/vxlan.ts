@@ -1,0 +1,57 @@
+import type { Ip } from '../../text/ip.ts'
+import type { IfName } from '../../text/values.ts'
+import type { Line, Link, Vxlan } from '../resource.ts'
+
+/** What `ip -d -j link show` prints of a VXLAN device, as far as it is read. */
+export interface VxlanRow {
+  readonly id?: number
+  readonly link?: string
+  readonly local?: string
+  readonly local6?: string
+  readonly port?: number
+  readonly learning?: boolean
+  readonly gbp?: boolean
+}
+// Attributes that no device of ours has: they change where packets go, or what is asked of user space.
+const FOREIGN = ['group', 'group6', 'remote', 'remote6', 'external', 'l2miss', 'l3miss', 'proxy', 'rsc']
+
+/** What makes a VXLAN device, as flannel does; up from the start, so that the kernel tells of it once. */
+export function createVxlan(want: Link): Line[] {
+  const { name, mac, mtu, alias, up, vxlan } = want
+  if (!vxlan) throw new TypeError(`the VXLAN device ${name} has no attributes`)
+  const { id, dev, local, port, learning, gbp } = vxlan
+  const create = `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${up ? ' up' : ''} type vxlan id ${id} dev ${dev} local ${local} dstport ${port} ${learns(learning)} udpcsum${gbp ? ' gbp' : ''}`
+  return [{ text: create }, ...(alias ? [{ text: `link set dev ${name} alias ${alias}` }] : [])]
+}
+
+/** What makes one VXLAN device into another: in place, or when it cannot be changed by making it anew. */
+export function changeVxlan(want: Link, have: Link): Line[] {
+  if (!isSameTunnel(want, have)) return [{ text: `link delete dev ${have.name}`, unless: /Cannot find device|No such device/ }, ...createVxlan(want)]
+  const { name, mac, mtu, alias, up, vxlan } = want
+  const set = [
+    alias === undefined || alias === have.alias ? '' : ` alias ${alias}`,
+    mac === undefined || mac === have.mac ? '' : ` address ${mac}`,
+    mtu === undefined || mtu === have.mtu ? '' : ` mtu ${mtu}`,
+    up === have.up ? '' : up ? ' up' : ' down',
+  ].join('')
+  const learning = vxlan?.learning === have.vxlan?.learning ? [] : [{ text: `link set dev ${name} type vxlan id ${vxlan?.id} ${learns(vxlan?.learning)}` }]
+  return [...(set ? [{ text: `link set dev ${name}${set}` }] : []), ...learning]
+}
+
+/** Whether two VXLAN devices are alike in everything that the kernel cannot change in place. */
+export function isSameTunnel({ vxlan: one }: Link, { vxlan: other }: Link): boolean {
+  return one !== undefined && other !== undefined && (['id', 'dev', 'local', 'port', 'gbp'] as const).every((key) => one[key] === other[key])
+}
+
+/** The attributes of a VXLAN device, undefined for one of which no device of ours could be made, and for other links. */
+export function vxlanOf({ info_kind, info_data = {} }: { readonly info_kind?: string; readonly info_data?: VxlanRow } = {}): Vxlan | undefined {
+  const { id, link, local, local6, port, learning, gbp } = info_data
+  const own = local ?? local6
+  if (info_kind !== 'vxlan' || id === undefined || link === undefined || own === undefined || port === undefined) return undefined
+  if (FOREIGN.some((key) => (info_data as Record<string, unknown>)[key])) return undefined
+  return { id, dev: link as IfName, local: own as Ip, port, learning: learning ?? false, ...(gbp ? { gbp: true as const } : {}) }
+}
+
+function learns(learning: boolean | undefined): string {
+  return learning ? 'learning' : 'nolearning'
+}

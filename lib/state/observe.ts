@@ -1,0 +1,148 @@
+import type { Run } from '../cni/plugin.ts'
+import { isZoned } from '../nft/firewalld.ts'
+import { lostRules, sectionsOf } from '../nft/ruleset.ts'
+import { rows } from '../os/iproute2.ts'
+import { inside } from '../os/netns.ts'
+import { show } from '../os/show.ts'
+import { readSysctl } from '../os/sysctls.ts'
+import type { Cidr } from '../text/ip.ts'
+import type { IfName } from '../text/values.ts'
+import { handler } from './kinds/index.ts'
+import { link } from './kinds/link.ts'
+import type { Handler, Link, Netns, Resource } from './resource.ts'
+import { title } from './title.ts'
+
+/** What differs between resources as they should be and as they are, one phrase each; none when all is as it should be. Only what `want` names is compared. Changes nothing. */
+export async function differences(want: readonly Resource[], run: Run): Promise<string[]> {
+  const have = await observe(want, run)
+  const sections = sectionsOf(want)
+  const rules = sections.length > 0 ? lostRules(run, sections) : []
+  return [...want.flatMap((resource, i) => compare(resource, have[i])), ...rules]
+}
+
+/** Those of the resources that exist, however they look. */
+export async function present(resources: readonly Resource[], run: Run): Promise<Resource[]> {
+  const have = await observe(resources, run)
+  return resources.filter((_, i) => have[i] !== undefined)
+}
+
+/** The host's links whose alias begins so. */
+export async function aliased(prefix: string, run: Run): Promise<Link[]> {
+  const { stdout } = await run(['ip', '-d', '-j', 'addr', 'show'], '')
+  const shape = { kind: 'link', ns: 'host', name: '' as IfName, type: 'veth', up: true } as const
+  return rows(stdout)
+    .flat()
+    .flatMap((row) => link.read(row, shape) ?? [])
+    .filter(({ alias }) => alias?.startsWith(prefix))
+}
+
+/** Each resource as it is now, undefined where there is none: one process per namespace and tool, asked only for these. */
+export async function observe(want: readonly Resource[], run: Run): Promise<(Resource | undefined)[]> {
+  const answers = new Map<string, readonly unknown[]>()
+  for (const { ns, tool, six, asks } of questions(want.filter((one) => handler(one.kind).ask(one) !== ''))) {
+    const found =
+      tool === 'file' ? sysctls(ns, asks) : tool === 'nft' ? await elements(ns, asks, run) : tool === 'firewalld' ? await Promise.all(asks.map((ask) => sources(ask, run))) : await show(six ? [tool, '-6', '-d'] : [tool, '-d'], asks, run, ns)
+    for (const [i, ask] of asks.entries()) answers.set(`${ns} ${tool} ${six}${ask}`, found[i] ?? [])
+  }
+  return want.map((resource) => {
+    const { tool, ask, read } = handler(resource.kind)
+    // Nothing to ask a tool: the handler looks for itself.
+    if (ask(resource) === '') return read(undefined, resource)
+    const found = (answers.get(`${resource.ns} ${tool} ${ask(resource)}`) ?? []).flatMap((row) => read(row, resource) ?? [])
+    // One link may have several routes to one place.
+    return found.find((have) => compare(resource, have).length === 0) ?? found[0]
+  })
+}
+
+interface Question {
+  readonly ns: Netns
+  readonly tool: Handler<Resource>['tool']
+  /** `-6 ` before an ask: it is for a run of its own, for IPv6. */
+  readonly six: '' | '-6 '
+  readonly asks: string[]
+}
+
+function questions(want: readonly Resource[]): Question[] {
+  const found = new Map<string, Question>()
+  for (const resource of want) {
+    const { tool, ask } = handler(resource.kind)
+    const six = ask(resource).startsWith('-6 ') ? '-6 ' : ''
+    const id = `${resource.ns} ${tool} ${six}`
+    const question = found.get(id) ?? { ns: resource.ns, tool, six, asks: [] }
+    const text = ask(resource).slice(six.length)
+    if (!question.asks.includes(text)) question.asks.push(text)
+    found.set(id, question)
+  }
+  return [...found.values()]
+}
+
+// One that is missing spoils the answer for all, so the others are asked again. What a command shows is a table of its own.
+async function elements(ns: Netns, asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
+  const { stdout, stderr } = await run(['nft', '-f', '-'], `${asks.join('\n')}\n`, ns)
+  const missing = new Set([...stderr.matchAll(/^\/dev\/stdin:(\d+):/gm)].map(([, number]) => Number(number)))
+  const there = asks.filter((_, i) => !missing.has(i + 1))
+  if (missing.size > 0 && there.length > 0) {
+    const found = await elements(ns, there, run)
+    return asks.map((ask) => found[there.indexOf(ask)] ?? [])
+  }
+  const shown = stdout.split(/^table /m).slice(1)
+  return asks.map((_, i) => (missing.has(i + 1) ? [] : [shown[i] ?? '']))
+}
+
+function sysctls(ns: Netns, asks: readonly string[]): readonly (readonly unknown[])[] {
+  return inside(ns, () => asks.map((ask) => readSysctl(ask.slice('net/'.length))).map((value) => (value === undefined ? [] : [value])))
+}
+
+async function sources(ask: string, run: Run): Promise<readonly unknown[]> {
+  const [, zone = '', source = ''] = ask.split(' ')
+  return (await isZoned({ zone, source: source as Cidr }, run)) ? [ask] : []
+}
+
+// What only says how to make a resource, not how it then looks.
+const MAKING = new Set([
+  'kind',
+  'ns',
+  'shared',
+  'peer',
+  'optional',
+  'owner',
+  'absent',
+  'dad',
+  'rules',
+  'noprefixroute',
+  'onlink',
+  'beside',
+  'exclusive',
+  'moment',
+  'before',
+  'stays',
+  'path',
+  'text',
+  'part',
+  'kept',
+  'born',
+  'was',
+  'through',
+  'replaced',
+  'lent',
+  'move',
+])
+
+function compare(want: Resource, have: Resource | undefined): string[] {
+  if (want.kind === 'sysctl' && want.optional && !have) return []
+  const name = title(want)
+  if (!have) return [`${name} is missing`]
+  const [is, should] = [flat(have), flat(want)]
+  return [...should].filter(([key, value]) => is.get(key) !== value).map(([key, value]) => `${name} has ${key} ${is.get(key) || 'off'}, want ${value || 'off'}`)
+}
+
+function flat(resource: object, prefix = ''): Map<string, string> {
+  const out = new Map<string, string>()
+  for (const [key, value] of Object.entries(resource)) {
+    if (prefix === '' && MAKING.has(key)) continue
+    if (Array.isArray(value)) out.set(prefix + key, [...value].sort().join(' '))
+    else if (typeof value === 'object' && value !== null) for (const [inner, text] of flat(value, `${prefix}${key}.`)) out.set(inner, text)
+    else out.set(prefix + key, value === false ? '' : String(value))
+  }
+  return out
+}

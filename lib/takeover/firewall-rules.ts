@@ -1,0 +1,49 @@
+import type { Run } from '../cni/plugin.ts'
+import { isThere } from '../nft/netlink.ts'
+import { has } from '../os/exec.ts'
+import { readText } from '../os/reading.ts'
+import { hostCidr, isSix } from '../text/cidr.ts'
+import { ExecError } from '../text/errors.ts'
+import { type Cidr, split } from '../text/ip.ts'
+import { iptablesRules } from './iptables.ts'
+
+/** Removes the rules that the reference firewall made for these addresses (plugins/meta/firewall: in chain CNI-FORWARD of iptables two per address, which name nothing else). Starts no tool where there is no such chain; the old iptables, which only a tool can read, are looked into where they are in use. Throws ExecError. */
+export async function removeForeignRules(addresses: readonly Cidr[], run: Run): Promise<void> {
+  for (const six of [false, true]) {
+    const own = addresses.filter((address) => isSix(address) === six).map((address) => hostCidr(split(address).ip))
+    if (own.length === 0) continue
+    const ip = six ? 'ip6' : 'ip'
+    if (isThere(ip, 'filter', 'CNI-FORWARD')) await removeOf(`${ip}tables-nft`, own, run)
+    if (/^filter$/m.test(readText(`/proc/net/${ip}_tables_names`) ?? '')) await removeOf(`${ip}tables-legacy`, own, run)
+  }
+}
+
+/** The rules of the reference firewall that are missing: one phrase for each address that may not pass, and for each family in which the policy of a bridge is not kept. */
+export async function missingForeignRules(addresses: readonly Cidr[], bridge: { readonly name: string; readonly isApart: boolean } | undefined, run: Run): Promise<string[]> {
+  const missing: string[] = []
+  for (const six of [false, true]) {
+    const own = addresses.filter((address) => isSix(address) === six).map((address) => hostCidr(split(address).ip))
+    if (own.length === 0) continue
+    const rules = await iptablesRules(six, 'filter', run)
+    const has = (start: string, end: string) => rules.some((rule) => rule.startsWith(start) && rule.endsWith(` -j ${end}`))
+    const isHooked = has('-A FORWARD ', 'CNI-FORWARD')
+    for (const one of own)
+      if (!isHooked || !has(`-A CNI-FORWARD -s ${one} `, 'ACCEPT') || !has(`-A CNI-FORWARD -d ${one} `, 'ACCEPT')) missing.push(`rules of the reference plugin for ${one} in chain CNI-FORWARD of ${six ? 'ip6' : 'ip'}tables are missing`)
+    if (!bridge) continue
+    const { name, isApart } = bridge
+    const [first, second] = ['CNI-ISOLATION-STAGE-1', 'CNI-ISOLATION-STAGE-2']
+    const isKept = has('-A FORWARD ', first) && has(`-A ${first} -i ${name} ! -o ${name} `, second) && has(`-A ${second} -o ${name} `, 'DROP') && (!isApart || has(`-A ${first} -i ${name} -o ${name} `, 'DROP'))
+    if (!isKept) missing.push(`rules of the reference plugin for bridge ${name} in chain ${first} of ${six ? 'ip6' : 'ip'}tables are missing`)
+  }
+  return missing
+}
+
+async function removeOf(tool: string, addresses: readonly Cidr[], run: Run): Promise<void> {
+  if (!has(`${tool}-save`)) return
+  const { stdout } = await run([`${tool}-save`, '-t', 'filter'], '')
+  const rules = stdout.split('\n').filter((rule) => rule.startsWith('-A CNI-FORWARD ') && addresses.some((address) => rule.includes(`-s ${address} -j ACCEPT`) || rule.includes(`-d ${address} -m conntrack `)))
+  if (rules.length === 0) return
+  const argv = [`${tool}-restore`, '--noflush', '--wait']
+  const { status, stderr } = await run(argv, ['*filter', ...rules.map((rule) => rule.replace('-A ', '-D ')), 'COMMIT', ''].join('\n'))
+  if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
+}

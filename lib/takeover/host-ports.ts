@@ -1,0 +1,95 @@
+import type { Output, Run } from '../cni/plugin.ts'
+import type { Place } from '../nft/host-ports.ts'
+import { isThere } from '../nft/netlink.ts'
+import { has } from '../os/exec.ts'
+import { readText } from '../os/reading.ts'
+import type { Owner } from '../state/resource.ts'
+import { ExecError } from '../text/errors.ts'
+import { type Ip, parseIp } from '../text/ip.ts'
+import { iptablesRules } from './iptables.ts'
+
+/** What a DEL tells of an attachment: its addresses in the pod, none when they are not known, and whether it names host ports. */
+export interface Told {
+  readonly addresses: readonly Ip[]
+  readonly isMapped: boolean
+}
+
+/** Removes the host ports that the reference portmap made for this attachment, of both its backends (plugins/meta/portmap: iptables chains `CNI-DN-` and 21 hex digits of sha512 of network and container; rules of tables cni_hostport whose comment is the container). Starts no tool when there are none; the old iptables, which only a tool can read, are looked into for a DEL that names host ports. */
+export async function removeForeignPorts(owner: Owner, { addresses, isMapped }: Told, run: Run): Promise<void> {
+  const chains = chainsOf(owner)
+  for (const [six, family] of [
+    ['', 'ip'],
+    ['6', 'ip6'],
+  ] as const) {
+    if (isThere(family, 'cni_hostport')) await removeNft(family, owner, addresses, run)
+    if (chains.some((chain) => isThere(family, 'nat', chain))) await removeIptables(`ip${six}tables`, chains, run)
+    if (isMapped && /^nat$/m.test(readText(`/proc/net/ip${six}_tables_names`) ?? '')) await removeIptables(`ip${six}tables-legacy`, chains, run)
+  }
+}
+
+/** The host ports of an attachment that the reference portmap, by neither of its backends, leads to the pod: one phrase for each. `pods` are the pod's addresses, one of each family at most. */
+export async function missingForeignPorts(owner: Owner, places: readonly Place[], pods: Readonly<Partial<Record<4 | 6, Ip>>>, run: Run): Promise<string[]> {
+  const [chain = ''] = chainsOf(owner)
+  const missing: string[] = []
+  for (const family of [4, 6] as const) {
+    const pod = pods[family]
+    const mine = places.filter((place) => place.family === family)
+    if (pod === undefined || mine.length === 0) continue
+    const rules = await iptablesRules(family === 6, 'nat', run)
+    const isHooked = rules.some((rule) => rule.startsWith('-A PREROUTING ') && rule.endsWith(' -j CNI-HOSTPORT-DNAT'))
+    const ip = family === 6 ? 'ip6' : 'ip'
+    const { stdout: table } = isThere(ip, 'cni_hostport') ? await run(['nft', 'list', 'table', ip, 'cni_hostport'], '') : { stdout: '' }
+    const lines = /chain prerouting \{[^}]*jump hostports_all/.test(table) ? table.split('\n').filter((line) => line.endsWith(` comment "${owner.containerId}"`)) : []
+    for (const { protocol, hostPort, containerPort, ip: at } of mine) {
+      const to = `${family === 6 ? `[${pod}]` : pod}:${containerPort}`
+      const isJumped = rules.some((rule) => rule.startsWith(`-A CNI-HOSTPORT-DNAT -p ${protocol} `) && rule.endsWith(` -j ${chain}`) && portsOf(rule).includes(hostPort))
+      const isLed = rules.some((rule) => rule.startsWith(`-A ${chain} `) && isOn(rule, at) && rule.includes(`-p ${protocol} `) && rule.includes(` --dport ${hostPort} `) && rule.endsWith(` --to-destination ${to}`))
+      const isByNft = lines.some((line) => isOn(line, at) && line.includes(`${protocol} dport ${hostPort} `) && line.includes(` dnat to ${to} `))
+      if (!(isHooked && isJumped && isLed) && !isByNft) missing.push(`host port ${at ?? ''}${at ? ' ' : ''}${hostPort}/${protocol} is missing: neither iptables nor nft has the rules of the reference plugin that lead it to ${to} (chain ${chain})`)
+    }
+  }
+  return missing
+}
+
+// `-d 192.0.2.1/32` of iptables, `daddr 192.0.2.1 ` of nft.
+function isOn(rule: string, at: Ip | undefined): boolean {
+  return at === undefined || rule.includes(` -d ${at}/`) || rule.includes(` daddr ${at} `)
+}
+
+function portsOf(rule: string): number[] {
+  const [, list = ''] = / --dports ([\d,]+) /.exec(rule) ?? []
+  return list.split(',').map(Number)
+}
+
+// Neither network nor interface stands in the rules. A container's mappings by way of another network lead to another address.
+async function removeNft(family: string, { containerId }: Owner, addresses: readonly Ip[], run: Run): Promise<void> {
+  const lines: string[] = []
+  for (const chain of ['hostports', 'hostip_hostports', 'masquerading']) {
+    const { stdout } = await run(['nft', '-a', 'list', 'chain', family, 'cni_hostport', chain], '')
+    for (const [, rule = '', comment, handle] of stdout.matchAll(/^(.*) comment "([^"]*)".*# handle (\d+)$/gm)) {
+      const [, to] = /(?:dnat to \[?|daddr )([0-9a-f.:]*[0-9a-f])\]?(?::\d+| masquerade)/.exec(rule) ?? []
+      const isOther = to !== undefined && addresses.length > 0 && !addresses.includes(parseIp(to))
+      if (comment === containerId && !isOther) lines.push(`delete rule ${family} cni_hostport ${chain} handle ${handle}`)
+    }
+  }
+  if (lines.length > 0) must(['nft', '-f', '-'], await run(['nft', '-f', '-'], `${lines.join('\n')}\n`))
+}
+
+async function removeIptables(tool: string, chains: readonly string[], run: Run): Promise<void> {
+  if (!has(tool)) return
+  const { stdout } = await run([`${tool}-save`, '-t', 'nat'], '')
+  const there = chains.filter((chain) => stdout.includes(`:${chain} `))
+  if (there.length === 0) return
+  const jumps = stdout.split('\n').filter((rule) => rule.startsWith('-A ') && there.some((chain) => rule.includes(` -j ${chain}`)))
+  const argv = [`${tool}-restore`, '--noflush', '-w']
+  must(argv, await run(argv, ['*nat', ...jumps.map((rule) => rule.replace('-A ', '-D ')), ...there.flatMap((chain) => [`-F ${chain}`, `-X ${chain}`]), 'COMMIT', ''].join('\n')))
+}
+
+function chainsOf({ network, containerId }: Owner): string[] {
+  const hash = new Bun.CryptoHasher('sha512').update(network + containerId).digest('hex')
+  return ['CNI-DN-', 'CNI-SN-'].map((prefix) => prefix + hash.slice(0, 21))
+}
+
+function must(argv: readonly string[], { status, stderr }: Output): void {
+  if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
+}

@@ -1,0 +1,16 @@
+import type { Run } from '../cni/plugin.ts'
+import { isThere } from '../nft/netlink.ts'
+import { has } from '../os/exec.ts'
+import { readText } from '../os/reading.ts'
+
+/** The rules of a table of iptables, one line each as `iptables-save` prints them: of the iptables that works with nft, and of the old one. Starts no tool for what the kernel does not have. */
+export async function iptablesRules(six: boolean, table: 'filter' | 'nat', run: Run): Promise<string[]> {
+  const ip = six ? 'ip6' : 'ip'
+  const tools = [...(isThere(ip, table) ? [`${ip}tables-nft-save`] : []), ...(new RegExp(`^${table}$`, 'm').test(readText(`/proc/net/${ip}_tables_names`) ?? '') ? [`${ip}tables-legacy-save`] : [])]
+  const rules: string[] = []
+  for (const tool of tools.filter(has)) {
+    const { stdout } = await run([tool, '-t', table], '')
+    rules.push(...stdout.split('\n').filter((line) => line.startsWith('-A ')))
+  }
+  return rules
+}

@@ -1,0 +1,115 @@
+import type { Attachment, Run } from '../cni/plugin.ts'
+import { isThere } from '../nft/netlink.ts'
+import { has } from '../os/exec.ts'
+import { rows } from '../os/iproute2.ts'
+import { readText } from '../os/reading.ts'
+import type { LinkRow } from '../state/kinds/link.ts'
+import type { Owner } from '../state/resource.ts'
+import { isSix } from '../text/cidr.ts'
+import { type Cidr, split } from '../text/ip.ts'
+import type { IfName } from '../text/values.ts'
+import { iptablesRules } from './iptables.ts'
+
+/** Removes the veth pair that a reference plugin made for this attachment: the pod's link of its name, when that is a veth whose other end on the host `isTheirs` accepts. Nobody else's link is touched. */
+export async function removeForeignVeth({ netns, ifname }: Attachment, isTheirs: (host: LinkRow) => boolean, run: Run): Promise<void> {
+  if (netns === undefined || run.link?.(ifname, netns) === false) return
+  const inPod = await run(['ip', '-d', '-j', 'addr', 'show', 'dev', ifname], '', netns)
+  const link = rows(inPod.stdout)[0]?.[0] as LinkRow | undefined
+  if (link?.linkinfo?.info_kind !== 'veth' || link.link_index === undefined) return
+  const onHost = await run(['ip', '-d', '-j', 'addr', 'show'], '')
+  const host = rows(onHost.stdout)
+    .flat()
+    .find((row) => (row as LinkRow).ifindex === link.link_index) as LinkRow | undefined
+  if (host && /^veth[0-9a-f]{8}$/.test(host.ifname) && host.link_index === link.ifindex && isTheirs(host)) await run(['ip', 'link', 'delete', 'dev', host.ifname], '')
+}
+
+/** Removes the masquerade rules that a reference plugin made for this attachment, of its iptables and its nftables backend (pkg/ip ipmasq: chain `CNI-` and 24 hex digits of sha512 of network and container; rules whose comment begins with two hashes). */
+export async function removeForeignMasquerade(owner: Owner, run: Run): Promise<void> {
+  if (isThere('inet', NFT_TABLE)) await removeNft(owner, run)
+  const chain = masqueradeChain(owner)
+  for (const [six, family] of [
+    ['', 'ip'],
+    ['6', 'ip6'],
+  ] as const) {
+    if (isThere(family, 'nat', chain)) await removeIptables(`ip${six}tables`, chain, run)
+    if (/^nat$/m.test(readText(`/proc/net/ip${six}_tables_names`) ?? '')) await removeIptables(`ip${six}tables-legacy`, chain, run)
+  }
+}
+
+/** The rules by which a reference plugin masquerades these addresses of an attachment, as far as they are missing: one phrase for each address. */
+export async function missingForeignMasquerade(owner: Owner, addresses: readonly Cidr[], run: Run): Promise<string[]> {
+  const chain = masqueradeChain(owner)
+  const wanted = addresses.map((address) => ({ ip: split(address).ip, six: isSix(address) }))
+  const table = wanted.length > 0 && isThere('inet', NFT_TABLE) ? (await run(['nft', 'list', 'table', 'inet', NFT_TABLE], '')).stdout : ''
+  const checks = table.includes('goto masq_checks') ? table.split('\n').filter((line) => line.includes(`masquerade comment "${masqueradeNote(owner)}`)) : []
+  const saved = { 4: wanted.some(({ six }) => !six) ? await iptablesRules(false, 'nat', run) : [], 6: wanted.some(({ six }) => six) ? await iptablesRules(true, 'nat', run) : [] }
+  return wanted.flatMap(({ ip, six }) => {
+    const rules = saved[six ? 6 : 4]
+    const isJumped = rules.some((rule) => rule.startsWith(`-A POSTROUTING -s ${ip}/`) && rule.endsWith(` -j ${chain}`))
+    const isMasked = rules.some((rule) => rule.startsWith(`-A ${chain} `) && rule.endsWith(' -j MASQUERADE'))
+    return (isJumped && isMasked) || checks.some((line) => line.includes(` saddr ${ip} `)) ? [] : [`masquerade of ${ip} is missing: neither iptables nor nft has the rules of the reference plugin for it (chain ${chain})`]
+  })
+}
+
+/** The chains in which a reference bridge compares the addresses of a sender, as far as they are missing: `port` is the node's end, `mac` the pod's. */
+export async function missingForeignSpoofCheck({ containerId, ifname }: Owner, port: string, mac: string, run: Run): Promise<string[]> {
+  const chain = `cni-br-iface-${containerId}-${ifname}`
+  const { stdout } = isThere('bridge', 'nat', chain) ? await run(['nft', 'list', 'table', 'bridge', 'nat'], '') : { stdout: '' }
+  const body = (name: string) => stdout.split(`chain ${name} {`)[1]?.split('}')[0] ?? ''
+  const isThereAll = body('PREROUTING').includes(`iifname "${port}" jump ${chain} `) && body(chain).includes(`jump ${chain}-mac `) && body(`${chain}-mac`).includes(`ether saddr ${mac} return`) && /^\s*drop /m.test(body(`${chain}-mac`))
+  return isThereAll ? [] : [`nft chain ${chain} of table bridge nat, by which the reference plugin checks MAC ${mac} on ${port}, is missing or not whole`]
+}
+
+/** Removes the link on which a reference plugin shaped what this attachment sends (plugins/meta/bandwidth: `bwp` and 12 hex digits of sha512 of network and container). */
+export async function removeForeignIfb({ network, containerId }: Owner, run: Run): Promise<void> {
+  const name = foreignIfb({ network, containerId })
+  if (run.link?.(name, 'host') !== false) await run(['ip', 'link', 'delete', 'dev', name], '')
+}
+
+/** The name of that link. */
+export function foreignIfb({ network, containerId }: Pick<Owner, 'network' | 'containerId'>): IfName {
+  return `bwp${sha512(network + containerId).slice(0, 12)}` as IfName
+}
+
+/** Removes the chains in which a reference bridge compares addresses of senders (pkg/link spoofcheck: table bridge nat; PREROUTING jumps to `cni-br-iface-` with container and interface, that to the same with `-mac`): those of this attachment, or without one those whose port is gone. */
+export async function removeForeignSpoofCheck(owner: Owner | undefined, run: Run): Promise<void> {
+  const own = owner && `cni-br-iface-${owner.containerId}-${owner.ifname}`
+  if (!isThere('bridge', 'nat', own ?? 'PREROUTING')) return
+  const { stdout } = await run(['nft', '-a', 'list', 'table', 'bridge', 'nat'], '')
+  const jumps = [...stdout.matchAll(/iifname "([^"]+)" jump (cni-br-iface-[^ ]+) .*# handle (\d+)$/gm)]
+  const gone = jumps.filter(([, port = '', chain]) => (own === undefined ? run.link?.(port, 'host') === false : chain === own))
+  const chains = new Set([...(own === undefined ? [] : [own]), ...gone.map(([, , chain]) => chain)].flatMap((chain) => [chain, `${chain}-mac`]).filter((chain) => stdout.includes(`chain ${chain} {`)))
+  const lines = [...gone.map(([, , , handle]) => `delete rule bridge nat PREROUTING handle ${handle}`), ...[...chains].map((chain) => `flush chain bridge nat ${chain}`), ...[...chains].map((chain) => `delete chain bridge nat ${chain}`)]
+  if (lines.length > 0) await run(['nft', '-f', '-'], `${lines.join('\n')}\n`)
+}
+
+const NFT_TABLE = 'cni_plugins_masquerade'
+
+function masqueradeChain({ network, containerId }: Owner): string {
+  return `CNI-${sha512(network + containerId).slice(0, 24)}`
+}
+
+// How the comments of its nft rules begin.
+function masqueradeNote({ network, containerId, ifname }: Owner): string {
+  return `${sha512(network).slice(0, 16)}-${sha512(`${ifname}:${containerId}`).slice(0, 16)}`
+}
+
+async function removeNft(owner: Owner, run: Run): Promise<void> {
+  const prefix = masqueradeNote(owner)
+  const { stdout } = await run(['nft', '-a', 'list', 'chain', 'inet', NFT_TABLE, 'masq_checks'], '')
+  const handles = [...stdout.matchAll(/comment "([^"]*)".*# handle (\d+)$/gm)].filter(([, comment = '']) => comment.startsWith(prefix)).map(([, , handle]) => handle)
+  if (handles.length > 0) await run(['nft', '-f', '-'], handles.map((handle) => `delete rule inet ${NFT_TABLE} masq_checks handle ${handle}\n`).join(''))
+}
+
+async function removeIptables(tool: string, chain: string, run: Run): Promise<void> {
+  if (!has(tool)) return
+  const { stdout } = await run([`${tool}-save`, '-t', 'nat'], '')
+  const jumps = stdout.split('\n').filter((rule) => rule.startsWith('-A ') && rule.includes(` -j ${chain}`))
+  if (!stdout.includes(`:${chain} `)) return
+  const script = ['*nat', ...jumps.map((rule) => rule.replace('-A ', '-D ')), `-F ${chain}`, `-X ${chain}`, 'COMMIT', '']
+  await run([`${tool}-restore`, '--noflush', '-w'], script.join('\n'))
+}
+
+function sha512(text: string): string {
+  return new Bun.CryptoHasher('sha512').update(text).digest('hex')
+}

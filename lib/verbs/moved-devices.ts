@@ -1,0 +1,36 @@
+import type { Attachment } from '../cni/plugin.ts'
+import { readEntry } from '../journal/journal.ts'
+import { linkFacts } from '../os/links.ts'
+import { inside } from '../os/netns.ts'
+import { routesNow } from '../os/route-tables.ts'
+import type { Resource, Route } from '../state/resource.ts'
+
+/** Plugins that take routes from the link's main table, note them, and look after them in their own CHECK. */
+const MOVING = ['vrf', 'sbr'] as const
+
+/** Those of an attachment's resources that should still be where its interface plugin made them: without the routes that a later plugin of the list has moved. */
+export function unmoved(owner: Attachment, resources: readonly Resource[]): Resource[] {
+  if (!resources.some(({ kind }) => kind === 'route')) return [...resources]
+  const entry = readEntry(owner)
+  const noted = MOVING.flatMap((type) => entry?.parts[type]?.own ?? [])
+  const routes = noted.length > 0 ? noted.flatMap((one) => (one.kind === 'rerouted' || one.kind === 'unrouted' ? one.route : [])) : elsewhere(owner)
+  const moved = new Set(routes.map(placeOf))
+  return resources.filter((one) => one.kind !== 'route' || one.ns === 'host' || one.table !== undefined || !moved.has(placeOf(one)))
+}
+
+// What the reference's plugins moved, they note nowhere: the link's routes of other tables.
+function elsewhere({ netns, ifname }: Attachment): Route[] {
+  if (netns === undefined) return []
+  return inside(netns, () => {
+    const link = linkFacts(ifname)
+    return link ? routesNow(link.index, ifname).filter(({ dev, table }) => dev !== '' && !ORDINARY.includes(table)) : []
+  }).map((one): Route => ({ ...one, ns: netns }))
+}
+
+// main and local
+const ORDINARY = [254, 255]
+
+// What the kernel says of one and what was asked for differ in metrics and scope that nobody chose.
+function placeOf({ dev, dst, via }: Route): string {
+  return [dev, dst, ...[...via].sort()].join(' ')
+}

@@ -1,0 +1,93 @@
+import { fs } from '../os/fs.ts'
+import { type LinkFacts, linkIn, linksNow } from '../os/links.ts'
+import { listFiles, readText } from '../os/reading.ts'
+import { CniError, CODE, shown } from '../text/errors.ts'
+import { type IfName, parse } from '../text/values.ts'
+
+/** How a configuration names a device of the node; the first of these that is there counts. */
+export interface DeviceKeys {
+  readonly device?: IfName | undefined
+  readonly hwaddr?: string | undefined
+  readonly kernelpath?: string | undefined
+  readonly pciBusID?: string | undefined
+  /** What a device plugin chose: a PCI device or one of the auxiliary bus. Comes before `pciBusID`. */
+  readonly deviceID?: string | undefined
+}
+/** What was found: `link` is absent when the device belongs to a driver in user space (DPDK), which has no link. */
+export interface Device {
+  readonly link?: LinkFacts
+  /** Where it is on the PCI bus, `0000:00:1f.6`; absent for what is not on it. */
+  readonly pciID?: string
+}
+
+const PCI = '/sys/bus/pci/devices'
+const AUXILIARY = '/sys/bus/auxiliary/devices'
+const IN_USER_SPACE = ['vfio-pci', 'uio_pci_generic', 'igb_uio']
+
+/** The device of the node that a configuration names. Throws CniError 7 when it names none, or one that is not there. */
+export function findDevice(keys: DeviceKeys): Device {
+  const { device, hwaddr, kernelpath } = keys
+  if (device) return ofLink(linkIn(device, 'host') ?? absent('device', device, 'a link of the node'))
+  if (hwaddr) return ofLink(linksNow().find(({ mac, permanent }) => mac === hwaddr || (permanent === hwaddr && mac !== hwaddr)) ?? absent('hwaddr', hwaddr, 'the address of a link of the node'))
+  if (kernelpath) return ofLink(linkBelow([kernelpath]) ?? absent('kernelpath', kernelpath, 'a path below /sys/devices with a folder "net" and a link of the node in it'))
+  return onBus(keys)
+}
+
+/** Whether a device that is on a bus can be lent at all, here or in a pod: what STATUS asks. A link is one that is on the node now. */
+export function isDevice(keys: DeviceKeys): boolean {
+  const { device, hwaddr, kernelpath } = keys
+  if (device) return linkIn(device, 'host') !== undefined
+  if (hwaddr) return linksNow().some(({ mac, permanent }) => mac === hwaddr || permanent === hwaddr)
+  const path = kernelpath ?? placeOf(keys)?.path
+  return path === undefined || fs.existsSync(path)
+}
+
+function onBus(keys: DeviceKeys): Device {
+  const place = placeOf(keys)
+  if (!place) throw new CniError(CODE.config, 'Cannot choose a device: want one of "device", "hwaddr", "kernelpath", "pciBusID", or the capability "deviceID" in runtimeConfig')
+  const { key, value, path } = place
+  if (!fs.existsSync(path)) return absent(key, value, 'a device of the PCI bus such as 0000:00:1f.6, or of the auxiliary bus such as mlx5_core.sf.4')
+  const pci = pciOf(path)
+  if (IN_USER_SPACE.includes(driverOf(path))) return { ...pci }
+  // Of virtio the link is below the device that the PCI card carries.
+  const below = [path, ...listFiles(path).flatMap((name) => (name.startsWith('virtio') ? `${path}/${name}` : []))]
+  return { link: linkBelow(below) ?? absent(key, value, 'a device that is there and has a link on the node: another container may have it'), ...pci }
+}
+
+function placeOf({ pciBusID, deviceID }: DeviceKeys): { key: string; value: string; path: string } | undefined {
+  if (deviceID) return { key: 'runtimeConfig.deviceID', value: deviceID, path: [`${PCI}/${deviceID}`, `${AUXILIARY}/${deviceID}`].find((path) => fs.existsSync(path)) ?? `${PCI}/${deviceID}` }
+  return pciBusID ? { key: 'pciBusID', value: pciBusID, path: `${PCI}/${pciBusID}` } : undefined
+}
+
+// sysfs shows links of the namespace in which it was mounted: one that is not the very link of that name here is none.
+function linkBelow(paths: readonly string[]): LinkFacts | undefined {
+  for (const path of paths)
+    for (const name of listFiles(`${path}/net`)) {
+      const link = linkIn(parse.ifname(name), 'host')
+      if (link && String(link.index) === readText(`${path}/net/${name}/ifindex`)?.trim() && link.mac === readText(`${path}/net/${name}/address`)?.trim()) return link
+    }
+  return undefined
+}
+
+function ofLink(link: LinkFacts): Device {
+  const own = `/sys/class/net/${link.name}`
+  return { link, ...(readText(`${own}/ifindex`)?.trim() === String(link.index) ? pciOf(`${own}/device`) : {}) }
+}
+
+// A virtio or auxiliary device stands below its PCI card.
+function pciOf(path: string): { pciID?: string } {
+  if (!fs.existsSync(path)) return {}
+  const pciID = fs
+    .realpathSync(path)
+    .match(/[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?![^/])/g)
+    ?.at(-1)
+  return pciID === undefined ? {} : { pciID }
+}
+
+function driverOf(path: string): string {
+  return fs.existsSync(`${path}/driver`) ? (fs.readlinkSync(`${path}/driver`).split('/').at(-1) ?? '') : ''
+}
+
+function absent(key: string, value: string, want: string): never {
+  throw new CniError(CODE.config, `Cannot find the device that ${key} ${shown(value)} names: want ${want}`, 'look for it with ip link; a device that a container has is not on the node')
+}

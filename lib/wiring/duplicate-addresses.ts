@@ -1,0 +1,36 @@
+import type { Run } from '../cni/plugin.ts'
+import { rows } from '../os/iproute2.ts'
+import type { LinkRow } from '../state/kinds/link.ts'
+import type { Addr, Netns, Resource } from '../state/resource.ts'
+import { CniError, CODE } from '../text/errors.ts'
+
+const LIMIT_MS = 5000
+const STEP_MS = 50
+
+/** Waits until the kernel has made sure that nobody else has the addresses that asked for it (RFC 4862 section 5.4), up to 5 s as upstream. Throws CniError 11 naming an address that is taken or still undecided. */
+export async function untilUnique(resources: readonly Resource[], run: Run): Promise<void> {
+  const asked = resources.filter(isAsked)
+  const question = questionOf(resources)
+  if (!question) return
+  const until = performance.now() + LIMIT_MS
+  for (;;) {
+    const { stdout } = await run(question.argv, '', question.ns)
+    const held = (rows(stdout)[0]?.[0] as LinkRow | undefined)?.addr_info ?? []
+    const open = asked.filter(({ cidr }) => held.some(({ local, prefixlen, tentative }) => tentative && `${local}/${prefixlen}` === cidr))
+    const failed = asked.find(({ cidr }) => held.some(({ local, prefixlen, dadfailed }) => dadfailed && `${local}/${prefixlen}` === cidr))
+    if (failed) throw new CniError(CODE.tryLater, `Cannot use ${failed.cidr}: another host on the link has this address`, 'duplicate address detection failed ("enabledad")')
+    if (open.length === 0) return
+    if (performance.now() > until) throw new CniError(CODE.tryLater, `Cannot tell within ${LIMIT_MS / 1000} s whether ${open[0]?.cidr} is free on the link`, 'duplicate address detection has not ended ("enabledad")')
+    await Bun.sleep(STEP_MS)
+  }
+}
+
+/** The command that shows how far the kernel is, asked again and again; undefined when no address wants to be made sure of. */
+export function questionOf(resources: readonly Resource[]): { readonly argv: readonly string[]; readonly ns: Netns } | undefined {
+  const first = resources.find(isAsked)
+  return first && { argv: ['ip', '-j', 'addr', 'show', 'dev', first.dev], ns: first.ns }
+}
+
+function isAsked(one: Resource): one is Addr {
+  return one.kind === 'addr' && one.dad === true
+}

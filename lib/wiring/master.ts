@@ -1,0 +1,59 @@
+import * as v from 'valibot'
+import { argument } from '../cni/environment.ts'
+import type { Attachment, NodeFacts } from '../cni/plugin.ts'
+import { nodeFacts } from '../os/sysctls.ts'
+import type { Netns } from '../state/resource.ts'
+import { CniError, CODE, shown, ValueError } from '../text/errors.ts'
+import { field } from '../text/shape.ts'
+import { type IfName, type Mac, parse } from '../text/values.ts'
+
+/** The keys that say on which link a pod's link stands, and how large it is; spread into a plugin's shape. */
+export const masterKeys = {
+  master: field.filled(parse.ifname),
+  // 0: the master's.
+  mtu: v.optional(field.int(0, 65535), 0),
+  linkInContainer: v.optional(field.flag, false),
+}
+/** What `masterKeys` read. */
+export interface OnMaster {
+  readonly master?: IfName | undefined
+  readonly mtu: number
+  readonly linkInContainer: boolean
+}
+
+/** The link that a pod's link stands on. */
+export interface Master {
+  readonly name: IfName
+  readonly ns: Netns
+  readonly mtu: number
+  readonly mac: Mac
+}
+
+/** Finds the master: the one that is named, else the link of the default route; the pod's own with `linkInContainer`. Throws CniError 7 when there is none or it is none that another can stand on, ValueError for an `mtu` above its. */
+export function masterOf({ master, mtu, linkInContainer }: OnMaster, { netns }: Pick<Attachment, 'netns'>, node: NodeFacts): Master {
+  const ns: Netns = linkInContainer && netns !== undefined ? netns : 'host'
+  const where = ns === 'host' ? 'on the node' : `in ${ns}`
+  const name = master ?? node.defaultDevice?.(ns)
+  if (name === undefined) throw new CniError(CODE.config, `Cannot choose a master: no default route ${where}`, 'set "master" to the link that the pod\'s stands on')
+  const found = node.link?.(name, ns)
+  if (!found) throw new CniError(CODE.config, `Cannot find the master ${shown(name)} ${where}: there is no such link`, `want the name of an Ethernet link ${where}${ns === 'host' ? '' : ' ("linkInContainer" is true)'}`)
+  if (!found.isEthernet) throw new CniError(CODE.config, `Cannot use the master ${shown(name)} ${where}: it is no Ethernet link`, 'set "master" to one that is')
+  if (mtu > found.mtu) throw new ValueError(`Cannot use mtu ${mtu}: want 0 to ${found.mtu}, the mtu of its master ${name}`)
+  return { name, ns, mtu: found.mtu, mac: found.mac }
+}
+
+/** Throws CniError 50 when the node has no such master. One in a pod is there when the pod is. */
+export function masterReady(conf: OnMaster): void {
+  if (conf.linkInContainer) return
+  try {
+    masterOf({ ...conf, mtu: 0 }, {}, nodeFacts)
+  } catch (cause) {
+    const { message, details } = cause as CniError
+    throw new CniError(CODE.notReady, message, details, { cause })
+  }
+}
+
+/** The address that was asked for: by the runtime, by CNI_ARGS, or by the configuration, in this order. Throws CniError 4. */
+export function askedMac({ mac, runtimeConfig }: { readonly mac?: Mac | undefined; readonly runtimeConfig: { readonly mac?: Mac | undefined } }, at: Pick<Attachment, 'args'>): Mac | undefined {
+  return runtimeConfig.mac ?? argument(at, 'MAC', parse.mac) ?? mac
+}

@@ -1,0 +1,24 @@
+import type { Attachment, InterfacePlugin, NetConf, NodeFacts, Plugin } from '../cni/plugin.ts'
+import type { Dns } from '../cni/result.ts'
+import { definePlugin } from '../cni/serve.ts'
+import type { PodKind } from '../state/pod-kinds.ts'
+import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from './pod-link.ts'
+
+type PodPlugin<C extends NetConf> = Pick<InterfacePlugin<C>, 'about' | 'conf' | 'args' | 'status'> &
+  Partial<Pick<InterfacePlugin<C>, 'wire'>> & {
+    readonly kind: PodKind
+    readonly linkOf: (conf: C, at: Attachment, node: NodeFacts) => PodLink
+  }
+
+/** A plugin whose link stands in the pod alone, with nothing on the node: what it is like decides all the rest. */
+export function definePodPlugin<C extends NetConf & { readonly dns?: Dns }>({ kind, linkOf, ...rest }: PodPlugin<C>): Plugin {
+  return definePlugin<C>({
+    role: 'interface',
+    inPod: true,
+    links: (conf, at, node) => [birthOf(at, linkOf(conf, at, node))],
+    wire: (conf, at, given, node) => podWiring(linkOf(conf, at, node), at, conf, given),
+    unwire: (at) => unwirePod(at, kind),
+    unwireForeign: (_, at, run) => removeForeignPodLink(at, kind, run),
+    ...rest,
+  })
+}

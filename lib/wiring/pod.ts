@@ -1,0 +1,74 @@
+import type { IpConfig, Result, RouteConfig } from '../cni/result.ts'
+import type { Link, Netns, Resource, Route } from '../state/resource.ts'
+import { contains, hostCidr, isSix, networkOf } from '../text/cidr.ts'
+import { type Cidr, format, type Ip, split } from '../text/ip.ts'
+import type { IfName } from '../text/values.ts'
+
+/** The pod's side of an attachment with addresses: sysctls before the link comes up, addresses, link, routes, as pkg/ipam ConfigureIface leaves them. `dad`: duplicate address detection stays on; undefined: where there is nothing but a link-local address it is left as it is. `routed`: nothing but the gateways is on the link, and all else, the pod's own subnet too, is behind them (ptp). */
+export function podSide(link: Link, given: Result, dad: boolean | undefined, routed = false): Resource[] {
+  const { ns, name: dev } = link
+  const { ips = [] } = given
+  const six = ips.some(({ address }) => isSix(address))
+  const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns, name, value, optional: true })
+  return [
+    ...(six || dad !== undefined ? [set(`ipv6/conf/${dev}/accept_dad`, dad ? '1' : '0')] : []),
+    ...(dad ? [set(`ipv6/conf/${dev}/enhanced_dad`, '1')] : []),
+    // Neighbours learn of a reused address at once: a gratuitous ARP when the link comes up.
+    set(`ipv4/conf/${dev}/arp_notify`, '1'),
+    ...(six ? [set('ipv6/conf/lo/disable_ipv6', '0'), set(`ipv6/conf/${dev}/disable_ipv6`, '0'), set(`ipv6/conf/${dev}/keep_addr_on_down`, '1')] : []),
+    ...ips.map(({ address }): Resource => ({ kind: 'addr', ns, dev, cidr: address, ...(dad && isSix(address) ? { dad } : {}), ...(routed ? { noprefixroute: true } : {}) })),
+    link,
+    ...(routed ? [...gatewayRoutes(ns, dev, ips), ...routes(ns, dev, given).map((route) => behind(route, ips))] : routes(ns, dev, given)),
+  ]
+}
+
+/** The gateway of an address: the one given, else the first address of its subnet (upstream's calcGatewayIP). */
+export function gatewayOf({ address, gateway }: IpConfig): Ip {
+  const { family, first } = split(address)
+  return gateway ?? format({ family, bits: first + 1n })
+}
+
+// Each gateway is on the link, and each subnet behind its gateway: what the reference ptp has, too, after it deleted the kernel's route.
+function gatewayRoutes(ns: Netns, dev: IfName, ips: readonly IpConfig[]): Route[] {
+  const made = new Map<Cidr, Route>()
+  for (const ip of ips) {
+    const { ip: src } = split(ip.address)
+    const [gateway, subnet] = [hostCidr(gatewayOf(ip)), networkOf(ip.address)]
+    const add = (dst: Cidr, more: Pick<Route, 'via' | 'scope'>) => made.has(dst) || made.set(dst, { kind: 'route', ns, dev, dst, ...more, src, beside: 'append' })
+    add(gateway, { via: [], ...(isSix(gateway) ? {} : { scope: LINK }) })
+    // An address without a subnet is its own.
+    if (subnet !== hostCidr(src)) add(subnet, { via: [gatewayOf(ip)] })
+  }
+  return [...made.values()]
+}
+
+// rt_scopes of iproute2; IPv6 has none.
+const LINK = 253
+
+// Further gateways of a subnet are asked for on the link, as if the subnet were there.
+function behind(route: Route, ips: readonly IpConfig[]): Route {
+  const gateways = ips.map(gatewayOf)
+  const further = route.via.some((via) => !gateways.includes(via) && ips.some(({ address }) => contains(address, via)))
+  return { ...route, ...(further ? { onlink: true } : {}) }
+}
+
+// A route without a gateway takes the family's first; two gateways for one destination make one multipath route. As with the reference plugins
+// (netlink's NLM_F_CREATE alone) the routes of a pod's latest link come first, and when that link goes those of the others count again.
+function routes(ns: Netns, dev: IfName, { ips = [], routes = [] }: Result): Route[] {
+  const gateway = (dst: Cidr) => ips.find((ip) => ip.gateway !== undefined && isSix(ip.address) === isSix(dst))?.gateway
+  const made = new Map<string, Route>()
+  for (const { dst, gw, ...rest } of routes) {
+    // What is on the link has no gateway, whatever the family's is.
+    const via = gw ?? (rest.scope !== undefined && rest.scope >= LINK ? undefined : gateway(dst))
+    const key = JSON.stringify([dst, rest])
+    const before = made.get(key)
+    if (before && (via === undefined || before.via.includes(via))) continue
+    made.set(key, { kind: 'route', ns, dev, dst: networkOf(dst), ...known(rest), via: [...(before?.via ?? []), ...(via === undefined ? [] : [via])], beside: 'prepend' })
+  }
+  return [...made.values()]
+}
+
+// Zero means "not given" in the attributes that Go leaves out when zero; a table or scope of zero is a value.
+function known({ mtu, advmss, priority, table, scope }: Omit<RouteConfig, 'dst' | 'gw'>): Pick<Route, 'mtu' | 'advmss' | 'priority' | 'table' | 'scope'> {
+  return { ...(mtu ? { mtu } : {}), ...(advmss ? { advmss } : {}), ...(priority ? { priority } : {}), ...(table === undefined ? {} : { table }), ...(scope === undefined ? {} : { scope }) }
+}

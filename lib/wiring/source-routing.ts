@@ -1,0 +1,116 @@
+import type { Attachment, Run } from '../cni/plugin.ts'
+import type { IpConfig } from '../cni/result.ts'
+import { addressesNow, RT_SCOPE_LINK } from '../os/link-addresses.ts'
+import { linkFacts } from '../os/links.ts'
+import { inside } from '../os/netns.ts'
+import { rulesNow } from '../os/route-tables.ts'
+import { apply } from '../state/apply.ts'
+import type { Rule, Unrouted } from '../state/policy-routing.ts'
+import type { Netns, Resource, Route } from '../state/resource.ts'
+import { contains, isSix, networkOf } from '../text/cidr.ts'
+import { type Cidr, type Ip, split } from '../text/ip.ts'
+import type { IfName } from '../text/values.ts'
+
+const MAIN = 254
+/** The first table that is taken, as upstream. */
+const FIRST = 100
+// The rule for the main table has this priority.
+const LAST = 32_766
+const LINK_LOCAL = 'fe80::/64' as Cidr
+
+/** How the addresses of a link are routed by their source. */
+interface Sourcing {
+  readonly ns: Netns
+  readonly dev: IfName
+  /** In place of those of the addresses. */
+  readonly gateways: readonly Ip[]
+  /** The subnets stay in the main table, with the address that packets to them get. */
+  readonly hints: boolean
+}
+
+/** A rule and a table for each address, the routes of the link moved there from the main table. `before` are the rules and routes that are there, and what an earlier ADD made. Pure: the same out of the same. */
+export function bySource(ips: readonly IpConfig[], how: Sourcing, before: readonly Resource[]): Resource[] {
+  const { dev } = how
+  const main = distinct(before.flatMap((one) => (one.kind === 'unrouted' ? one.route : one.kind === 'route' && one.dev === dev && one.table === MAIN && one.dst !== LINK_LOCAL && !isHint(one, before) ? one : []))).sort(direct)
+  const rules = before.filter((one): one is Rule => one.kind === 'rule')
+  const taken = new Set<number>([...rules.map(({ table }) => table), ...before.flatMap((one) => (one.kind === 'route' ? (one.table ?? MAIN) : []))])
+  const tables = ips.map(({ address }) => tableFor(split(address).ip, rules, taken))
+  const made = ips.flatMap((ip, i) => [...tableOf(ip, tables[i] as number, main, how)])
+  const hints = how.hints ? ips.flatMap((ip) => hint(ip, main, how)) : []
+  return [...made, ...hints, ...rulesFor(ips, tables, how.ns, before), ...main.filter((one) => !(how.hints && one.scope === RT_SCOPE_LINK)).map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one }))]
+}
+
+/** A rule for each address to its table: one that is there already is that very one, and new ones come before all others but local's, as the kernel does it. Pure. */
+export function rulesFor(ips: readonly IpConfig[], tables: readonly number[], ns: Netns, before: readonly Resource[]): Rule[] {
+  const known = before.filter((one): one is Rule => one.kind === 'rule')
+  let next = Math.min(LAST, ...known.map(({ priority }) => priority).filter((one) => one > 0))
+  return ips.map(({ address }, i) => {
+    const [from, table] = [split(address).ip, tables[i] as number]
+    const priority = known.find((one) => one.from === from && one.table === table)?.priority ?? Math.max(1, --next)
+    return { kind: 'rule', ns, from, table, priority }
+  })
+}
+
+/** Removes the rules that the reference sbr made for the addresses of a link that is still there. */
+export async function removeForeignRules(table: number | undefined, { netns: ns, ifname }: Attachment, run: Run): Promise<void> {
+  if (ns === undefined) return
+  const found = inside(ns, () => {
+    const link = linkFacts(ifname)
+    const mine = new Set(link ? addressesNow(link.index).map(({ cidr }) => split(cidr).ip) : [])
+    return mine.size === 0 ? [] : rulesNow().filter((one) => mine.has(one.from) && (table === undefined ? one.table >= FIRST : one.table === table))
+  })
+  if (found.length > 0) await apply({ put: [], drop: found.map((one): Rule => ({ kind: 'rule', ns, ...one })) }, run)
+}
+
+// What an earlier ADD made in the main table is told without a table.
+function isHint({ dst, src, via }: Route, before: readonly Resource[]): boolean {
+  return via.length === 0 && before.some((one) => one.kind === 'route' && one.table === undefined && one.dst === dst && one.src === src)
+}
+
+// The one that a rule for the address leads to already: an earlier ADD's, or the reference's.
+function tableFor(ip: Ip, rules: readonly Rule[], taken: Set<number>): number {
+  const known = rules.find((one) => one.from === ip && one.table >= FIRST)?.table
+  if (known !== undefined) return known
+  let table = FIRST
+  while (taken.has(table) || RESERVED.includes(table)) table++
+  taken.add(table)
+  return table
+}
+
+// default, main and local.
+const RESERVED = [253, 254, 255]
+
+function tableOf({ address, gateway: own }: IpConfig, table: number, main: readonly Route[], { ns, dev, gateways }: Sourcing): Route[] {
+  const six = isSix(address)
+  const chosen = gateways.find((one) => isSix(one) === six)
+  const gateway = chosen ?? own
+  const isMine = ({ dst, src, via }: Route) => isSix(dst) === six && (src !== undefined || via.length > 0 ? [src, ...via].some((one) => one !== undefined && (one === own || contains(address, one))) : true)
+  const moved = main.filter((one) => isMine(one) && !(chosen !== undefined && isDefault(one.dst))).map(({ proto: _, ...one }): Route => ({ ...one, table }))
+  // That one stays in the main table too: the link's own address is none of these.
+  const all: Route[] = six ? [{ kind: 'route', ns, dev, dst: LINK_LOCAL, via: [], priority: IP6_RT_PRIO_ADDRCONF, table }, ...moved] : moved
+  if (gateway === undefined || all.some(({ dst, priority }) => isDefault(dst) && (priority ?? 0) === (six ? IP6_RT_PRIO_USER : 0))) return all
+  return [...all, { kind: 'route', ns, dev, dst: (six ? '::/0' : '0.0.0.0/0') as Cidr, via: [gateway], table }]
+}
+
+// linux/ipv6_route.h: the metric of an IPv6 route that asked for none, and of one that the kernel makes of an address.
+const [IP6_RT_PRIO_USER, IP6_RT_PRIO_ADDRCONF] = [1024, 256]
+
+function hint({ address }: IpConfig, main: readonly Route[], { ns, dev }: Sourcing): Route[] {
+  const { ip, length } = split(address)
+  const dst = networkOf(address)
+  if (length === (isSix(address) ? 128 : 32) || main.some((one) => one.dst === dst && one.src === ip && one.scope === RT_SCOPE_LINK)) return []
+  return [{ kind: 'route', ns, dev, dst, via: [], src: ip, ...(isSix(address) ? {} : { scope: RT_SCOPE_LINK }), beside: 'prepend' }]
+}
+
+function isDefault(dst: Cidr): boolean {
+  return split(dst).length === 0
+}
+
+// What is on the link comes before what is behind a gateway that it leads to.
+function direct(a: Route, b: Route): number {
+  return Math.sign(a.via.length) - Math.sign(b.via.length)
+}
+
+function distinct(routes: readonly Route[]): Route[] {
+  return [...new Map(routes.map(({ table: _, ...one }) => [JSON.stringify([one.dst, one.via, one.priority]), one])).values()]
+}

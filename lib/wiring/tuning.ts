@@ -1,0 +1,74 @@
+import * as v from 'valibot'
+import type { Attachment, Run } from '../cni/plugin.ts'
+import { isLink } from '../os/link-state.ts'
+import { log } from '../os/log.ts'
+import { readRegular } from '../os/reading.ts'
+import { apply } from '../state/apply.ts'
+import type { Settings } from '../state/settings.ts'
+import { CniError, CODE, shown, ValueError } from '../text/errors.ts'
+import { field } from '../text/shape.ts'
+import type { IfName } from '../text/values.ts'
+import { ALLOW_LIST } from './allow-list.ts'
+import { keepSaved, savedPath } from './tuning-file.ts'
+
+/** A sysctl as a configuration asks for it: the name as it was written, and the value. */
+export type SysctlWish = readonly [name: string, value: string]
+
+/** `sysctl` of tuning's configuration: names and values, both texts. Throws ValueError. */
+export function readSysctls(value: unknown): SysctlWish[] {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new ValueError(`${shown(value)}: want an object of sysctl names and values, both texts`)
+  return Object.entries(value).map(([name, one]) => {
+    if (typeof one !== 'string' || /[\0\n]/.test(one) || one.length > 4095) throw new ValueError(`${shown({ [name]: one })}: want a text such as "512" as its value`)
+    fileOf(name, '' as IfName)
+    return [name, one]
+  })
+}
+
+/** The file below /proc/sys/net of a sysctl (`ipv4/ip_forward`). As sysctl(8) reads it, the first separator decides: in `net/ipv4/conf/eth0.7/arp_filter` and `net.ipv4.conf.eth0/7.arp_filter` eth0.7 is one word. IFNAME stands for the attachment's interface. Throws ValueError for a name outside net. */
+export function fileOf(name: string, ifname: IfName): string {
+  const first = /[./]/.exec(name)?.[0]
+  const path = first === '.' ? name.replace(/[./]/g, (one) => (one === '.' ? '/' : '.')) : name
+  const [root, ...rest] = path.split('/')
+  if (root !== 'net' || rest.length === 0 || rest.some((word) => /^\.{0,2}$/.test(word)) || /[\0\n]/.test(name)) throw new ValueError(`${shown(name)}: want the name of a sysctl below net, such as net.core.somaxconn`)
+  return rest.join('/').replaceAll('IFNAME', ifname)
+}
+
+/** Refuses a sysctl that the node's list does not have: its expressions are found anywhere in the name as it was written. Throws CniError 7. */
+export function refuseForbidden(wishes: readonly SysctlWish[], allowed: readonly RegExp[] | undefined): void {
+  const other = allowed && wishes.find(([name]) => !allowed.some((one) => one.test(name)))
+  if (other) throw new CniError(CODE.config, `Sysctl ${shown(other[0])} is not allowed`, `${ALLOW_LIST} allows those that match one of: ${allowed.map(({ source }) => source).join(' ')}`)
+}
+
+/** Puts back what the reference plugin noted for an attachment, as far as its link is still there, and forgets the note. */
+export async function restoreSaved(dataDir: string, at: Attachment, run: Run): Promise<void> {
+  const path = savedPath(dataDir, at)
+  const text = textOf(path)
+  if (text === undefined) return
+  const { netns: ns, ifname: dev } = at
+  const before = settingsIn(text)
+  if (before && ns !== undefined && isLink(dev, ns)) await apply({ put: [], drop: [{ kind: 'setting', ns, dev, before }] }, run)
+  keepSaved({ kind: 'saved', ns: 'host', path, text }, false)
+}
+
+// Where no file can be, none was written: DEL must not fail for a folder that ADD refused.
+function textOf(path: string): string | undefined {
+  try {
+    return readRegular(path)
+  } catch (cause) {
+    log(`plumb: Cannot use ${path}: ${(cause as Error).message}`)
+    return undefined
+  }
+}
+
+const number = v.exactOptional(field.int(0, 2 ** 32 - 1))
+const noted = v.object({ mac: v.exactOptional(field.mac), mtu: number, txQLen: number, promisc: v.exactOptional(field.flag), allmulti: v.exactOptional(field.flag) })
+
+// A file that somebody cut short says nothing.
+function settingsIn(text: string): Settings | undefined {
+  try {
+    return v.parse(noted, JSON.parse(text))
+  } catch (cause) {
+    log(`plumb: Cannot read what another tuning noted: ${(cause as Error).message}`)
+    return undefined
+  }
+}

@@ -1,0 +1,36 @@
+import type { Run } from '../cni/plugin.ts'
+import { type LinkFacts, linkFacts, linksNow } from '../os/links.ts'
+import { inside } from '../os/netns.ts'
+import { apply } from '../state/apply.ts'
+import type { Vrf } from '../state/policy-routing.ts'
+import type { Netns, Resource } from '../state/resource.ts'
+import type { IfName, NetnsPath } from '../text/values.ts'
+
+/** Whether a VRF has no port but this one, which need not be there: then it goes with it. */
+export function isLastOf({ ns, name }: Pick<Vrf, 'ns' | 'name'>, dev: IfName): boolean {
+  return inside(ns, () => {
+    const vrf = linkFacts(name)
+    return vrf?.kind === 'vrf' && portsOf(vrf).every((port) => port.name === dev)
+  })
+}
+
+/** Takes a link out of a VRF that another plugin put it in, and removes that with its last port; nothing where it is in none. */
+export async function leaveForeign(name: IfName, ns: NetnsPath | undefined, dev: IfName, run: Run): Promise<void> {
+  if (ns === undefined) return
+  const drop = inside(ns, (): Resource[] => {
+    const vrf = linkFacts(name)
+    if (vrf?.kind !== 'vrf') return []
+    const ports = portsOf(vrf)
+    const gone: Vrf[] = ports.every((port) => port.name === dev) ? [{ kind: 'vrf', ns, name, table: vrf.table ?? 0 }] : []
+    return [...(ports.some((port) => port.name === dev) ? [leaving(ns, dev, name)] : []), ...gone]
+  })
+  if (drop.length > 0) await apply({ put: [], drop }, run)
+}
+
+function leaving(ns: Netns, dev: IfName, master: IfName): Resource {
+  return { kind: 'setting', ns, dev, master, before: { master: '' } }
+}
+
+function portsOf({ index }: LinkFacts): LinkFacts[] {
+  return linksNow().filter(({ master }) => master === index)
+}

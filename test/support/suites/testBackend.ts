@@ -1,0 +1,162 @@
+import assert from 'node:assert/strict'
+import type { Backend, Facts } from '../../../agent/backend/backend.ts'
+import { ownership } from '../../../agent/kernel/ownership.ts'
+import { encodeKey, type Lease } from '../../../agent/lease/lease.ts'
+import type { Cidr } from '../../../lib/text/ip.ts'
+import { parse } from '../../../lib/text/values.ts'
+import { answers, assertReached, cluster, held, lease, NETWORKS, uplink } from '../cluster.ts'
+import { inNamespaces, snapshot } from '../harness.ts'
+import { settled } from '../network.ts'
+
+const FACTS: Facts = { nexthops: true, instance: parse.network('default'), networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr] }
+
+/** Defines the tests that every backend has to pass: what it announces and wants, pure; and for one that `reaches` other nodes itself, that packets of full size go both ways, and that nothing stays of a node that left. */
+export function testBackend(backend: Backend, reaches: boolean): void {
+  describe(`${backend.type}, as any backend`, () => {
+    testAnnounce(backend)
+    testWant(backend, reaches)
+    if (reaches) testPackets(backend)
+    if (reaches) testTraces(backend)
+  })
+}
+
+function testAnnounce(backend: Backend): void {
+  const conf = backend.conf({})
+
+  it('announce() is the same after a restart, differs from node to node where it says anything, and data() reads it back from JSON', () => {
+    const first = backend.announce('node-1', uplink(1), conf)
+    assert.deepEqual(backend.announce('node-1', uplink(1), conf), first)
+    assert.deepEqual(backend.data(JSON.parse(JSON.stringify(first))), first)
+    if (Object.keys(first).length > 0) assert.notDeepEqual(backend.announce('node-2', uplink(2), conf), first)
+  })
+  it('announce() has one part per family of the uplink at most', () => {
+    assert.deepEqual(
+      Object.keys(backend.announce('node-1', uplink(1, ['v6']), conf)).filter((family) => family !== 'v6'),
+      [],
+    )
+  })
+  it('conf() takes what flannel takes: keys in any case, unknown ones, none', () => {
+    assert.doesNotThrow(() => backend.conf({ type: backend.type, Unknown: 1 }))
+  })
+  it('mtu() is never more than the uplink has', () => {
+    assert.ok(backend.mtu(conf, 1500, { v4: 1 }) <= 1500)
+    assert.ok(backend.mtu(conf, 1500, { v4: 1, v6: 1 }) <= backend.mtu(conf, 1500, { v4: 1 }))
+  })
+}
+
+function testWant(backend: Backend, reaches: boolean): void {
+  const conf = backend.conf({})
+  const own = (n: number, families?: ('v4' | 'v6')[]) => lease(n, backend.announce(`node-${n}`, uplink(n, families), conf), backend.type, families)
+  const want = (peers: readonly Lease[], families?: ('v4' | 'v6')[]) => backend.want(own(1, families), peers, uplink(1, families), conf, FACTS)
+  const none = want([])
+
+  it('want() is the same for the same peers, in whatever order they come and however often it is asked', () => {
+    const peers = [own(2), own(3), own(4)]
+    const first = want(peers)
+    const plain = ({ resources, problems }: ReturnType<typeof want>) => ({ resources, problems: [...problems] })
+    assert.deepEqual(plain(want(JSON.parse(JSON.stringify(peers)))), plain(first))
+    const text = (resources: readonly object[]) => resources.map((one) => JSON.stringify(one)).sort()
+    assert.deepEqual(text(want([...peers].reverse()).resources), text(first.resources))
+    assert.equal(first.resources.length > none.resources.length, reaches)
+    assert.equal(first.problems.size, 0)
+  })
+  it('want() gives the very same objects for peers that did not change, also renewed ones and ones that were read anew', () => {
+    const peers = [own(2), own(3)]
+    const first = new Set(want(peers).resources)
+    const again = want([...JSON.parse(JSON.stringify(peers)).map((one: Lease) => ({ ...one, expires: 1 })), own(4)]).resources
+    const ofPeers = (resources: Iterable<object>) => [...resources].filter((one) => /10\.244\.[23]\.|:[23]::/.test(JSON.stringify(one)))
+    assert.deepEqual(ofPeers(again), ofPeers(first))
+    for (const one of ofPeers(again)) assert.ok(first.has(one as never))
+  })
+  it('want() knows its own lease, and what of two families only one node has', () => {
+    assert.deepEqual(want([own(1)]).resources, none.resources)
+    assert.equal(want([own(1)]).problems.size + want([own(2, ['v4'])]).problems.size, 0)
+    assert.deepEqual(want([own(2, ['v6'])], ['v4']).resources, want([], ['v4']).resources)
+  })
+  it('want() owns everything that it wants, and its links are named', () => {
+    const owns = ownership({ instance: FACTS.instance, links: backend.links(conf), networks: NETWORKS })
+    for (const one of want([own(2), own(3)]).resources) assert.ok(one.kind === 'sysctl' || owns(one), JSON.stringify(one))
+    for (const one of none.resources) if (one.kind === 'link') assert.ok(backend.links(conf).includes(one.name))
+  })
+  if (!reaches) return
+  it('want() says of each peer that it cannot reach why, by the key of its lease, and reaches the others', () => {
+    const whole = want([own(2), own(3)])
+    const peers = [own(2), { ...own(4), backend: 'udp' }, { ...own(5), ips: {} }, { ...own(6), ips: own(1).ips }, own(3)]
+    const { resources, problems } = want(peers)
+    assert.deepEqual(new Set(resources), new Set(whole.resources))
+    assert.deepEqual(
+      [...problems.keys()],
+      [4, 5, 6].map((n) => encodeKey(own(n).subnets)),
+    )
+    const [of4, of5, of6] = [...problems.values()]
+    assert.equal(of4, `it uses backend "udp", this node ${backend.type}`)
+    assert.equal(of5, 'it announces no IPv4 address; it announces no IPv6 address')
+    assert.match(of6 ?? '', /; it announces 2001:db8::1, this node's own address$/)
+  })
+}
+
+function testPackets(backend: Backend): void {
+  const conf = backend.conf({})
+  const mtu = { v4: backend.mtu(conf, 1500, { v4: 1 }), v6: backend.mtu(conf, 1500, { v6: 1 }) }
+  for (const nexthops of [true, false]) {
+    it(
+      `[F 16] three nodes reach each other with packets of full size, v4 ${mtu.v4} and v6 ${mtu.v6}, ${nexthops ? 'through nexthop objects' : 'with plain routes'}`,
+      inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
+        const all = await cluster(ns, { backend, nexthops })
+        for (const one of all) assert.deepEqual((await one.reach(all)).failed, [])
+        for (const one of all)
+          await assertReached(
+            one,
+            all.filter((other) => other !== one),
+            mtu,
+          )
+      }),
+    )
+  }
+
+  for (const family of ['v4', 'v6'] as const) {
+    it(
+      `[F 16] IP${family} alone: three nodes reach each other with packets of full size, and nothing of the other family is made`,
+      inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
+        const all = await cluster(ns, { backend, families: [family] })
+        for (const one of all) assert.deepEqual((await one.reach(all)).failed, [])
+        await assertReached(all[0], all.slice(1), { [family]: mtu[family] })
+        const own = (await held(all[0])).join('\n')
+        assert.doesNotMatch(own, family === 'v4' ? /fd00:244/ : /10\.244/)
+      }),
+    )
+  }
+}
+
+function testTraces(backend: Backend): void {
+  it(
+    '[F 17] a node that left leaves nothing behind, the last one neither, and the node is as it was',
+    inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
+      const all = await cluster(ns, { backend })
+      const [a, b, c] = all
+      const before = await settled(() => snapshot(a.ns))
+      await a.reach([a, b])
+      const two = await settled(() => held(a))
+      await a.reach(all)
+      assert.ok((await held(a)).length > two.length)
+      await a.reach([a, b])
+      assert.deepEqual(await held(a), two)
+      await c.reach(all)
+      assert.equal(await answers(a, c), false)
+      assert.deepEqual((await a.converger.step([])).failed, [])
+      assert.deepEqual(await held(a), [])
+      assert.equal(await settled(() => snapshot(a.ns)), before)
+    }),
+  )
+
+  it(
+    'an agent that is started anew finds all as it should be and changes nothing',
+    inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
+      const all = await cluster(ns, { backend })
+      const first = await all[0].reach(all)
+      assert.ok(first.changed > 0)
+      const { changed, failed, counts } = await all[0].restarted().reach(all)
+      assert.deepEqual({ changed, failed, counts }, { changed: 0, failed: [], counts: first.counts })
+    }),
+  )
+}
