@@ -1,3 +1,4 @@
+import type { InterfacePlugin, NetConf, Within } from '../lib/cni/plugin.ts'
 import type { Io } from '../lib/cni/serve.ts'
 import type { Host } from '../lib/runtime/invoke.ts'
 import type { NetworkList } from '../lib/runtime/network-list.ts'
@@ -13,11 +14,21 @@ export async function refuseUnknown({ name, cniVersion, plugins }: NetworkList, 
     if (!plugin) continue
     const raw = { ...conf, name, cniVersion }
     found.push(...unknownKeys(plugin.conf, raw).map((text) => `plugin ${type}: ${text}`))
-    if (plugin.role !== 'interface' || !plugin.within) continue
-    for (const part of plugin.within(read(plugin.conf, { ...raw, strict: false }).value)) {
+    if (plugin.role !== 'interface') continue
+    for (const part of chainedIn(plugin, raw)) {
       const inner = await load(part.type)
       if (inner) found.push(...unknownKeys(inner.conf, { name, cniVersion, type: part.type, ...part.conf }).map((text) => `plugin ${type}, ${shown(part.key)}: ${text}`))
     }
   }
   if (found.length > 0) throw new ValueError(`Cannot use network ${name}: ${found.join('; ')}; with --lenient plugins pass such keys over, as they do for a runtime`)
+}
+
+// A value that cannot be used is the plugin's to refuse, with its own code.
+function chainedIn({ conf, within }: InterfacePlugin<NetConf>, raw: object): readonly Within[] {
+  try {
+    return within?.(read(conf, { ...raw, strict: false }).value) ?? []
+  } catch (cause) {
+    if (cause instanceof ValueError) return []
+    throw cause
+  }
 }
