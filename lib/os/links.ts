@@ -1,9 +1,10 @@
 import type { Netns } from '../state/resource.ts'
 import type { Settings } from '../state/settings.ts'
+import { BRIDGE_ALIAS } from '../text/owner.ts'
 import type { IfName, Mac } from '../text/values.ts'
-import { fs } from './fs.ts'
 import { attributesOf, numberOf, textOf } from './netlink-attributes.ts'
 import { inside } from './netns.ts'
+import { readText } from './reading.ts'
 import { type Answer, type Attribute, askRoute, NLM_F_DUMP } from './rtnetlink.ts'
 
 // linux/rtnetlink.h, linux/if_link.h, linux/if.h and linux/if_arp.h
@@ -63,16 +64,17 @@ export function linkIn(name: string, ns: Netns): LinkFacts | undefined {
 // linux/netdevice.h
 const NET_ADDR_SET = '3'
 
-/** The MAC of a bridge of the node that nobody has set, so that it changes with the bridge's ports; undefined when it was set, and when there is no such bridge. Netlink does not tell: sysfs is asked, where it shows this very link. */
+/**
+ * The MAC of a bridge that nobody has set, so that it changes with the bridge's ports; undefined when it was set, and when there is no such bridge. Netlink does not
+ * tell, sysfs does, but of the namespace that it was mounted in alone: where that is another one, each bridge counts as such that plumb did not make.
+ */
 export function floatingMac(bridge: IfName): Mac | undefined {
-  const of = (attribute: string) => fs.readFileSync(`/sys/class/net/${bridge}/${attribute}`).trim()
-  try {
-    if (of('addr_assign_type') === NET_ADDR_SET) return undefined
-    const seen = linkFacts(bridge)
-    return seen?.kind === 'bridge' && of('ifindex') === String(seen.index) && of('address') === seen.mac ? seen.mac : undefined
-  } catch {
-    return undefined
-  }
+  const seen = linkFacts(bridge)
+  if (seen?.kind !== 'bridge') return undefined
+  const of = (attribute: string) => readText(`/sys/class/net/${bridge}/${attribute}`)?.trim()
+  const isShown = of('ifindex') === String(seen.index) && of('address') === seen.mac
+  const isSet = isShown ? of('addr_assign_type') === NET_ADDR_SET : seen.alias === BRIDGE_ALIAS
+  return isSet ? undefined : seen.mac
 }
 
 function read({ body, attributes }: Answer): LinkFacts {

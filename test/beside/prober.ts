@@ -2,11 +2,11 @@
 // namespace to open a socket there; from then on the socket belongs to it.
 import { inside } from '../../lib/os/netns.ts'
 import type { NetnsPath } from '../../lib/text/values.ts'
-import type { Probe, Server } from './probes.ts'
+import { linesOf, type Probe, type Server } from './probes.ts'
 
 const LINE = new TextDecoder()
 
-for await (const line of console) {
+for await (const line of linesOf(Bun.stdin.stream())) {
   const asked = JSON.parse(line) as readonly Server[] | { probes: readonly Probe[]; ms: number }
   if ('ms' in asked) process.stdout.write(`${JSON.stringify(Object.fromEntries(await Promise.all(asked.probes.map(async (one) => [one.id, await answer(one, asked.ms)]))))}\n`)
   else {

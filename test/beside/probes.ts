@@ -44,7 +44,8 @@ export async function startProber(servers: readonly Server[]): Promise<Prober> {
   }
 }
 
-async function* linesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<string, void> {
+/** The lines of a stream, each whole, however it is cut into chunks. */
+export async function* linesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<string, void> {
   let rest = ''
   const decoder = new TextDecoder()
   for await (const bytes of stream) {

@@ -126,33 +126,35 @@ describe('bridge: the links', () => {
     )
   }
 
-  it(
-    '[FS1] a gateway bridge that was there before keeps its MAC from before its first port to after its last',
-    inNamespaces(['node', 'low', 'pod'], async ({ node, low, pod }) => {
-      // A plugin reads sysfs as the node has it mounted.
-      const file = `${mkdtempSync('/run/sysfs-')}/bridge`
-      writeFileSync(file, `#!/bin/sh\nexec unshare -m sh -c 'mount -t sysfs none /sys && exec "$0"' ${join(import.meta.dir, '../../dist/bridge')}\n`, { mode: 0o755 })
-      await node.ip('link', 'add', 'br0', 'up', 'type', 'bridge')
-      const before = await mac(node, 'br0')
-      const net = network(node, bridgeConf({ isGateway: true }))
-      const result = await net.add(pod, { file })
-      assert.deepEqual([result['interfaces'][0].mac, await mac(node, 'br0')], [before, before])
-      await net.add(low, { file, args: 'MAC=00:00:00:00:00:02' })
-      await net.del(pod, { file })
-      await net.del(low, { file })
-      await node.ip('link', 'add', 'p0', 'address', '00:00:00:00:00:01', 'master', 'br0', 'type', 'veth', 'peer', 'name', 'p1')
-      await node.ip('link', 'delete', 'p0')
-      assert.equal(await mac(node, 'br0'), before)
-      // One that has lost its MAC with its last port gets another for good.
-      await node.ip('link', 'delete', 'br0')
-      await node.ip('link', 'add', 'br0', 'up', 'type', 'bridge')
-      await node.ip('link', 'add', 'p0', 'master', 'br0', 'type', 'veth', 'peer', 'name', 'p1')
-      await node.ip('link', 'delete', 'p0')
-      const again = await net.add(pod, { file })
-      await net.del(pod, { file })
-      assert.equal(await mac(node, 'br0'), again['interfaces'][0].mac)
-    }),
-  )
+  for (const mounted of ['this namespace', 'another namespace'])
+    it(
+      `[FS1] a gateway bridge that was there before keeps its MAC from before its first port to after its last, where sysfs shows ${mounted}`,
+      inNamespaces(['node', 'low', 'pod'], async ({ node, low, pod }) => {
+        // A plugin reads sysfs as the node has it mounted.
+        const withSysfs = `${mkdtempSync('/run/sysfs-')}/bridge`
+        writeFileSync(withSysfs, `#!/bin/sh\nexec unshare -m sh -c 'mount -t sysfs none /sys && exec "$0"' ${join(import.meta.dir, '../../dist/bridge')}\n`, { mode: 0o755 })
+        const asked = mounted === 'this namespace' ? { file: withSysfs } : {}
+        await node.ip('link', 'add', 'br0', 'up', 'type', 'bridge')
+        const before = await mac(node, 'br0')
+        const net = network(node, bridgeConf({ isGateway: true }))
+        const result = await net.add(pod, asked)
+        assert.deepEqual([result['interfaces'][0].mac, await mac(node, 'br0')], [before, before])
+        await net.add(low, { ...asked, args: 'MAC=00:00:00:00:00:02' })
+        await net.del(pod, asked)
+        await net.del(low, asked)
+        await node.ip('link', 'add', 'p0', 'address', '00:00:00:00:00:01', 'master', 'br0', 'type', 'veth', 'peer', 'name', 'p1')
+        await node.ip('link', 'delete', 'p0')
+        assert.equal(await mac(node, 'br0'), before)
+        // One that has lost its MAC with its last port gets another for good.
+        await node.ip('link', 'delete', 'br0')
+        await node.ip('link', 'add', 'br0', 'up', 'type', 'bridge')
+        await node.ip('link', 'add', 'p0', 'master', 'br0', 'type', 'veth', 'peer', 'name', 'p1')
+        await node.ip('link', 'delete', 'p0')
+        const again = await net.add(pod, asked)
+        await net.del(pod, asked)
+        assert.equal(await mac(node, 'br0'), again['interfaces'][0].mac)
+      }),
+    )
 
   it(
     '[BR 71] interfaces have mtu from 1.1.0 on, and not before',
