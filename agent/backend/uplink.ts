@@ -1,4 +1,4 @@
-import type { Run } from '../../lib/cni/plugin.ts'
+import type { Run } from '../../lib/os/run.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { CniError, CODE, ExecError, shown, ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseIp, split } from '../../lib/text/ip.ts'

@@ -3,8 +3,8 @@ import { inside } from '../../lib/os/netns.ts'
 import { ethernetIn, setLink } from '../../lib/os/packets.ts'
 import { writeSysctl } from '../../lib/os/sysctls.ts'
 import type { Wants } from '../../lib/pools/dhcp.ts'
-import type { Owner } from '../../lib/state/resource.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
+import type { Owner } from '../../lib/text/owner.ts'
 import type { NetnsPath } from '../../lib/text/values.ts'
 
 /** Switches a link on, as the reference's daemon does, and gives its number. Throws CniError 3 when namespace or link are not there. */

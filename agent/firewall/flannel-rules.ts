@@ -1,7 +1,7 @@
-import type { Run } from '../../lib/cni/plugin.ts'
 import { isThere } from '../../lib/nft/netlink.ts'
 import { has } from '../../lib/os/exec.ts'
 import { readText } from '../../lib/os/reading.ts'
+import type { Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 
 // flannel pkg/trafficmngr: iptables chains and the tables that they stand in, and one nft table per family.

@@ -1,5 +1,5 @@
-import type { Run } from '../../lib/cni/plugin.ts'
 import { removals, removeChain, restore, standing, tools } from '../../lib/nft/forward-chain.ts'
+import type { Run } from '../../lib/os/run.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import type { NetworkName } from '../../lib/text/values.ts'

@@ -1,5 +1,5 @@
-import type { Run } from '../../lib/cni/plugin.ts'
 import { generation as kernelGeneration } from '../../lib/nft/netlink.ts'
+import type { Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 
 /** What a table is to be: `over` loads it over an earlier one of ours, which no packet notices; `anew` in the place of whatever there is. */

@@ -1,5 +1,5 @@
-import type { Run } from '../../lib/cni/plugin.ts'
 import { failures } from '../../lib/os/iproute2.ts'
+import type { Run } from '../../lib/os/run.ts'
 import { handler } from '../../lib/state/kinds/index.ts'
 import type { Line, Resource } from '../../lib/state/resource.ts'
 import { title } from '../../lib/state/title.ts'

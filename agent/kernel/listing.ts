@@ -1,4 +1,4 @@
-import type { Run } from '../../lib/cni/plugin.ts'
+import type { Run } from '../../lib/os/run.ts'
 import { show } from '../../lib/os/show.ts'
 import { type LinkRow, link } from '../../lib/state/kinds/link.ts'
 import type { NeighRow } from '../../lib/state/kinds/neigh.ts'

@@ -1,4 +1,4 @@
-import type { Run } from '../../lib/cni/plugin.ts'
+import type { Run } from '../../lib/os/run.ts'
 import type { Kind, Link, Resource } from '../../lib/state/resource.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { markOf, PROTO } from '../backend/backend.ts'

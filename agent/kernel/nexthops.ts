@@ -1,4 +1,4 @@
-import type { Run } from '../../lib/cni/plugin.ts'
+import type { Run } from '../../lib/os/run.ts'
 import type { Nexthop, Resource, Route } from '../../lib/state/resource.ts'
 import type { NetworkName } from '../../lib/text/values.ts'
 import { PROTO } from '../backend/backend.ts'

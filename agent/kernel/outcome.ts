@@ -1,4 +1,4 @@
-import type { Run } from '../../lib/cni/plugin.ts'
+import type { Run } from '../../lib/os/run.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import { title } from '../../lib/state/title.ts'
 import { perform, type Step, sentences } from './batch.ts'

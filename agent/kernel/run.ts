@@ -1,9 +1,9 @@
 import { closeSync } from 'node:fs'
-import type { Output, Run } from '../../lib/cni/plugin.ts'
 import { chainUses, isThere, ruleCounts, setNames } from '../../lib/nft/netlink.ts'
 import { locate, textOf } from '../../lib/os/exec.ts'
 import { memory } from '../../lib/os/libc.ts'
 import { isLink } from '../../lib/os/link-state.ts'
+import type { Output, Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }

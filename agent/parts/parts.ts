@@ -1,4 +1,4 @@
-import type { Run } from '../../lib/cni/plugin.ts'
+import type { Run } from '../../lib/os/run.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import type { Backend, Facts } from '../backend/backend.ts'
 import type { Probes } from '../backend/probes.ts'

@@ -1,7 +1,6 @@
 import { inside } from '../../lib/os/netns.ts'
-import type { Netns } from '../../lib/state/resource.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
-import { parse } from '../../lib/text/values.ts'
+import { type Netns, parse } from '../../lib/text/values.ts'
 import { mountsOf } from './places.ts'
 
 const PATH = '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin'

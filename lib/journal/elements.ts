@@ -1,5 +1,5 @@
-import type { Element, PartName } from '../state/resource.ts'
-import { isThere, readPart } from './journal.ts'
+import type { Element } from '../state/resource.ts'
+import { isThere, type PartName, readPart } from './journal.ts'
 import { holdersOf, release, share, thingsOf } from './shared.ts'
 
 /** Notes that their parts have these elements, which others may have, too. */

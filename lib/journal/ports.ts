@@ -1,8 +1,8 @@
 import { withLock } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
-import type { Claim, PartName, Resource } from '../state/resource.ts'
+import type { Claim, Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
-import { hasEntry, isSameContainer, readPart } from './journal.ts'
+import { hasEntry, isSameContainer, type PartName, readPart } from './journal.ts'
 import { holdersOf, release, share } from './shared.ts'
 
 // A port has a note for each address of the node that it is claimed on: `any4 portmap:…`.

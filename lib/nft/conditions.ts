@@ -1,4 +1,4 @@
-import type { Run } from '../cni/plugin.ts'
+import type { Run } from '../os/run.ts'
 import type { Chain } from '../state/resource.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import type { NetworkName } from '../text/values.ts'

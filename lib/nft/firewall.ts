@@ -1,9 +1,9 @@
 import { partName } from '../journal/journal.ts'
-import type { Chain, Element, Owner, Passage } from '../state/resource.ts'
+import type { Chain, Element, Passage } from '../state/resource.ts'
 import { isSix } from '../text/cidr.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import { type Cidr, split } from '../text/ip.ts'
-import { commentOf } from '../text/owner.ts'
+import { commentOf, type Owner } from '../text/owner.ts'
 import { brief, type IfName } from '../text/values.ts'
 import { isOwnChain } from './ruleset.ts'
 

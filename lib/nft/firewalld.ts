@@ -1,5 +1,5 @@
-import type { Run } from '../cni/plugin.ts'
 import { fs } from '../os/fs.ts'
+import type { Run } from '../os/run.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import type { Cidr } from '../text/ip.ts'
 import { isThere } from './netlink.ts'

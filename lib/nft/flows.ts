@@ -1,9 +1,10 @@
-import type { Run } from '../cni/plugin.ts'
 import { has } from '../os/exec.ts'
 import { log } from '../os/log.ts'
 import { localAddresses } from '../os/routes.ts'
-import type { Flows, Netns } from '../state/resource.ts'
+import type { Run } from '../os/run.ts'
+import type { Flows } from '../state/resource.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
+import type { Netns } from '../text/values.ts'
 
 /** Makes the kernel forget UDP connections of host ports: of those that were taken away what led to their pod, of those that were given what anyone sent to that port of the node before, or had from it. What comes too late for that, the rules keep from making new ones (chain `late`). Connections through the node to other machines stay. Best effort: without conntrack the kernel forgets by itself, after half a minute of silence. */
 export async function forgetFlows(ns: Netns, { given, taken }: { readonly given: readonly Flows[]; readonly taken: readonly Flows[] }, run: Run): Promise<void> {

@@ -1,10 +1,10 @@
 import type { Result } from '../cni/result.ts'
 import { partName } from '../journal/journal.ts'
-import type { Element, Owner, Resource } from '../state/resource.ts'
+import type { Element, Resource } from '../state/resource.ts'
 import { isAlone, isSix } from '../text/cidr.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import { type Cidr, type Ip, split } from '../text/ip.ts'
-import { commentOf } from '../text/owner.ts'
+import { commentOf, type Owner } from '../text/owner.ts'
 import { chainName, conditionChain } from './conditions.ts'
 import { localPair } from './masquerade.ts'
 

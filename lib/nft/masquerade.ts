@@ -1,11 +1,11 @@
-import type { Run } from '../cni/plugin.ts'
 import { heldKeys } from '../journal/elements.ts'
-import { partName } from '../journal/journal.ts'
+import { type PartName, partName } from '../journal/journal.ts'
+import type { Run } from '../os/run.ts'
 import { addition, removal } from '../state/kinds/element.ts'
-import type { Element, Owner, PartName } from '../state/resource.ts'
+import type { Element } from '../state/resource.ts'
 import { isAlone, isSix, networkOf } from '../text/cidr.ts'
 import { type Cidr, parseCidr, split } from '../text/ip.ts'
-import { commentOf } from '../text/owner.ts'
+import { commentOf, type Owner } from '../text/owner.ts'
 import { brief } from '../text/values.ts'
 
 /** The type of the part that `masquerade` gives. */

@@ -1,6 +1,6 @@
-import type { Run } from '../cni/plugin.ts'
 import { has } from '../os/exec.ts'
 import { readText } from '../os/reading.ts'
+import type { Run } from '../os/run.ts'
 import { ExecError } from '../text/errors.ts'
 import { isThere, rulesOf } from './netlink.ts'
 import { markBit } from './ruleset.ts'

@@ -1,5 +1,5 @@
-import type { Run } from '../cni/plugin.ts'
 import { readText } from '../os/reading.ts'
+import type { Run } from '../os/run.ts'
 import type { Resource } from '../state/resource.ts'
 import { digest } from '../text/digest.ts'
 import { shown, ValueError } from '../text/errors.ts'

@@ -1,8 +1,7 @@
-import type { Output, Run } from '../cni/plugin.ts'
 import { busyFile } from '../journal/turns.ts'
 import { chainUses, isThere, ruleCounts, setNames } from '../nft/netlink.ts'
-import type { Netns } from '../state/resource.ts'
 import { CniError, CODE, ExecError } from '../text/errors.ts'
+import type { Netns } from '../text/values.ts'
 import { remaining } from './deadline.ts'
 import { fs } from './fs.ts'
 import { type Child, spawn, wait } from './libc.ts'
@@ -11,6 +10,7 @@ import { type Ending, earOf, endingOf } from './link-removal.ts'
 import { isLink } from './link-state.ts'
 import { linkIn } from './links.ts'
 import { inside } from './netns.ts'
+import type { Output, Run } from './run.ts'
 import { type Ear, linkState } from './sockets.ts'
 
 // Fixed, most likely first: a tool never comes from a directory that the caller's PATH names.

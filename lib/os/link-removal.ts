@@ -1,4 +1,4 @@
-import type { Netns } from '../state/resource.ts'
+import type { Netns } from '../text/values.ts'
 import type { Sign } from './libc.ts'
 import { attributesOf, textOf } from './netlink-attributes.ts'
 import { inside } from './netns.ts'

@@ -1,4 +1,4 @@
-import type { Netns } from '../state/resource.ts'
+import type { Netns } from '../text/values.ts'
 import { inside } from './netns.ts'
 import { linkState } from './sockets.ts'
 

@@ -1,7 +1,6 @@
-import type { Netns } from '../state/resource.ts'
 import type { Settings } from '../state/settings.ts'
 import { BRIDGE_ALIAS } from '../text/owner.ts'
-import type { IfName, Mac } from '../text/values.ts'
+import type { IfName, Mac, Netns } from '../text/values.ts'
 import { attributesOf, numberOf, textOf } from './netlink-attributes.ts'
 import { inside } from './netns.ts'
 import { readText } from './reading.ts'

@@ -1,6 +1,5 @@
-import type { Netns } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
-import type { NetnsPath } from '../text/values.ts'
+import type { Netns, NetnsPath } from '../text/values.ts'
 import { fs } from './fs.ts'
 import { setns } from './libc.ts'
 import { netnsCookie } from './sockets.ts'

@@ -1,6 +1,5 @@
 import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
-import type { Netns } from '../state/resource.ts'
-import type { Mac } from '../text/values.ts'
+import type { Mac, Netns } from '../text/values.ts'
 import { type LinkFacts, linkFacts, linkIn } from './links.ts'
 import { inside } from './netns.ts'
 

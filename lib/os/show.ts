@@ -1,7 +1,7 @@
-import type { Run } from '../cni/plugin.ts'
-import type { Netns } from '../state/resource.ts'
 import { ExecError } from '../text/errors.ts'
+import type { Netns } from '../text/values.ts'
 import { failures, rows } from './iproute2.ts'
+import type { Run } from './run.ts'
 
 /** What commands of a batch tool show, in one process: the rows of each, none for one that failed (there is no such link). Throws ExecError. */
 export async function show(tool: readonly string[], asks: readonly string[], run: Run, ns: Netns = 'host'): Promise<readonly (readonly unknown[])[]> {

@@ -1,6 +1,6 @@
 import type { Result } from '../cni/result.ts'
-import type { Owner } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
+import type { Owner } from '../text/owner.ts'
 import { brief, type Mac, type NetnsPath, type NetworkName } from '../text/values.ts'
 
 /** What an attachment asks of DHCP servers. */

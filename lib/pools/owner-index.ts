@@ -1,6 +1,6 @@
 import { remove } from '../os/files.ts'
 import { fs, type Stat } from '../os/fs.ts'
-import type { Owner } from '../state/resource.ts'
+import type { Owner } from '../text/owner.ts'
 import { brief, isName } from '../text/values.ts'
 import { type Holder, holderOf, type Place, readAll } from './reservations.ts'
 

@@ -1,8 +1,8 @@
 import { createOnce, remove } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
 import { readText } from '../os/reading.ts'
-import type { Owner } from '../state/resource.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
+import type { Owner } from '../text/owner.ts'
 
 /** Where one network's pool lies. */
 export interface Place {

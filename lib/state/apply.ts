@@ -1,4 +1,3 @@
-import type { Run } from '../cni/plugin.ts'
 import { giveBack, take } from '../journal/ports.ts'
 import { applyElements, firstInput } from '../nft/elements.ts'
 import { zone } from '../nft/firewalld.ts'
@@ -7,11 +6,13 @@ import { pass } from '../nft/passage.ts'
 import { BLIND, NFT, SHAPING } from '../os/batch-tools.ts'
 import { failures } from '../os/iproute2.ts'
 import { inside } from '../os/netns.ts'
+import type { Run } from '../os/run.ts'
 import { readSysctl, restoreSysctl, writeSysctl } from '../os/sysctls.ts'
 import { ExecError } from '../text/errors.ts'
+import type { Netns } from '../text/values.ts'
 import { keepSaved } from '../wiring/tuning-file.ts'
 import { handler } from './kinds/index.ts'
-import type { Flows, Handler, Line, Netns, Plan, Resource } from './resource.ts'
+import type { Flows, Handler, Line, Plan, Resource } from './resource.ts'
 
 /** What came of a plan: what was already as the plan wanted it. */
 export interface Applied {

@@ -1,5 +1,6 @@
+import type { PartName } from '../journal/journal.ts'
 import type { Ip } from '../text/ip.ts'
-import type { Netns, PartName } from './resource.ts'
+import type { Netns } from '../text/values.ts'
 
 /** An element of a set or map of lib/nft/sets.nft. `owner` becomes its comment. */
 export interface Element {

@@ -1,15 +1,15 @@
-import type { Run } from '../cni/plugin.ts'
 import { isZoned } from '../nft/firewalld.ts'
 import { lostRules, sectionsOf } from '../nft/ruleset.ts'
 import { rows } from '../os/iproute2.ts'
 import { inside } from '../os/netns.ts'
+import type { Run } from '../os/run.ts'
 import { show } from '../os/show.ts'
 import { readSysctl } from '../os/sysctls.ts'
 import type { Cidr } from '../text/ip.ts'
-import type { IfName } from '../text/values.ts'
+import type { IfName, Netns } from '../text/values.ts'
 import { handler } from './kinds/index.ts'
 import { link } from './kinds/link.ts'
-import type { Handler, Link, Netns, Resource } from './resource.ts'
+import type { Handler, Link, Resource } from './resource.ts'
 import { title } from './title.ts'
 
 /** What differs between resources as they should be and as they are, one phrase each; none when all is as it should be. Only what `want` names is compared. Changes nothing. */

@@ -1,6 +1,5 @@
 import type { Ip } from '../text/ip.ts'
-import type { IfName, Mac } from '../text/values.ts'
-import type { Netns } from './resource.ts'
+import type { IfName, Mac, Netns } from '../text/values.ts'
 
 /** A permanent neighbour. */
 export interface Neigh {

@@ -1,5 +1,4 @@
-import type { IfName } from '../text/values.ts'
-import type { Netns } from './resource.ts'
+import type { IfName, Netns } from '../text/values.ts'
 
 /** Links that stand in a pod with nothing of them on the node; `tun` is what the kernel calls a tap. */
 export type PodKind = 'macvlan' | 'ipvlan' | 'vlan' | 'dummy' | 'tun'

@@ -1,6 +1,6 @@
 import type { Ip } from '../text/ip.ts'
-import type { IfName } from '../text/values.ts'
-import type { Netns, Route } from './resource.ts'
+import type { IfName, Netns } from '../text/values.ts'
+import type { Route } from './resource.ts'
 
 /** A rule of policy routing (ip-rule(8)): packets from this address go by that table. */
 export interface Rule {

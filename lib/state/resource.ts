@@ -1,7 +1,7 @@
 import type { Zoned } from '../nft/firewalld.ts'
 import type { Passage } from '../nft/passage.ts'
 import type { Cidr, Ip } from '../text/ip.ts'
-import type { IfName, Mac, NetnsPath, NetworkName } from '../text/values.ts'
+import type { IfName, Mac, Netns } from '../text/values.ts'
 import type { Qdisc, Redirect } from '../wiring/shaping.ts'
 import type { Chain, Claim, Element, Flows } from './filtering.ts'
 import type { Lent, Neigh, Nexthop, Tunnel, Vxlan } from './overlay.ts'
@@ -15,9 +15,6 @@ export type { Chain, Claim, Element, Flows } from './filtering.ts'
 export type { Lent, Neigh, Nexthop, Tunnel, Vxlan } from './overlay.ts'
 /** Resources that stand beside what makes them. */
 export type { Passage, Qdisc, Redirect, Zoned }
-
-/** Which namespace a resource lives in: the one plumb was started in, or the pod's. */
-export type Netns = 'host' | NetnsPath
 
 /** A link. What is undefined is left to the kernel and not compared. */
 export interface Link {
@@ -174,13 +171,3 @@ export interface Plan {
   readonly put: readonly Resource[]
   readonly drop: readonly Resource[]
 }
-
-/** Who host state belongs to; every name in the kernel and on disk derives from it. */
-export interface Owner {
-  readonly network: NetworkName
-  readonly containerId: string
-  readonly ifname: IfName
-}
-
-/** What one plugin made for an attachment, by name: `<type>:<attachment>` (lib/journal). */
-export type PartName = `${string}:${string}`

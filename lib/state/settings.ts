@@ -1,5 +1,4 @@
-import type { IfName, Mac } from '../text/values.ts'
-import type { Netns } from './resource.ts'
+import type { IfName, Mac, Netns } from '../text/values.ts'
 
 /** What a link can be told, whoever made it. What is undefined is left as it is and not compared. */
 export interface Settings {

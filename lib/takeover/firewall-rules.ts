@@ -1,7 +1,7 @@
-import type { Run } from '../cni/plugin.ts'
 import { isThere } from '../nft/netlink.ts'
 import { has } from '../os/exec.ts'
 import { readText } from '../os/reading.ts'
+import type { Run } from '../os/run.ts'
 import { hostCidr, isSix } from '../text/cidr.ts'
 import { ExecError } from '../text/errors.ts'
 import { type Cidr, split } from '../text/ip.ts'

@@ -1,11 +1,11 @@
-import type { Output, Run } from '../cni/plugin.ts'
 import type { Place } from '../nft/host-ports.ts'
 import { isThere } from '../nft/netlink.ts'
 import { has } from '../os/exec.ts'
 import { readText } from '../os/reading.ts'
-import type { Owner } from '../state/resource.ts'
+import type { Output, Run } from '../os/run.ts'
 import { ExecError } from '../text/errors.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
+import type { Owner } from '../text/owner.ts'
 import { iptablesRules } from './iptables.ts'
 
 /** What a DEL tells of an attachment: its addresses in the pod, none when they are not known, and whether it names host ports. */

@@ -1,7 +1,7 @@
-import type { Run } from '../cni/plugin.ts'
 import { isThere } from '../nft/netlink.ts'
 import { has } from '../os/exec.ts'
 import { readText } from '../os/reading.ts'
+import type { Run } from '../os/run.ts'
 
 /** The rules of a table of iptables, one line each as `iptables-save` prints them: of the iptables that works with nft, and of the old one. Starts no tool for what the kernel does not have. */
 export async function iptablesRules(six: boolean, table: 'filter' | 'nat', run: Run): Promise<string[]> {

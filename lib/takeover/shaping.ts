@@ -1,4 +1,4 @@
-import type { Run } from '../cni/plugin.ts'
+import type { Run } from '../os/run.ts'
 import { show } from '../os/show.ts'
 import type { IfName } from '../text/values.ts'
 

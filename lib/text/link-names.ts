@@ -1,6 +1,6 @@
 import type { NodeFacts } from '../cni/plugin.ts'
-import type { Owner } from '../state/resource.ts'
 import { digest, localMac } from './digest.ts'
+import type { Owner } from './owner.ts'
 import type { IfName, Mac } from './values.ts'
 
 /** The name of the host end of an attachment's veth pair. It comes from the owner alone: DEL finds the link with nothing else to go by, and no other attachment has it. */

@@ -1,4 +1,3 @@
-import type { Owner } from '../state/resource.ts'
 import { brief, type IfName, type NetworkName } from './values.ts'
 
 /** The alias (`ip link show`) that says whose a host link is: `plumb/network/container/ifname`; the kernel takes up to 255 bytes. */
@@ -28,4 +27,11 @@ export function aliasPrefix(network: NetworkName): string {
 /** The comment of an attachment's nft elements: whose they are. */
 export function commentOf({ network, containerId }: Owner): string {
   return `${brief(network).slice(0, 50)}/${brief(containerId).slice(0, 70)}`
+}
+
+/** Who host state belongs to; every name in the kernel and on disk derives from it. */
+export interface Owner {
+  readonly network: NetworkName
+  readonly containerId: string
+  readonly ifname: IfName
 }

@@ -79,3 +79,6 @@ function isPlain(text: string, without: string): boolean {
 function isAlphanumeric(code: number): boolean {
   return (code >= 0x30 && code <= 0x39) || (code >= 0x41 && code <= 0x5a) || (code >= 0x61 && code <= 0x7a)
 }
+
+/** Which namespace a resource lives in: the one plumb was started in, or the pod's. */
+export type Netns = 'host' | NetnsPath

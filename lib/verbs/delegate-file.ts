@@ -2,8 +2,7 @@ import type { Rendered } from '../cni/plugin.ts'
 import { remove, writeAtomic } from '../os/files.ts'
 import { log } from '../os/log.ts'
 import { listFiles, readRegular } from '../os/reading.ts'
-import type { Owner } from '../state/resource.ts'
-import { fileName } from '../text/owner.ts'
+import { fileName, type Owner } from '../text/owner.ts'
 import { brief, type NetworkName } from '../text/values.ts'
 
 /** What a plugin was asked for an attachment, as it stands on disk. */

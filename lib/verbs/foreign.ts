@@ -2,8 +2,9 @@ import type { Attachment, InterfacePlugin, NetConf } from '../cni/plugin.ts'
 import type { Result } from '../cni/result.ts'
 import { LINK, partName, readPart } from '../journal/journal.ts'
 import { log } from '../os/log.ts'
-import type { Owner, Resource } from '../state/resource.ts'
+import type { Resource } from '../state/resource.ts'
 import { hostVeth } from '../text/link-names.ts'
+import type { Owner } from '../text/owner.ts'
 
 /** Whether another program than plumb made an attachment: of a pair the node's end has plumb's name, of a device there is an entry. A link that stands in the pod alone is judged alike, whoever made it. */
 export function isForeign<C extends NetConf>(plugin: InterfacePlugin<C>, at: Attachment, given: Result): boolean {

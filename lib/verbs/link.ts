@@ -1,11 +1,13 @@
-import type { Attachment, InterfacePlugin, NetConf, Run, Wiring } from '../cni/plugin.ts'
+import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../cni/plugin.ts'
 import type { Call } from '../cni/serve.ts'
 import { beginRemoval, isThere, LINK, note, partName, readPart } from '../journal/journal.ts'
 import { netnsState } from '../os/netns.ts'
+import type { Run } from '../os/run.ts'
 import { apply } from '../state/apply.ts'
 import { handler } from '../state/kinds/index.ts'
-import type { Link, Owner, Resource } from '../state/resource.ts'
+import type { Link, Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
+import type { Owner } from '../text/owner.ts'
 
 /** What removes the link of an attachment, by its owner and by what was noted; what cannot be there is left out. */
 export function linkOf<C extends NetConf>(plugin: InterfacePlugin<C>, at: Owner & Pick<Attachment, 'netns'>, run: Run): Resource[] {

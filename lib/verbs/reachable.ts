@@ -1,6 +1,6 @@
-import type { Run } from '../cni/plugin.ts'
 import { isThere, type Note } from '../journal/journal.ts'
 import { occupy } from '../journal/turns.ts'
+import type { Run } from '../os/run.ts'
 import type { Kind, Resource } from '../state/resource.ts'
 import type { Setting } from '../state/settings.ts'
 import { isLastOf } from '../wiring/vrfs.ts'

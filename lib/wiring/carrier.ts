@@ -1,5 +1,5 @@
-import type { Run } from '../cni/plugin.ts'
 import { log } from '../os/log.ts'
+import type { Run } from '../os/run.ts'
 import type { Resource } from '../state/resource.ts'
 
 // A kernel that takes many namespaces down at once was seen to need 4.5 s.

@@ -1,8 +1,9 @@
-import type { Run } from '../cni/plugin.ts'
 import { rows } from '../os/iproute2.ts'
+import type { Run } from '../os/run.ts'
 import type { LinkRow } from '../state/kinds/link.ts'
-import type { Addr, Netns, Resource } from '../state/resource.ts'
+import type { Addr, Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
+import type { Netns } from '../text/values.ts'
 
 const LIMIT_MS = 5000
 const STEP_MS = 50

@@ -2,9 +2,10 @@ import type { Attachment } from '../cni/plugin.ts'
 import { LINK, partName, readPart } from '../journal/journal.ts'
 import { type LinkFacts, linkIn, linksNow } from '../os/links.ts'
 import { inside, netnsState } from '../os/netns.ts'
-import type { Lent, Link, Netns, Owner } from '../state/resource.ts'
+import type { Lent, Link } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
-import { type IfName, type Mac, type NetnsPath, parse } from '../text/values.ts'
+import type { Owner } from '../text/owner.ts'
+import { type IfName, type Mac, type Netns, type NetnsPath, parse } from '../text/values.ts'
 
 /** A device of the node as a resource of the pod's: put, it goes there and gets the pod's name, and its own as its alias, all in one message to the kernel. The reference plugin's DEL finds the name there. What the device was like is with it, for the way back. */
 export function lend({ name, index, mac, mtu, isUp, permanent, alias: text }: LinkFacts, at: Attachment): Link {

@@ -2,10 +2,9 @@ import * as v from 'valibot'
 import { argument } from '../cni/environment.ts'
 import type { Attachment, NodeFacts } from '../cni/plugin.ts'
 import { nodeFacts } from '../os/sysctls.ts'
-import type { Netns } from '../state/resource.ts'
 import { CniError, CODE, shown, ValueError } from '../text/errors.ts'
 import { field } from '../text/shape.ts'
-import { type IfName, type Mac, parse } from '../text/values.ts'
+import { type IfName, type Mac, type Netns, parse } from '../text/values.ts'
 
 /** The keys that say on which link a pod's link stands, and how large it is; spread into a plugin's shape. */
 export const masterKeys = {

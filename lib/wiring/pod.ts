@@ -1,8 +1,8 @@
 import type { IpConfig, Result, RouteConfig } from '../cni/result.ts'
-import type { Link, Netns, Resource, Route } from '../state/resource.ts'
+import type { Link, Resource, Route } from '../state/resource.ts'
 import { contains, hostCidr, isSix, networkOf } from '../text/cidr.ts'
 import { type Cidr, format, type Ip, split } from '../text/ip.ts'
-import type { IfName } from '../text/values.ts'
+import type { IfName, Netns } from '../text/values.ts'
 
 /** The pod's side of an attachment with addresses: sysctls before the link comes up, addresses, link, routes, as pkg/ipam ConfigureIface leaves them. `dad`: duplicate address detection stays on; undefined: where there is nothing but a link-local address it is left as it is. `routed`: nothing but the gateways is on the link, and all else, the pod's own subnet too, is behind them (ptp). */
 export function podSide(link: Link, given: Result, dad: boolean | undefined, routed = false): Resource[] {

@@ -1,5 +1,5 @@
-import type { Owner } from '../state/resource.ts'
 import { digest, localMac } from '../text/digest.ts'
+import type { Owner } from '../text/owner.ts'
 import type { IfName, Mac } from '../text/values.ts'
 
 /** A token bucket (tc-tbf(8)) as the root of what leaves a link: it goes with the link. */

@@ -1,15 +1,16 @@
-import type { Attachment, Run } from '../cni/plugin.ts'
+import type { Attachment } from '../cni/plugin.ts'
 import type { IpConfig } from '../cni/result.ts'
 import { addressesNow, RT_SCOPE_LINK } from '../os/link-addresses.ts'
 import { linkFacts } from '../os/links.ts'
 import { inside } from '../os/netns.ts'
 import { rulesNow } from '../os/route-tables.ts'
+import type { Run } from '../os/run.ts'
 import { apply } from '../state/apply.ts'
 import type { Rule, Unrouted } from '../state/policy-routing.ts'
-import type { Netns, Resource, Route } from '../state/resource.ts'
+import type { Resource, Route } from '../state/resource.ts'
 import { contains, isSix, networkOf } from '../text/cidr.ts'
 import { type Cidr, type Ip, split } from '../text/ip.ts'
-import type { IfName } from '../text/values.ts'
+import type { IfName, Netns } from '../text/values.ts'
 
 const MAIN = 254
 /** The first table that is taken, as upstream. */

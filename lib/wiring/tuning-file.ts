@@ -1,6 +1,6 @@
 import { remove, writeAtomic } from '../os/files.ts'
-import type { Owner } from '../state/resource.ts'
 import type { Saved, Settings } from '../state/settings.ts'
+import type { Owner } from '../text/owner.ts'
 
 // In the order in which the reference plugin writes them.
 const KEYS = ['mac', 'promisc', 'mtu', 'allmulti', 'txQLen'] as const

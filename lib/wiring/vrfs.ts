@@ -1,10 +1,10 @@
-import type { Run } from '../cni/plugin.ts'
 import { type LinkFacts, linkFacts, linksNow } from '../os/links.ts'
 import { inside } from '../os/netns.ts'
+import type { Run } from '../os/run.ts'
 import { apply } from '../state/apply.ts'
 import type { Vrf } from '../state/policy-routing.ts'
-import type { Netns, Resource } from '../state/resource.ts'
-import type { IfName, NetnsPath } from '../text/values.ts'
+import type { Resource } from '../state/resource.ts'
+import type { IfName, Netns, NetnsPath } from '../text/values.ts'
 
 /** Whether a VRF has no port but this one, which need not be there: then it goes with it. */
 export function isLastOf({ ns, name }: Pick<Vrf, 'ns' | 'name'>, dev: IfName): boolean {

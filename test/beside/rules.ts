@@ -33,7 +33,7 @@ export const RULES: readonly Rule[] = [
   },
   // A bridge that was made with an address has no carrier before its first port has one.
   { id: 'mac', covers: ({ path, ours }) => ours === undefined && /^(added|only b|none)\/node\/dev (br0|cni0)\/(address fe80::\*\|64\/\w+|route 6 (local multicast ff00::\|8|main unicast fe80::\|64) metric 256)$/.test(path) },
-  { id: 'bridge-alias', covers: ({ path, theirs, ours }) => theirs === undefined && ours === 'plumb-bridge' && /^(added|only b|none|after gc)\/node\/dev (br0|cni0)\/ifalias$/.test(path) },
+  { id: 'bridge-alias', covers: ({ path, theirs, ours }) => theirs === undefined && ours === 'plumb-bridge' && /^(added|only b|none|after gc)\/node\/dev [\w-]+\/ifalias$/.test(path) },
   { id: 'host-veth', covers: ({ path }) => /\/node\/dev veth-[ab]\/(ifalias|txqlen)$/.test(path) },
   {
     id: 'port-ipv6',

@@ -1,6 +1,6 @@
-import type { Output, Run } from '../../lib/cni/plugin.ts'
 import type { Held } from '../../lib/os/link-addresses.ts'
 import type { SeenLink } from '../../lib/os/links.ts'
+import type { Output, Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { parse } from '../../lib/text/values.ts'

@@ -5,9 +5,9 @@ import { join } from 'node:path'
 import { type AddressStore, addressStore } from '../../lib/pools/addresses.ts'
 import { openLedger } from '../../lib/pools/owner-index.ts'
 import { type RangeSet, readRangeSets } from '../../lib/pools/ranges.ts'
-import type { Owner } from '../../lib/state/resource.ts'
 import { CniError } from '../../lib/text/errors.ts'
 import { parseCidr, parseIp } from '../../lib/text/ip.ts'
+import type { Owner } from '../../lib/text/owner.ts'
 import { parse } from '../../lib/text/values.ts'
 
 const network = parse.network('net')

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import type { Output, Run } from '../../lib/cni/plugin.ts'
 import { failures, rows } from '../../lib/os/iproute2.ts'
+import type { Output, Run } from '../../lib/os/run.ts'
 import { ApplyError, apply, batches } from '../../lib/state/apply.ts'
 import type { Addr, Element, Fdb, Link, Plan, Resource, Route, Sysctl } from '../../lib/state/resource.ts'
 

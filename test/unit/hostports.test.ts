@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import type { Result } from '../../lib/cni/result.ts'
 import { hostPorts, type Mapping, podAddresses, readProtocol, refuseTwice } from '../../lib/nft/host-ports.ts'
-import type { Owner, Resource } from '../../lib/state/resource.ts'
+import type { Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import type { Owner } from '../../lib/text/owner.ts'
 
 const OWNER = { network: 'net', containerId: 'c1', ifname: 'eth0' } as unknown as Owner
 const WEB: Mapping = { protocol: 'tcp', hostPort: 8080, containerPort: 80, range: 1 }

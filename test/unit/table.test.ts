@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { keepTable, type Table } from '../../agent/firewall/table.ts'
-import type { Run } from '../../lib/cni/plugin.ts'
+import type { Run } from '../../lib/os/run.ts'
 
 const RULES = 'table inet t {\n\tchain c {\n\t\tip saddr 10.0.0.0/8 return\n\t\tmasquerade\n\t}\n}\n'
 

@@ -80,9 +80,10 @@ export interface AddrRow {
   readonly dadfailed?: boolean
 }
 
-// Nothing else is set on one that is there before the caller has judged it: it may be another's.
+// Nothing else is set on one that is there before the caller has judged it: it may be another's. It comes up with the address, for the kernel tells the state
+// of a bridge (`state UNKNOWN`) only when its carrier changes, and that of one with a fixed address changes with its first port alone, and only while it is up.
 function bridge({ name, mac, pinned, mtu, up, promisc, vlanFiltering }: Link): Line[] {
-  const pin = pinned && mac ? [{ text: `link set dev ${name} address ${mac}` }] : []
+  const pin = pinned && mac ? [{ text: `link set dev ${name} address ${mac}${up ? ' up' : ''}` }] : []
   return [
     { text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}${flags({ up, ...(promisc && { promisc }) })} type bridge${vlanFiltering ? ' vlan_filtering 1' : ''}`, absent: name, unless: /File exists/ },
     { text: `link set dev ${name} alias ${BRIDGE_ALIAS}`, absent: name },
