@@ -4,7 +4,8 @@ import { remove } from '../lib/os/files.ts'
 import { linksNow } from '../lib/os/links.ts'
 import type { Run } from '../lib/os/run.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
-import { markOf, openBackend } from './backend/backend.ts'
+import { markOf } from './backend/backend.ts'
+import { openBackend } from './backend/open.ts'
 import { leaveForward } from './firewall/forward.ts'
 import { removal } from './firewall/masquerade.ts'
 import { isTaken } from './health/health.ts'
@@ -17,7 +18,7 @@ import { uninstall } from './node/install.ts'
 import { listenerOf } from './node/instance-lock.ts'
 import type { Settings } from './settings/settings.ts'
 import { draftOf } from './store/drafts.ts'
-import { openStore } from './store/store.ts'
+import { openStore } from './store/open.ts'
 
 /** How long the store may take: a node is cleaned up without it, too. */
 const STORE_MS = 5000

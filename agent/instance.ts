@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import type { Link } from '../lib/state/resource.ts'
+import type { Link } from '../lib/state/kinds/link.ts'
 import type { Cidr } from '../lib/text/ip.ts'
 import { type NetworkName, parse } from '../lib/text/values.ts'
 import type { Wish } from './backend/uplink.ts'
@@ -11,7 +11,7 @@ import { type NetworkConf, networksOf } from './lease/network-configuration.ts'
 import { statePath } from './node/files.ts'
 import type { Settings } from './settings/settings.ts'
 import type { Place } from './store/last-known.ts'
-import type { StoreWish } from './store/store.ts'
+import type { StoreWish } from './store/open.ts'
 
 const SUBNET_FILE = '/run/flannel/subnet.env'
 

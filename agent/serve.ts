@@ -19,7 +19,8 @@ import { confirmed, differs, prepare } from './prepare.ts'
 import { type Doubt, Reconciler } from './reconcile.ts'
 import type { Settings } from './settings/settings.ts'
 import { doubtOf, keepKnown, recall } from './store/last-known.ts'
-import { openStore, type SubnetStore } from './store/store.ts'
+import { openStore } from './store/open.ts'
+import type { SubnetStore } from './store/store.ts'
 
 /** Runs the agent until the signal; begins anew when SIGHUP finds another network configuration in the store. Throws what ends it otherwise: another agent of the same name, settings or a network configuration that cannot be served, a subnet that belongs to another. */
 export async function serve(settings: Settings, version: string, signal: AbortSignal): Promise<void> {

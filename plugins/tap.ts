@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import type { Attachment, NodeFacts } from '../lib/cni/plugin.ts'
 import { nodeFacts } from '../lib/os/sysctls.ts'
-import type { Link } from '../lib/state/resource.ts'
+import type { Link } from '../lib/state/kinds/link.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { podMac } from '../lib/text/link-names.ts'
 import { field } from '../lib/text/shape.ts'

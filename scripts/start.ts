@@ -6,6 +6,7 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
   setup: [['scripts/setup.ts']],
   build: [['scripts/build.ts']],
   docs: [['scripts/docs.ts']],
+  tables: [['scripts/tables.ts']],
   demo: [['scripts/setup.ts', 'demo', '--'], ['scripts/build.ts'], ['dist/plumb', 'demo']],
   bench: [['scripts/setup.ts', 'bench'], ['scripts/peers.ts'], ['scripts/build.ts'], ['bench/index.ts']],
   ok: [

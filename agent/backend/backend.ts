@@ -1,5 +1,5 @@
-import type { Link, Resource } from '../../lib/state/resource.ts'
-import { shown, ValueError } from '../../lib/text/errors.ts'
+import type { Link } from '../../lib/state/kinds/link.ts'
+import type { Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import { brief, type Mac, type NetworkName } from '../../lib/text/values.ts'
 import type { Both, Lease, SubnetKey } from '../lease/lease.ts'
@@ -47,22 +47,6 @@ export interface Facts {
   readonly standing?: ReadonlyMap<string, Mac>
   /** The networks that peers' subnets lie in. */
   readonly networks: readonly Cidr[]
-}
-
-// By name, each a chunk of its own: the bundler follows only what is spelled out. A test holds that no file is forgotten.
-const FILES: Readonly<Record<string, () => Promise<{ default: unknown }>>> = {
-  vxlan: () => import('./types/vxlan.ts'),
-  'host-gw': () => import('./types/host-gw.ts'),
-  alloc: () => import('./types/alloc.ts'),
-}
-const FLANNELS = ['udp', 'wireguard', 'ipip', 'ipsec', 'extension', 'tencent-vpc']
-
-/** The backend of a type, in lower case: a file of agent/backend/types. Throws ValueError. */
-export async function openBackend(type: string): Promise<Backend> {
-  if (FLANNELS.includes(type)) throw new ValueError(`Cannot use Backend.Type ${shown(type)}: not supported, use vxlan or host-gw`)
-  const open = Object.hasOwn(FILES, type) ? FILES[type] : undefined
-  if (!open) throw new ValueError(`Cannot read Backend.Type ${shown(type)}: want one of ${Object.keys(FILES).join(', ')}`)
-  return (await open()).default as Backend
 }
 
 /** The alias of the devices that an agent made. */

@@ -1,4 +1,4 @@
-import type { Route } from '../../lib/state/resource.ts'
+import type { Route } from '../../lib/state/kinds/route.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { parse } from '../../lib/text/values.ts'
 import { both } from '../lease/families.ts'

@@ -1,4 +1,6 @@
-import type { Nexthop, Resource, Route } from '../../lib/state/resource.ts'
+import type { Nexthop } from '../../lib/state/kinds/nexthop.ts'
+import type { Route } from '../../lib/state/kinds/route.ts'
+import type { Resource } from '../../lib/state/resource.ts'
 import { shown } from '../../lib/text/errors.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import { face } from '../kernel/diff.ts'

@@ -1,6 +1,6 @@
 import { handler } from '../../lib/state/kinds/index.ts'
-import { link } from '../../lib/state/kinds/link.ts'
-import type { Link, Resource } from '../../lib/state/resource.ts'
+import { type Link, link } from '../../lib/state/kinds/link.ts'
+import type { Resource } from '../../lib/state/resource.ts'
 import type { Found } from './listing.ts'
 
 /** A resource as the kernel is known to have it, and what makes it this one; `odd` when it is like none that is wanted. What it looks like is made when it is asked for: forty thousand texts are ten megabytes. */

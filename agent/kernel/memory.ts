@@ -1,5 +1,6 @@
 import type { Run } from '../../lib/os/run.ts'
-import type { Kind, Link, Resource } from '../../lib/state/resource.ts'
+import type { Link } from '../../lib/state/kinds/link.ts'
+import type { Kind, Resource } from '../../lib/state/resource.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { markOf, PROTO } from '../backend/backend.ts'
 import { isRunning } from '../node/instance-lock.ts'

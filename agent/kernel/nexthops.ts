@@ -1,5 +1,7 @@
 import type { Run } from '../../lib/os/run.ts'
-import type { Nexthop, Resource, Route } from '../../lib/state/resource.ts'
+import type { Nexthop } from '../../lib/state/kinds/nexthop.ts'
+import type { Route } from '../../lib/state/kinds/route.ts'
+import type { Resource } from '../../lib/state/resource.ts'
 import type { NetworkName } from '../../lib/text/values.ts'
 import { PROTO } from '../backend/backend.ts'
 

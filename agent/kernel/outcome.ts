@@ -1,6 +1,6 @@
 import type { Run } from '../../lib/os/run.ts'
 import type { Resource } from '../../lib/state/resource.ts'
-import { title } from '../../lib/state/title.ts'
+import { title } from '../../lib/state/resource.ts'
 import { perform, type Step, sentences } from './batch.ts'
 import { face } from './diff.ts'
 import { deviceOf, type KernelState, KINDS, type Waiting } from './memory.ts'

@@ -1,8 +1,6 @@
 import type { Cidr } from '../../lib/text/ip.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
-import type { EtcdOptions } from './etcd/options.ts'
-import type { FileOptions } from './file/index.ts'
 
 /** What a node asks for. */
 export interface Draft extends Pick<Lease, 'ips' | 'backend' | 'data'> {
@@ -59,12 +57,4 @@ export class OutOfSubnetsError extends Error {
 /** The subnet that this node's pods have addresses of belongs to another, or the node's name does. */
 export class SubnetTakenError extends Error {
   override name = 'SubnetTakenError'
-}
-
-/** Which store, and its options. */
-export type StoreWish = ({ readonly store: 'file' } & FileOptions) | ({ readonly store: 'etcd' } & EtcdOptions)
-
-/** Opens a store; its libraries are loaded with it. Throws ValueError for options that cannot be used. */
-export async function openStore(wish: StoreWish): Promise<SubnetStore> {
-  return wish.store === 'etcd' ? (await import('./etcd/index.ts')).openEtcd(wish) : (await import('./file/index.ts')).openFile(wish)
 }

@@ -7,9 +7,12 @@ import { SETS, sectionsOf } from '../../lib/nft/ruleset.ts'
 import { NFT } from '../../lib/os/batch-tools.ts'
 import { has } from '../../lib/os/exec.ts'
 import { argvOf, type Batch, batches } from '../../lib/state/apply.ts'
-import type { Flows, Line, Link, Plan, Resource } from '../../lib/state/resource.ts'
-import { title } from '../../lib/state/title.ts'
-import { purpose } from './purpose.ts'
+import type { Line } from '../../lib/state/handler.ts'
+import type { Flows } from '../../lib/state/kinds/flows.ts'
+import { handler } from '../../lib/state/kinds/index.ts'
+import type { Link } from '../../lib/state/kinds/link.ts'
+import type { Plan, Resource } from '../../lib/state/resource.ts'
+import { title } from '../../lib/state/resource.ts'
 import type { ToldLine, ToldRun } from './told.ts'
 
 /** A condition on a resource of a plan; undefined: it is always made. */
@@ -126,4 +129,8 @@ function forgetting({ ns, tool, steps }: Batch, { put }: Plan): ToldRun[] {
   })
   const lines = taken.map(({ resource, line }) => ({ text: line.text, about: purpose(resource, line, true) }))
   return [...lists, ...(lines.length > 0 ? [{ namespace: ns, tool, argv: ['conntrack', '-R', '-'], lines, ...when }] : [])]
+}
+
+function purpose(resource: Resource, line: Line, gone = false): string {
+  return handler(resource.kind).purpose(resource, line, gone)
 }

@@ -1,4 +1,4 @@
-import type { Element } from '../state/resource.ts'
+import type { Element } from '../state/kinds/element.ts'
 import { isThere, type PartName, readPart } from './journal.ts'
 import { holdersOf, release, share, thingsOf } from './shared.ts'
 

@@ -1,6 +1,7 @@
 import { withLock } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
-import type { Claim, Resource } from '../state/resource.ts'
+import type { Claim } from '../state/kinds/claim.ts'
+import type { Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { hasEntry, isSameContainer, type PartName, readPart } from './journal.ts'
 import { holdersOf, release, share } from './shared.ts'

@@ -1,7 +1,7 @@
 import { log } from '../os/log.ts'
 import type { Run } from '../os/run.ts'
 import { apply } from '../state/apply.ts'
-import type { Link } from '../state/resource.ts'
+import type { Link } from '../state/kinds/link.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { gatewayPort } from '../text/link-names.ts'
 import type { Owner } from '../text/owner.ts'

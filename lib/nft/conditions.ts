@@ -1,5 +1,5 @@
 import type { Run } from '../os/run.ts'
-import type { Chain } from '../state/resource.ts'
+import type { Chain } from '../state/kinds/chain.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import type { NetworkName } from '../text/values.ts'
 

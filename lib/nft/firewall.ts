@@ -1,5 +1,7 @@
 import { partName } from '../journal/journal.ts'
-import type { Chain, Element, Passage } from '../state/resource.ts'
+import type { Chain } from '../state/kinds/chain.ts'
+import type { Element } from '../state/kinds/element.ts'
+import type { Passage } from '../state/kinds/passage.ts'
 import { isSix } from '../text/cidr.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import { type Cidr, split } from '../text/ip.ts'

@@ -1,16 +1,8 @@
 import { fs } from '../os/fs.ts'
 import type { Run } from '../os/run.ts'
+import type { Zoned } from '../state/kinds/zoned.ts'
 import { CniError, CODE } from '../text/errors.ts'
-import type { Cidr } from '../text/ip.ts'
 import { isThere } from './netlink.ts'
-
-/** An address of a pod as a source of a zone of firewalld, until that reloads or ends: what it sends and is sent is judged by the zone. */
-export interface Zoned {
-  readonly kind: 'zoned'
-  readonly ns: 'host'
-  readonly zone: string
-  readonly source: Cidr
-}
 
 const BUS = '/run/dbus/system_bus_socket'
 const NAME = 'org.freedesktop.DBus.Error'

@@ -2,7 +2,7 @@ import { has } from '../os/exec.ts'
 import { log } from '../os/log.ts'
 import { localAddresses } from '../os/routes.ts'
 import type { Run } from '../os/run.ts'
-import type { Flows } from '../state/resource.ts'
+import type { Flows } from '../state/kinds/flows.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
 import type { Netns } from '../text/values.ts'
 

@@ -1,6 +1,7 @@
 import type { Result } from '../cni/result.ts'
 import { partName } from '../journal/journal.ts'
-import type { Element, Resource } from '../state/resource.ts'
+import type { Element } from '../state/kinds/element.ts'
+import type { Resource } from '../state/resource.ts'
 import { isAlone, isSix } from '../text/cidr.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import { type Cidr, type Ip, split } from '../text/ip.ts'

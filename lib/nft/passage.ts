@@ -1,19 +1,10 @@
 import { has } from '../os/exec.ts'
 import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
+import type { Passage } from '../state/kinds/passage.ts'
 import { ExecError } from '../text/errors.ts'
 import { isThere, rulesOf } from './netlink.ts'
 import { markBit } from './ruleset.ts'
-
-/** Lets what lib/nft/firewall.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
-export interface Passage {
-  readonly kind: 'passage'
-  readonly ns: 'host'
-  readonly family: 4 | 6
-  readonly admin: string
-  /** Where there is no FORWARD chain, too: one that is made later, by Docker say, then finds it. */
-  readonly always?: true
-}
 
 /** The chain of iptables that lets pods' packets pass. */
 export const CHAIN = 'PLUMB-PODS'

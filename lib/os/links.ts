@@ -1,4 +1,4 @@
-import type { Settings } from '../state/settings.ts'
+import type { Settings } from '../state/kinds/setting.ts'
 import { BRIDGE_ALIAS } from '../text/owner.ts'
 import type { IfName, Mac, Netns } from '../text/values.ts'
 import { attributesOf, numberOf, textOf } from './netlink-attributes.ts'

@@ -1,5 +1,5 @@
-import type { Rule } from '../state/policy-routing.ts'
-import type { Route } from '../state/resource.ts'
+import type { Route } from '../state/kinds/route.ts'
+import type { Rule } from '../state/kinds/rule.ts'
 import type { Cidr, Ip } from '../text/ip.ts'
 import type { IfName } from '../text/values.ts'
 import { addressOf } from './link-addresses.ts'

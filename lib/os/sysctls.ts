@@ -1,7 +1,7 @@
 import type { NodeFacts } from '../cni/plugin.ts'
 import { partName, readPart } from '../journal/journal.ts'
 import { isFirewalldThere } from '../nft/firewalld.ts'
-import type { Sysctl } from '../state/resource.ts'
+import type { Sysctl } from '../state/kinds/sysctl.ts'
 import { shown } from '../text/errors.ts'
 import { readAllowList } from '../wiring/allow-list.ts'
 import { hostEnd } from '../wiring/host-end.ts'

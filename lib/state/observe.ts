@@ -7,10 +7,11 @@ import { show } from '../os/show.ts'
 import { readSysctl } from '../os/sysctls.ts'
 import type { Cidr } from '../text/ip.ts'
 import type { IfName, Netns } from '../text/values.ts'
+import type { Handler } from './handler.ts'
 import { handler } from './kinds/index.ts'
-import { link } from './kinds/link.ts'
-import type { Handler, Link, Resource } from './resource.ts'
-import { title } from './title.ts'
+import { type Link, link } from './kinds/link.ts'
+import type { Resource } from './resource.ts'
+import { title } from './resource.ts'
 
 /** What differs between resources as they should be and as they are, one phrase each; none when all is as it should be. Only what `want` names is compared. Changes nothing. */
 export async function differences(want: readonly Resource[], run: Run): Promise<string[]> {

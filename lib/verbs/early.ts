@@ -2,9 +2,9 @@ import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../cni/plugin
 import type { Result } from '../cni/result.ts'
 import { following, holds } from '../journal/ports.ts'
 import { nodeFacts } from '../os/sysctls.ts'
-import { isClaim } from '../state/kinds/claim.ts'
+import { type Claim, isClaim } from '../state/kinds/claim.ts'
 import { handler } from '../state/kinds/index.ts'
-import type { Claim, Plan, Resource } from '../state/resource.ts'
+import type { Plan, Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
 
 /** The links that are made before the pool has answered. A pool that asks through the container's link needs all of them but a pair's other end; what is in the pod the daemon switches on, when its settings are made. */

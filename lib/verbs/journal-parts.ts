@@ -4,10 +4,10 @@ import { occupy } from '../journal/turns.ts'
 import { log } from '../os/log.ts'
 import type { Run } from '../os/run.ts'
 import { apply, gradually } from '../state/apply.ts'
-import { isClaim } from '../state/kinds/claim.ts'
+import { type Claim, isClaim } from '../state/kinds/claim.ts'
 import { handler } from '../state/kinds/index.ts'
-import type { Claim, Plan, Resource } from '../state/resource.ts'
-import { title } from '../state/title.ts'
+import type { Plan, Resource } from '../state/resource.ts'
+import { title } from '../state/resource.ts'
 import { reachable } from './reachable.ts'
 
 /** Reserves the claims among these. Whoever is in the way of one and whose pod is gone has waited for a DEL in vain: it gets it now. Throws CniError 7 when another has one. */

@@ -3,7 +3,8 @@ import { readEntry } from '../journal/journal.ts'
 import { linkFacts } from '../os/links.ts'
 import { inside } from '../os/netns.ts'
 import { routesNow } from '../os/route-tables.ts'
-import type { Resource, Route } from '../state/resource.ts'
+import type { Route } from '../state/kinds/route.ts'
+import type { Resource } from '../state/resource.ts'
 
 /** Plugins that take routes from the link's main table, note them, and look after them in their own CHECK. */
 const MOVING = ['vrf', 'sbr'] as const

@@ -1,8 +1,9 @@
 import { isThere, type Note } from '../journal/journal.ts'
 import { occupy } from '../journal/turns.ts'
 import type { Run } from '../os/run.ts'
-import type { Kind, Resource } from '../state/resource.ts'
-import type { Setting } from '../state/settings.ts'
+import { handler } from '../state/kinds/index.ts'
+import type { Setting } from '../state/kinds/setting.ts'
+import type { Resource } from '../state/resource.ts'
 import { isLastOf } from '../wiring/vrfs.ts'
 
 /** Of what was noted what can still be there: what was in a pod has gone with it, and settings with their link; no process is started for those. `isFailed`: the ADD that made it fails. */
@@ -10,7 +11,7 @@ export function reachable(note: Note, run: Run, isFailed = false): Resource[] {
   const inPod = isThere(note)
   return note.own
     .filter((one) => one.kind !== 'vrf' || (inPod && occupy(podOf(note.inode)) && isLastOf(one, note.owner.ifname)))
-    .filter((one) => (one.ns === 'host' || inPod) && (!ON_LINK.includes(one.kind) || run.link?.((one as Setting).dev, one.ns) !== false))
+    .filter((one) => (one.ns === 'host' || inPod) && (!handler(one.kind).goesWithLink || run.link?.((one as Setting).dev, one.ns) !== false))
     .map((one) => {
       if (one.kind !== 'sysctl' || !isFailed) return one
       const { stays: _, ...rest } = one
@@ -22,6 +23,3 @@ export function reachable(note: Note, run: Run, isFailed = false): Resource[] {
 export function podOf(inode: number | undefined): string {
   return `pod ${inode}`
 }
-
-// These go with their link; rules, say, do not.
-const ON_LINK: readonly Kind[] = ['setting', 'route', 'unrouted', 'rerouted']

@@ -1,7 +1,8 @@
 import { rows } from '../os/iproute2.ts'
 import type { Run } from '../os/run.ts'
+import type { Addr } from '../state/kinds/addr.ts'
 import type { LinkRow } from '../state/kinds/link.ts'
-import type { Addr, Resource } from '../state/resource.ts'
+import type { Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import type { Netns } from '../text/values.ts'
 

@@ -1,7 +1,7 @@
 import type { Attachment, InterfacePlugin, NetConf, NodeFacts, Plugin } from '../cni/plugin.ts'
 import type { Dns } from '../cni/result.ts'
 import { definePlugin } from '../cni/serve.ts'
-import type { PodKind } from '../state/pod-kinds.ts'
+import type { PodKind } from '../state/kinds/podlink.ts'
 import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from './pod-link.ts'
 
 type PodPlugin<C extends NetConf> = Pick<InterfacePlugin<C>, 'about' | 'conf' | 'args' | 'status'> &

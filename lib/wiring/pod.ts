@@ -1,5 +1,7 @@
 import type { IpConfig, Result, RouteConfig } from '../cni/result.ts'
-import type { Link, Resource, Route } from '../state/resource.ts'
+import type { Link } from '../state/kinds/link.ts'
+import type { Route } from '../state/kinds/route.ts'
+import type { Resource } from '../state/resource.ts'
 import { contains, hostCidr, isSix, networkOf } from '../text/cidr.ts'
 import { type Cidr, format, type Ip, split } from '../text/ip.ts'
 import type { IfName, Netns } from '../text/values.ts'

@@ -1,33 +1,7 @@
+import type { Qdisc } from '../state/kinds/qdisc.ts'
 import { digest, localMac } from '../text/digest.ts'
 import type { Owner } from '../text/owner.ts'
 import type { IfName, Mac } from '../text/values.ts'
-
-/** A token bucket (tc-tbf(8)) as the root of what leaves a link: it goes with the link. */
-export interface Qdisc {
-  readonly kind: 'qdisc'
-  readonly ns: 'host'
-  readonly dev: IfName
-  readonly discipline: 'tbf'
-  /** Bits per second. */
-  readonly rate: number
-  /** Bytes that pass at once after a pause. */
-  readonly burst: number
-  /** Bytes that may wait. */
-  readonly limit: number
-  /** Larger pieces are cut, though the burst had room for them. */
-  readonly segment?: number
-  /** The link stays: `drop` is to remove it. */
-  readonly replaced?: true
-}
-
-/** All that comes in by a link is led to another (an ifb), behind the filters that others have there: it goes with the link. */
-export interface Redirect {
-  readonly kind: 'redirect'
-  readonly ns: 'host'
-  readonly dev: IfName
-  readonly to: IfName
-  readonly replaced?: true
-}
 
 // All measured: docs/bandwidth.md. Of a rate's bytes so many milliseconds, or so many packets or bytes.
 const QUEUE = { ms: 7, packets: 5 }

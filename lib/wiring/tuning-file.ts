@@ -1,5 +1,6 @@
 import { remove, writeAtomic } from '../os/files.ts'
-import type { Saved, Settings } from '../state/settings.ts'
+import type { Saved } from '../state/kinds/saved.ts'
+import type { Settings } from '../state/kinds/setting.ts'
 import type { Owner } from '../text/owner.ts'
 
 // In the order in which the reference plugin writes them.

@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import type { Vlan } from '../state/resource.ts'
+import type { Vlan } from '../state/kinds/vlan.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import { field } from '../text/shape.ts'
 import type { IfName } from '../text/values.ts'

@@ -2,7 +2,7 @@ import { type LinkFacts, linkFacts, linksNow } from '../os/links.ts'
 import { inside } from '../os/netns.ts'
 import type { Run } from '../os/run.ts'
 import { apply } from '../state/apply.ts'
-import type { Vrf } from '../state/policy-routing.ts'
+import type { Vrf } from '../state/kinds/vrf.ts'
 import type { Resource } from '../state/resource.ts'
 import type { IfName, Netns, NetnsPath } from '../text/values.ts'
 

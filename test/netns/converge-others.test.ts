@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import hostGw from '../../agent/backend/types/host-gw.ts'
 import vxlan from '../../agent/backend/types/vxlan.ts'
-import type { Nexthop } from '../../lib/state/resource.ts'
+import type { Nexthop } from '../../lib/state/kinds/nexthop.ts'
 import { answers, assertReached, cluster, held, type Member, members, pinging } from '../support/cluster.ts'
 import { inNamespaces } from '../support/harness.ts'
 

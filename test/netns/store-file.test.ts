@@ -5,7 +5,8 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { decodeLease, encodeValue } from '../../agent/lease/lease.ts'
 import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
-import { openStore, type SubnetStore } from '../../agent/store/store.ts'
+import { openStore } from '../../agent/store/open.ts'
+import type { SubnetStore } from '../../agent/store/store.ts'
 import { parseCidr } from '../../lib/text/ip.ts'
 import { until } from '../support/harness.ts'
 import { draft, type Held, SMALL, signal, watch } from '../support/suites/leases.ts'
@@ -59,7 +60,7 @@ describe('the file store', () => {
 describe('the file store, between processes', () => {
   /** Runs a script in a process of its own, in which `claim(node, last)` claims. */
   function start(dir: string, script: string): Bun.Subprocess<'ignore', 'pipe', 'inherit'> {
-    const imports = ['agent/store/store.ts', 'agent/lease/network-configuration.ts', 'test/support/suites/leases.ts'].map((file) => JSON.stringify(join(import.meta.dir, '../..', file)))
+    const imports = ['agent/store/open.ts', 'agent/lease/network-configuration.ts', 'test/support/suites/leases.ts'].map((file) => JSON.stringify(join(import.meta.dir, '../..', file)))
     const head = `const { openStore } = await import(${imports[0]}); const { parseNetworkConf } = await import(${imports[1]}); const { draft, SMALL, signal } = await import(${imports[2]})
       const store = await openStore({ store: 'file', dir: process.argv[1] })
       const claim = (node, last) => store.claim(draft(node, last), parseNetworkConf(SMALL), signal)`

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { openBackend } from '../../agent/backend/backend.ts'
+import { openBackend } from '../../agent/backend/open.ts'
 import type { Uplink } from '../../agent/backend/uplink.ts'
 import { Converger } from '../../agent/kernel/converge.ts'
 import { ipEvent } from '../../agent/kernel/events.ts'

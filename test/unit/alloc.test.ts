@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { Glob } from 'bun'
-import { openBackend } from '../../agent/backend/backend.ts'
+import { openBackend } from '../../agent/backend/open.ts'
 import alloc from '../../agent/backend/types/alloc.ts'
 import { testBackend } from '../support/suites/testBackend.ts'
 

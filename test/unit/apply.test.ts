@@ -2,7 +2,13 @@ import assert from 'node:assert/strict'
 import { failures, rows } from '../../lib/os/iproute2.ts'
 import type { Output, Run } from '../../lib/os/run.ts'
 import { ApplyError, apply, batches } from '../../lib/state/apply.ts'
-import type { Addr, Element, Fdb, Link, Plan, Resource, Route, Sysctl } from '../../lib/state/resource.ts'
+import type { Addr } from '../../lib/state/kinds/addr.ts'
+import type { Element } from '../../lib/state/kinds/element.ts'
+import type { Fdb } from '../../lib/state/kinds/fdb.ts'
+import type { Link } from '../../lib/state/kinds/link.ts'
+import type { Route } from '../../lib/state/kinds/route.ts'
+import type { Sysctl } from '../../lib/state/kinds/sysctl.ts'
+import type { Plan, Resource } from '../../lib/state/resource.ts'
 
 const POD = '/run/netns/pod' as const
 const veth = { kind: 'link', ns: 'host', name: 'veth1', type: 'veth', up: true, port: { master: 'br0' }, peer: { ns: POD, name: 'eth0' } } as unknown as Link

@@ -5,7 +5,9 @@ import { diff, face, type Known, knownOf, looks, textOf } from '../../agent/kern
 import { bridgeEvent, type Event, ipEvent } from '../../agent/kernel/events.ts'
 import { isOwnId, settleIds, throughNexthop } from '../../agent/kernel/nexthops.ts'
 import { ownership, within } from '../../agent/kernel/ownership.ts'
-import type { Nexthop, Resource, Route } from '../../lib/state/resource.ts'
+import type { Nexthop } from '../../lib/state/kinds/nexthop.ts'
+import type { Route } from '../../lib/state/kinds/route.ts'
+import type { Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import { type IfName, parse } from '../../lib/text/values.ts'
 

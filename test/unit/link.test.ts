@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { failures } from '../../lib/os/iproute2.ts'
-import { link } from '../../lib/state/kinds/link.ts'
-import type { Link } from '../../lib/state/resource.ts'
+import { type Link, link } from '../../lib/state/kinds/link.ts'
 
 describe('link.drop()', () => {
   const [line] = link.drop({ kind: 'link', ns: 'host', name: 'veth1', type: 'veth', up: true } as unknown as Link)

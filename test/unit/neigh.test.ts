@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { failures } from '../../lib/os/iproute2.ts'
 import { handler } from '../../lib/state/kinds/index.ts'
-import { link } from '../../lib/state/kinds/link.ts'
+import { type Link, link } from '../../lib/state/kinds/link.ts'
 import { routeOf } from '../../lib/state/kinds/route.ts'
-import type { Link, Resource } from '../../lib/state/resource.ts'
+import type { Resource } from '../../lib/state/resource.ts'
 
 const NEIGH = { kind: 'neigh', ns: 'host', dev: 'flannel.1', ip: '10.244.2.0', mac: '02:00:00:00:00:02', proto: 112 } as Resource
 const TUNNEL = { kind: 'tunnel', ns: 'host', dev: 'flannel.1', mac: '02:00:00:00:00:02', dst: '192.0.2.2' } as Resource

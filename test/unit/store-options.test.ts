@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { loginOf, origins, prefixOf } from '../../agent/store/etcd/options.ts'
-import { openStore } from '../../agent/store/store.ts'
+import { openStore } from '../../agent/store/open.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 
 const endpoints = ['http://127.0.0.1:2379']

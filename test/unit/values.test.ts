@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { batches } from '../../lib/state/apply.ts'
-import type { Link } from '../../lib/state/resource.ts'
+import type { Link } from '../../lib/state/kinds/link.ts'
 import { shown } from '../../lib/text/errors.ts'
 import { brief, parse } from '../../lib/text/values.ts'
 

@@ -9,11 +9,14 @@ import { decode, keysBelow } from './keys.ts'
 import { type EtcdOptions, prefixOf, ttlOf } from './options.ts'
 import { View } from './view.ts'
 
+/** The options of the store. */
+export type { EtcdOptions as Options } from './options.ts'
+
 // Half a second is what a person does not notice.
 const CONFIG_MS = 500
 
 /** The store that flannel has: etcd, version 3, its keys and values byte for byte flannel's. Nothing is sent before the first call. Throws ValueError for options that cannot be used. */
-export function openEtcd(options: EtcdOptions): SubnetStore {
+export function open(options: EtcdOptions): SubnetStore {
   const [etcd, keys] = [new Connection(options), keysBelow(prefixOf(options))]
   const to: Claiming = { etcd, keys, view: new View(keys), ttlSeconds: ttlOf(options) }
   const closing = new AbortController()

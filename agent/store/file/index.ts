@@ -13,7 +13,7 @@ import { Network, snapshotOf } from './network.ts'
 import { AwayError, Root } from './root.ts'
 
 /** Where the network is on disk. */
-export interface FileOptions {
+export interface Options {
   /** /var/lib/plumb/store unless given; a folder that several nodes share, when they do. It is never made: without its file system it is an empty mount point. */
   readonly dir?: string
   /** net-conf.json's text; else it is read from the folder's file `config`. */
@@ -33,12 +33,12 @@ const CONFIG_MS = 500
 const [LOCK_MS, TRY_MS] = [10_000, 10]
 
 /** The store that needs no server: the files of a folder, of one machine or shared by several. Nothing is read before the first call. Throws ValueError for options that cannot be used. */
-export function openFile(options: FileOptions = {}): SubnetStore {
+export function open(options: Options = {}): SubnetStore {
   return new FileStore(options)
 }
 
 class FileStore implements SubnetStore {
-  readonly #options: FileOptions
+  readonly #options: Options
   readonly #dir: string
   readonly #configFile: string
   readonly #network: Network
@@ -47,7 +47,7 @@ class FileStore implements SubnetStore {
   #state: StoreState = { name: 'file', connected: false }
   #told: Snapshot = { leases: [], unreadable: [] }
 
-  constructor(options: FileOptions) {
+  constructor(options: Options) {
     const { ttlSeconds } = options
     if (ttlSeconds !== undefined && !(ttlSeconds > 0)) throw new ValueError(`Cannot use ${ttlSeconds} as the time of a lease: want seconds, more than 0`)
     this.#options = options

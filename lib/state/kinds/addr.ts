@@ -1,10 +1,27 @@
 import { type Cidr, split } from '../../text/ip.ts'
-import type { Addr, Handler } from '../resource.ts'
+import type { IfName, Netns } from '../../text/values.ts'
+import { type Handler, inPodOf, type Line } from '../handler.ts'
 import type { LinkRow } from './link.ts'
+
+/** An address on a link. */
+export interface Addr {
+  readonly kind: 'addr'
+  readonly ns: Netns
+  readonly dev: IfName
+  readonly cidr: Cidr
+  /** Duplicate address detection is left on: the address is tentative for one to two seconds (RFC 4862). */
+  readonly dad?: true
+  /** Another gave it to the link: it is not taken away with this. */
+  readonly stays?: true
+  /** The kernel makes no route to its subnet of it. */
+  readonly noprefixroute?: true
+}
 
 /** Addresses. IPv6 ones come without duplicate address detection unless asked: a pool gave them out once, and DAD costs 1 to 2 s. */
 export const addr: Handler<Addr> = {
   tool: 'ip',
+  title: ({ ns, dev, cidr }) => `address ${cidr} on ${dev}${inPodOf(ns)}`,
+  purpose,
   key: ({ ns, dev, cidr }) => `addr ${ns} ${dev} ${cidr}`,
   put({ dev, cidr, dad, noprefixroute }) {
     const { family, length } = split(cidr)
@@ -17,4 +34,10 @@ export const addr: Handler<Addr> = {
     const found = (row as LinkRow).addr_info.find(({ local, prefixlen }) => `${local}/${prefixlen}` === want.cidr)
     return found && found.dadfailed !== true ? { kind: 'addr', ns: want.ns, dev: want.dev, cidr: `${found.local}/${found.prefixlen}` as Cidr } : undefined
   },
+}
+
+function purpose({ ns, dev, dad, noprefixroute }: Addr, _: Line, gone: boolean): string {
+  if (gone) return `${dev} loses it`
+  const extra = [dad ? 'made sure of first (enabledad)' : '', noprefixroute ? 'without a route of its own to the subnet' : ''].filter(Boolean)
+  return [ns === 'host' ? `the gateway of the pods, on ${dev}` : "the pod's address", ...extra].join(', ')
 }

@@ -1,10 +1,23 @@
+import type { PartName } from '../../journal/journal.ts'
 import { holds } from '../../journal/ports.ts'
-import { forgetOf, listsOf } from '../../nft/flows.ts'
-import type { Claim, Flows, Handler, Resource } from '../resource.ts'
+import type { Handler, Line } from '../handler.ts'
+import type { Resource } from '../resource.ts'
+
+/** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `record` is the path of its owner's record. */
+export interface Claim {
+  readonly kind: 'claim'
+  readonly ns: 'host'
+  readonly protocol: string
+  readonly port: number
+  readonly ip: string
+  readonly part: PartName
+}
 
 /** Host ports reserved for their owner, as files: a second owner is refused before anything else is made. */
 export const claim: Handler<Claim> = {
   tool: 'file',
+  title: ({ protocol, port }) => `claim to host port ${port}/${protocol}`,
+  purpose,
   key: ({ protocol, port, ip }) => `claim ${protocol} ${port} ${ip}`,
   put: ({ protocol, port, ip }) => [{ text: `reserve ${protocol} port ${port} of ${ip}` }],
   drop: ({ protocol, port, ip }) => [{ text: `free ${protocol} port ${port} of ${ip}` }],
@@ -12,17 +25,12 @@ export const claim: Handler<Claim> = {
   read: (_row, want) => (holds(want) ? want : undefined),
 }
 
-/** UDP connections to a host port; forgotten when the port is given and when it is taken away. */
-export const flows: Handler<Flows> = {
-  tool: 'conntrack',
-  key: ({ family, port, ip }) => `flows ${family} ${port} ${ip ?? 'any'}`,
-  put: (want) => listsOf([want]).map((text) => ({ text })),
-  drop: (want) => [{ text: forgetOf(want) }],
-  ask: () => '',
-  read: (_row, want) => want,
-}
-
 /** Whether a resource is a host port reserved as a file. */
 export function isClaim(one: Resource): one is Claim {
   return one.kind === 'claim'
+}
+
+function purpose({ protocol, port, ip }: Claim, _: Line, gone: boolean): string {
+  const of = ip.startsWith('any') ? `all IPv${ip.slice(-1)} addresses of the node` : ip
+  return gone ? `host port ${port}/${protocol} is free for others` : `no other container gets port ${port}/${protocol} of ${of}`
 }

@@ -1,28 +1,35 @@
-import type { Handler, Kind, Resource } from '../resource.ts'
-import { addr } from './addr.ts'
-import { chain } from './chain.ts'
-import { claim, flows } from './claim.ts'
-import { element } from './element.ts'
-import { link } from './link.ts'
-import { neigh } from './neigh.ts'
-import { nexthop } from './nexthop.ts'
-import { passage } from './passage.ts'
-import { fdb, vlan } from './port.ts'
-import { qdisc, redirect } from './qdisc.ts'
-import { rerouted } from './rerouted.ts'
-import { route } from './route.ts'
-import { rule } from './rule.ts'
-import { saved } from './saved.ts'
-import { setting } from './setting.ts'
-import { sysctl } from './sysctl.ts'
-import { tunnel } from './tunnel.ts'
-import { unrouted } from './unrouted.ts'
-import { vrf } from './vrf.ts'
-import { zoned } from './zoned.ts'
+// Made by `npm run tables` from the names in this folder: do not edit.
+import type { Handler } from '../handler.ts'
+import { type Addr, addr } from './addr.ts'
+import { type Chain, chain } from './chain.ts'
+import { type Claim, claim } from './claim.ts'
+import { type Element, element } from './element.ts'
+import { type Fdb, fdb } from './fdb.ts'
+import { type Flows, flows } from './flows.ts'
+import { type Link, link } from './link.ts'
+import { type Neigh, neigh } from './neigh.ts'
+import { type Nexthop, nexthop } from './nexthop.ts'
+import { type Passage, passage } from './passage.ts'
+import { type Qdisc, qdisc } from './qdisc.ts'
+import { type Redirect, redirect } from './redirect.ts'
+import { type Rerouted, rerouted } from './rerouted.ts'
+import { type Route, route } from './route.ts'
+import { type Rule, rule } from './rule.ts'
+import { type Saved, saved } from './saved.ts'
+import { type Setting, setting } from './setting.ts'
+import { type Sysctl, sysctl } from './sysctl.ts'
+import { type Tunnel, tunnel } from './tunnel.ts'
+import { type Unrouted, unrouted } from './unrouted.ts'
+import { type Vlan, vlan } from './vlan.ts'
+import { type Vrf, vrf } from './vrf.ts'
+import { type Zoned, zoned } from './zoned.ts'
 
-const HANDLERS = { link, addr, route, neigh, tunnel, nexthop, sysctl, fdb, vlan, element, chain, claim, flows, setting, saved, passage, rule, unrouted, qdisc, redirect, rerouted, vrf, zoned }
+/** An object of the kernel, or a file, that plumb makes: plain data. */
+export type Resource = Addr | Chain | Claim | Element | Fdb | Flows | Link | Neigh | Nexthop | Passage | Qdisc | Redirect | Rerouted | Route | Rule | Saved | Setting | Sysctl | Tunnel | Unrouted | Vlan | Vrf | Zoned
+
+const HANDLERS = { addr, chain, claim, element, fdb, flows, link, neigh, nexthop, passage, qdisc, redirect, rerouted, route, rule, saved, setting, sysctl, tunnel, unrouted, vlan, vrf, zoned }
 
 /** The handler of a resource's kind. */
-export function handler(kind: Kind): Handler<Resource> {
+export function handler(kind: Resource['kind']): Handler<Resource> {
   return HANDLERS[kind] as unknown as Handler<Resource>
 }

@@ -1,12 +1,60 @@
 import { BRIDGE_ALIAS } from '../../text/owner.ts'
-import type { IfName, Mac } from '../../text/values.ts'
-import type { Handler, Line, Link } from '../resource.ts'
-import { inPod, isPodKind, type LikenessRow, likenessOf } from './podlink.ts'
-import { changeVxlan, createVxlan, type VxlanRow, vxlanOf } from './vxlan.ts'
+import type { IfName, Mac, Netns } from '../../text/values.ts'
+import { type Handler, inPodOf, type Line } from '../handler.ts'
+import { type Birth, inPod, isPodKind, type Likeness, type LikenessRow, likenessOf, type PodKind } from './podlink.ts'
+import { changeVxlan, createVxlan, type Vxlan, type VxlanRow, vxlanOf } from './vxlan.ts'
+
+/** A device of the node as it was before a pod got it. `isMarked` says that it had no alias, so that it bears the attachment's for a while. */
+export interface Lent {
+  readonly name: IfName
+  readonly index: number
+  readonly mac: string
+  readonly permanent?: string
+  readonly mtu: number
+  readonly isUp: boolean
+  /** Absent for one that is kept: it has letters that no tool's line can hold. */
+  readonly alias?: string
+}
+
+/** A link. What is undefined is left to the kernel and not compared. */
+export interface Link {
+  readonly kind: 'link'
+  readonly ns: Netns
+  readonly name: IfName
+  /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it, `port` that another plugin did, `lent` that it is a device of the node's own, which is never deleted. */
+  readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind | 'ifb' | 'lent'
+  readonly mac?: Mac
+  /** The address is set on a bridge that is there already, too: from then on it no longer takes its lowest port's. */
+  readonly pinned?: true
+  readonly mtu?: number
+  readonly alias?: string
+  readonly promisc?: true
+  /** The other end, made with it. */
+  readonly peer?: { readonly ns: Netns; readonly name: IfName; readonly mac?: Mac }
+  /** The bridge it is a port of, and the port's attributes. */
+  readonly port?: { readonly master: IfName; readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean }
+  readonly vlanFiltering?: true
+  readonly vxlan?: Vxlan
+  /** Of a link that stands in a pod alone: what it is like there. */
+  readonly like?: Likeness
+  /** How it is made, under the name it has then. */
+  readonly born?: Birth
+  /** The name it was made under: it gets its own, and its alias, at once. */
+  readonly was?: IfName
+  readonly up: boolean
+  /** What a lent device was like on the node. */
+  readonly lent?: Lent
+  /** Where a lent device goes, what it is called there, and what else of it is set: when it is put, or on its way back when it is dropped. */
+  readonly move?: { readonly to?: Netns; readonly name: IfName; readonly alias?: string; readonly mac?: Mac; readonly mtu?: number }
+  /** May be there already and be somebody else's: adding it again is no error, and only `drop` by name removes it. */
+  readonly shared?: true
+}
 
 /** Links: made by `ip link add`, exclusively unless shared, so that nobody else's link is ever taken over. */
 export const link: Handler<Link> = {
   tool: 'ip',
+  title: ({ ns, name }) => `link ${name}${inPodOf(ns)}`,
+  purpose,
   key: ({ ns, name }) => `link ${ns} ${name}`,
   put(want) {
     // The other half of a pair is made with the first; what is left is to bring it up.
@@ -122,4 +170,32 @@ function veth({ name, mac, mtu, alias, peer, port, up, shared }: Link): Line[] {
     { text: `link add name ${name}${mac ? ` address ${mac}` : ''}${size}${up ? ' up' : ''}${port ? ` master ${port.master}` : ''} type veth${other}`, ...(shared ? { unless: /File exists/ } : {}) },
     ...(set ? [{ text: `link set dev ${name}${set}` }] : []),
   ]
+}
+
+function purpose(want: Link, { text }: Line, gone: boolean): string {
+  const { ns, name, type, peer, port, alias, mtu, vlanFiltering, move } = want
+  if (isPodKind(type)) return podLink(want, text, gone)
+  if (move) return gone ? `the device is back on the node as ${move.name}, with address, size and state as they were` : `the device goes to the pod, is ${move.name} there, and bears a mark by which DEL finds it`
+  if (gone && text.startsWith('link set')) return `${name} goes together with other links: the kernel waits once for all of a group`
+  if (gone && text.startsWith('link delete group')) return 'they go, with their other ends, addresses and routes'
+  if (gone) return `${name} and with it its other end, its addresses and its routes`
+  if (type === 'ifb') return `what the pod sends passes through it, to be shaped`
+  if (type === 'port' && port?.isolated) return `the bridge carries no frames between ${name} and other such ports`
+  if (type === 'port') return `what comes from ${name} may go back through it: a pod reaches its own host ports`
+  if (text.startsWith('link add') && type === 'bridge') return `the bridge${vlanFiltering ? ', which tells VLANs apart' : ''}`
+  if (text.startsWith('link add')) return `the pair: ${name} here, ${peer?.name} ${peer?.ns === 'host' ? 'too' : 'in the pod'}${port ? `, a port of ${port.master}` : ''}${mtu ? `, for packets of ${mtu} bytes` : ''}`
+  if (type === 'veth') return [alias === undefined ? '' : 'whose it is, for GC', ...marks(port)].filter(Boolean).join('; ')
+  return `${name} comes up${ns === 'host' ? '' : ' in the pod'}`
+}
+
+function podLink({ name, type, born, was, port, alias }: Link, text: string, gone: boolean): string {
+  if (gone) return `${name} and with it its addresses and its routes`
+  if (born && !/^(link|tuntap) add/.test(text)) return 'its address and its size'
+  if (born) return `the ${type === 'tun' ? 'tap' : type}${born.master ? ` on ${born.master}` : ''}, in the pod at once, under a name that it has until it is marked`
+  if (was) return `its own name, and whose it is (${alias}): both at once`
+  return `${name} comes up in the pod${port ? `, a port of its bridge ${port.master}` : ''}`
+}
+
+function marks(port: Link['port']): string[] {
+  return [port?.hairpin ? 'hairpin: a frame may go back where it came from' : '', port?.isolated ? 'isolated: no frames between it and other isolated ports' : '', port?.locked ? 'locked: frames from one address only (macspoofchk)' : '']
 }

@@ -1,10 +1,22 @@
 import type { Ip } from '../../text/ip.ts'
-import type { Mac } from '../../text/values.ts'
-import type { Handler, Neigh } from '../resource.ts'
+import type { IfName, Mac, Netns } from '../../text/values.ts'
+import { type Handler, inPodOf } from '../handler.ts'
+
+/** A permanent neighbour. */
+export interface Neigh {
+  readonly kind: 'neigh'
+  readonly ns: Netns
+  readonly dev: IfName
+  readonly ip: Ip
+  readonly mac: Mac
+  readonly proto: number
+}
 
 /** Permanent neighbours, marked with who made them. */
 export const neigh: Handler<Neigh> = {
   tool: 'ip',
+  title: ({ ns, dev, ip }) => `neighbour ${ip} on ${dev}${inPodOf(ns)}`,
+  purpose: ({ ip, mac }) => `packets for ${ip} go to ${mac}`,
   key: ({ ns, dev, ip }) => `neigh ${ns} ${dev} ${ip}`,
   put: ({ dev, ip, mac, proto }) => [{ text: `neigh replace ${ip} lladdr ${mac} dev ${dev} nud permanent protocol ${proto}` }],
   // iproute2 ends at once, with all lines to come, when it is to delete one that is not there: so it is made first.

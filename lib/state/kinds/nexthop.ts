@@ -1,8 +1,23 @@
-import type { Handler, Nexthop } from '../resource.ts'
+import type { Ip } from '../../text/ip.ts'
+import type { IfName, Netns } from '../../text/values.ts'
+import { type Handler, inPodOf } from '../handler.ts'
+
+/** A nexthop object (ip-nexthop(8)): routes through one hash by its number, not by their gateway, of which the kernel keeps all routes of one device in one bucket. */
+export interface Nexthop {
+  readonly kind: 'nexthop'
+  readonly ns: Netns
+  readonly id: number
+  readonly via: Ip
+  readonly dev: IfName
+  readonly onlink?: true
+  readonly proto: number
+}
 
 /** Nexthop objects: added, never put in the place of another's, as an id may be anybody's. One that is removed takes its routes with it. */
 export const nexthop: Handler<Nexthop> = {
   tool: 'ip',
+  title: ({ ns, dev, via }) => `nexthop ${via} on ${dev}${inPodOf(ns)}`,
+  purpose: ({ via, dev }) => `routes go by ${via} on ${dev}`,
   key: ({ ns, id }) => `nexthop ${ns} ${id}`,
   put: (want) => [{ text: `nexthop add ${line(want)}` }],
   drop: ({ id }) => [{ text: `nexthop delete id ${id}`, unless: /does not exist|No such/ }],

@@ -1,6 +1,33 @@
 import { CniError, CODE } from '../../text/errors.ts'
-import type { Likeness, PodKind } from '../pod-kinds.ts'
-import type { Line, Link, Resource } from '../resource.ts'
+import type { IfName, Netns } from '../../text/values.ts'
+import type { Line } from '../handler.ts'
+import type { Resource } from '../resource.ts'
+import type { Link } from './link.ts'
+
+/** Links that stand in a pod with nothing of them on the node; `tun` is what the kernel calls a tap. */
+export type PodKind = 'macvlan' | 'ipvlan' | 'vlan' | 'dummy' | 'tun'
+
+/** What such a link shows (ip-link(8)). */
+export interface Likeness {
+  /** Of a macvlan or ipvlan. */
+  readonly mode?: string
+  /** Of a macvlan: how many broadcast frames may wait. */
+  readonly bcqueuelen?: number
+  /** Of a VLAN. */
+  readonly id?: number
+  /** Of a tap. */
+  readonly multiQueue?: boolean
+}
+
+/** What makes such a link beside its likeness: the namespace of the tool that is told, the link it stands on, and whose a tap is. */
+export interface Birth {
+  readonly by: Netns
+  readonly master?: IfName
+  readonly owner?: number
+  readonly group?: number
+  /** The SELinux context in which the tool runs. */
+  readonly context?: string
+}
 
 const KINDS: readonly string[] = ['macvlan', 'ipvlan', 'vlan', 'dummy', 'tun']
 

@@ -1,12 +1,32 @@
-import type { Handler, Qdisc, Redirect } from '../resource.ts'
+import type { IfName } from '../../text/values.ts'
+import type { Handler, Line } from '../handler.ts'
 
-// By its handle the bucket is told from what others put there: theirs is neither changed nor removed. So is the filter by its place, which is behind others'.
+/** A token bucket (tc-tbf(8)) as the root of what leaves a link: it goes with the link. */
+export interface Qdisc {
+  readonly kind: 'qdisc'
+  readonly ns: 'host'
+  readonly dev: IfName
+  readonly discipline: 'tbf'
+  /** Bits per second. */
+  readonly rate: number
+  /** Bytes that pass at once after a pause. */
+  readonly burst: number
+  /** Bytes that may wait. */
+  readonly limit: number
+  /** Larger pieces are cut, though the burst had room for them. */
+  readonly segment?: number
+  /** The link stays: `drop` is to remove it. */
+  readonly replaced?: true
+}
+
+// By its handle the bucket is told from what others put there: theirs is neither changed nor removed.
 const HANDLE = '504c:'
-const PLACE = 'protocol all pref 20556'
 
 /** Token buckets: made exclusively, changed in place when they are ours already. They die with their link, so that DEL starts no process for them. */
 export const qdisc: Handler<Qdisc> = {
   tool: 'tc',
+  title: ({ dev }) => `shaping of ${dev}`,
+  purpose,
   key: ({ ns, dev }) => `qdisc ${ns} ${dev}`,
   put: ({ dev, rate, burst, limit, segment }) => {
     // A second bucket, too fast to be felt, whose size is the largest piece (tbf_change); tc counts it in microseconds, so not faster than that.
@@ -26,38 +46,20 @@ export const qdisc: Handler<Qdisc> = {
   },
 }
 
-/** Redirections of what comes in by a link, in whatever clsact or ingress qdisc stands there. */
-export const redirect: Handler<Redirect> = {
-  tool: 'tc',
-  key: ({ ns, dev }) => `redirect ${ns} ${dev}`,
-  put: ({ dev, to }) => [
-    // One that is there is as good, also another's. A filter of an earlier ADD, whose device may be gone, would stand before this one.
-    { text: `qdisc add dev ${dev} clsact`, unless: /Exclusivity flag on/, otherwise: [{ text: `filter delete dev ${dev} ingress ${PLACE}`, unless: GONE }] },
-    { text: `filter add dev ${dev} ingress ${PLACE} u32 match u32 0 0 action mirred egress redirect dev ${to}` },
-  ],
-  drop: ({ dev, replaced }) => (replaced ? [{ text: `filter delete dev ${dev} ingress ${PLACE}`, unless: GONE }] : []),
-  ask: ({ dev }) => `filter show dev ${dev} ingress`,
-  read(row, want) {
-    const { pref, options } = row as FilterRow
-    const [action] = options?.actions ?? []
-    return pref === 20556 && action?.kind === 'mirred' ? { ...want, to: (action.to_dev ?? '') as typeof want.to } : undefined
-  },
-}
-
-const GONE = /Cannot find|not found|No such|Invalid handle|does(n't| not) exist/
-
 interface QdiscRow {
   readonly kind: string
   readonly handle: string
   readonly root?: boolean
   readonly options?: { readonly rate?: number; readonly burst?: number | string }
 }
-interface FilterRow {
-  readonly pref?: number
-  readonly options?: { readonly actions?: readonly { readonly kind?: string; readonly to_dev?: string }[] }
-}
 
 // A hundredth, or the few bytes of a tick.
 function near(is: number, want: number): number {
   return Math.abs(is - want) <= Math.max(want / 100, 8) ? want : is
 }
+
+function purpose({ dev, rate, limit }: Qdisc, _: Line, gone: boolean): string {
+  return gone ? `${dev} is shaped no longer` : `at most ${rate} bit/s leave by ${dev}, and at most ${Math.round((limit * 8000) / rate)} ms of it wait`
+}
+
+const GONE = /Cannot find|not found|No such|Invalid handle|does(n't| not) exist/

@@ -1,10 +1,22 @@
-import type { Rerouted } from '../policy-routing.ts'
-import type { Handler, Route } from '../resource.ts'
-import { route } from './route.ts'
+import type { IfName, Netns } from '../../text/values.ts'
+import { type Handler, inPodOf, type Line } from '../handler.ts'
+import { type Route, route } from './route.ts'
+
+/** A route that the kernel drops when its link gets another table: made anew in that one, and in its old place when this is dropped. */
+export interface Rerouted {
+  readonly kind: 'rerouted'
+  readonly ns: Netns
+  readonly dev: IfName
+  readonly route: Route
+  readonly table: number
+}
 
 /** Routes that follow their link into the table of its VRF, and back into the main one, whatever the kernel says to that: nothing must keep a DEL from going on. */
 export const rerouted: Handler<Rerouted> = {
   tool: 'ip',
+  title: ({ ns, route: { dst }, table }) => `route ${dst} in table ${table}${inPodOf(ns)}`,
+  purpose,
+  goesWithLink: true,
   key: (one) => route.key(moved(one)),
   put: (one) => route.put(moved(one)),
   drop: ({ route: one }) => route.put({ ...one, beside: 'prepend' }).map((line) => ({ ...line, unless: /(?:)/ })),
@@ -14,4 +26,8 @@ export const rerouted: Handler<Rerouted> = {
 
 function moved({ route: { proto: _, ...rest }, table }: Rerouted): Route {
   return { ...rest, table }
+}
+
+function purpose({ route: { dst }, table }: Rerouted, _: Line, gone: boolean): string {
+  return gone ? `${dst} is in the main table again` : `${dst} is in table ${table}, the VRF's`
 }

@@ -1,11 +1,43 @@
 import { isSix } from '../../text/cidr.ts'
-import type { Cidr, Ip } from '../../text/ip.ts'
-import type { IfName } from '../../text/values.ts'
-import type { Handler, Route } from '../resource.ts'
+import { type Cidr, type Ip, split } from '../../text/ip.ts'
+import type { IfName, Netns } from '../../text/values.ts'
+import { type Handler, inPodOf } from '../handler.ts'
+
+/** A route through one link. */
+export interface Route {
+  readonly kind: 'route'
+  readonly ns: Netns
+  readonly dev: IfName
+  readonly dst: Cidr
+  /** More than one is an equal-cost multipath route. */
+  readonly via: readonly Ip[]
+  readonly mtu?: number
+  readonly advmss?: number
+  readonly priority?: number
+  readonly table?: number
+  readonly scope?: number
+  /** The address that packets get which have none yet. */
+  readonly src?: Ip
+  /** The gateway is on the link, whatever the other routes say. */
+  readonly onlink?: true
+  /** Another link may have a route to the same place: both stay. For IPv4 the first counts: this one, or the one that was there before; those of IPv6 that have gateways the kernel makes one multipath route. */
+  readonly beside?: 'prepend' | 'append'
+  /** A route to that place which is there already leads elsewhere: an error. */
+  readonly exclusive?: true
+  /** Who made it (rt_protos); the agent's are all of its own number. */
+  readonly proto?: number
+  /** The nexthop object it goes through, in place of `via` and `dev` in the line; both still say where that leads. */
+  readonly nhid?: number
+  /** What it leads to is dropped in silence; `dev` is lo then, and `via` empty. */
+  readonly blackhole?: true
+}
 
 /** Routes of one device. Several gateways make one multipath route, as two results for one destination mean. */
 export const route: Handler<Route> = {
   tool: 'ip',
+  title: ({ ns, dst }) => `route ${dst}${inPodOf(ns)}`,
+  purpose,
+  goesWithLink: true,
   key: ({ ns, dst, table, priority }) => `route ${ns} ${dst} table ${table ?? 254} metric ${priority ?? 'any'}`,
   put: (want) => [{ text: `route ${want.beside ?? 'add'} ${line(want)}`, ...(want.exclusive ? {} : { unless: /File exists/ }) }],
   drop: (want) => [{ text: `route delete ${line(want)}`, unless: /No such process|Cannot find device|(Nexthop id|FIB table) does not exist/ }],
@@ -96,4 +128,14 @@ function line({ dev, dst, via, mtu, advmss, priority, table, scope, src, onlink,
     proto === undefined ? '' : ` proto ${proto}`,
   ].join('')
   return blackhole ? `blackhole ${dst}${before}` : `${dst}${before}${hop}`
+}
+
+function purpose({ ns, dst, via, dev, exclusive }: Route): string {
+  const to = split(dst).length === 0 ? `default route, IPv${isSix(dst) ? 6 : 4}` : isHost(dst) ? `the way to ${split(dst).ip}` : `the way to ${dst}`
+  const how = via.length > 1 ? `: over ${via.length} gateways at once` : via.length === 1 ? `, by the gateway ${via[0]}` : `: on the link ${dev}`
+  return `${ns === 'host' ? 'to the pod: ' : ''}${to}${how}${exclusive ? '; no other may be there' : ''}`
+}
+
+function isHost(dst: Cidr): boolean {
+  return split(dst).length === (isSix(dst) ? 128 : 32)
 }

@@ -1,11 +1,33 @@
-import type { IfName, Mac } from '../../text/values.ts'
-import type { Handler } from '../resource.ts'
-import type { Setting, Settings } from '../settings.ts'
+import type { IfName, Mac, Netns } from '../../text/values.ts'
+import { type Handler, inPodOf, type Line } from '../handler.ts'
 import type { LinkRow } from './link.ts'
+
+/** What a link can be told, whoever made it. What is undefined is left as it is and not compared. */
+export interface Settings {
+  readonly mac?: Mac
+  readonly mtu?: number
+  readonly txQLen?: number
+  readonly promisc?: boolean
+  readonly allmulti?: boolean
+  /** The link that it is a port of; empty: of none. */
+  readonly master?: IfName | ''
+}
+
+/** Settings of a link that another made. */
+export interface Setting extends Settings {
+  readonly kind: 'setting'
+  readonly ns: Netns
+  readonly dev: IfName
+  /** What of it was otherwise: put back when it is dropped. */
+  readonly before?: Settings
+}
 
 /** Settings of a link that another made: one line sets them all, and one puts back what was otherwise. */
 export const setting: Handler<Setting> = {
   tool: 'ip',
+  title: ({ ns, dev }) => `link ${dev}${inPodOf(ns)}`,
+  purpose,
+  goesWithLink: true,
   key: ({ ns, dev }) => `setting ${ns} ${dev}`,
   put: ({ dev, ...want }) => [{ text: `link set dev ${dev}${words(want)}` }],
   // Each by itself, in the order of the reference, and whatever the kernel says: nothing must keep a DEL from going on.
@@ -22,4 +44,17 @@ const ORDER = ['mtu', 'mac', 'promisc', 'allmulti', 'txQLen', 'master'] as const
 function words({ mac, mtu, txQLen, promisc, allmulti, master }: Settings): string {
   const flag = (name: string, value: boolean | undefined) => (value === undefined ? '' : ` ${name} ${value ? 'on' : 'off'}`)
   return `${mac === undefined ? '' : ` address ${mac}`}${mtu === undefined ? '' : ` mtu ${mtu}`}${txQLen === undefined ? '' : ` txqueuelen ${txQLen}`}${flag('promisc', promisc)}${flag('allmulticast', allmulti)}${master === undefined ? '' : master === '' ? ' nomaster' : ` master ${master}`}`
+}
+
+function purpose({ ns, dev, mac, mtu, txQLen, promisc, allmulti, master }: Setting, _: Line, gone: boolean): string {
+  if (gone) return `${dev} is as it was before`
+  const told = [
+    master && `a port of ${master}`,
+    mac && 'its address',
+    mtu && `packets of ${mtu} bytes`,
+    txQLen !== undefined && `a queue of ${txQLen} packets`,
+    promisc !== undefined && 'whose packets it takes',
+    allmulti !== undefined && 'which groups it listens to',
+  ]
+  return `${dev}${ns === 'host' ? ', the other end of the pair' : ''}: ${told.filter(Boolean).join(', ')}`
 }

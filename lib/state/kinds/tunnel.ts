@@ -1,8 +1,21 @@
-import type { Handler, Tunnel } from '../resource.ts'
+import type { Ip } from '../../text/ip.ts'
+import type { IfName, Mac, Netns } from '../../text/values.ts'
+import { type Handler, inPodOf } from '../handler.ts'
+
+/** A permanent entry of a VXLAN device's own forwarding table: behind which address a MAC is. */
+export interface Tunnel {
+  readonly kind: 'tunnel'
+  readonly ns: Netns
+  readonly dev: IfName
+  readonly mac: Mac
+  readonly dst: Ip
+}
 
 /** Permanent entries of a VXLAN device's own forwarding table: the kernel keeps one address for a node's MAC. */
 export const tunnel: Handler<Tunnel> = {
   tool: 'bridge',
+  title: ({ ns, dev, mac }) => `FDB entry ${mac} on ${dev}${inPodOf(ns)}`,
+  purpose: ({ mac, dst }) => `frames for ${mac} go to the node ${dst}`,
   key: ({ ns, dev, mac }) => `tunnel ${ns} ${dev} ${mac}`,
   put: ({ dev, mac, dst }) => [{ text: `fdb replace ${mac} dev ${dev} dst ${dst} self permanent` }],
   drop: ({ dev, mac }) => [{ text: `fdb delete ${mac} dev ${dev} self`, unless: /No such file|Cannot find device/ }],

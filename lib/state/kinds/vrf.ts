@@ -1,10 +1,19 @@
-import type { IfName } from '../../text/values.ts'
-import type { Vrf } from '../policy-routing.ts'
-import type { Handler } from '../resource.ts'
+import type { IfName, Netns } from '../../text/values.ts'
+import { type Handler, inPodOf, type Line } from '../handler.ts'
+
+/** A VRF (ip-vrf(8)): a link whose ports have a table of routes of their own. Ports of several attachments may share one; it goes with the last. */
+export interface Vrf {
+  readonly kind: 'vrf'
+  readonly ns: Netns
+  readonly name: IfName
+  readonly table: number
+}
 
 /** VRFs: one that is there already serves; whether it has to go is for the caller, who knows its other ports. */
 export const vrf: Handler<Vrf> = {
   tool: 'ip',
+  title: ({ ns, name }) => `VRF ${name}${inPodOf(ns)}`,
+  purpose,
   key: ({ ns, name }) => `vrf ${ns} ${name}`,
   put: ({ name, table }) => [{ text: `link add name ${name} up type vrf table ${table}`, unless: /File exists/ }],
   drop: ({ name }) => [{ text: `link delete dev ${name}`, unless: /Cannot find device/ }],
@@ -18,4 +27,8 @@ export const vrf: Handler<Vrf> = {
 interface VrfRow {
   readonly ifname: string
   readonly linkinfo?: { readonly info_kind?: string; readonly info_data?: { readonly table?: number } }
+}
+
+function purpose({ name, table }: Vrf, _: Line, gone: boolean): string {
+  return gone ? `${name}, whose last port this was` : `the VRF, with routes of its own in table ${table}`
 }

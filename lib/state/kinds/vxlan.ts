@@ -1,6 +1,20 @@
 import type { Ip } from '../../text/ip.ts'
 import type { IfName } from '../../text/values.ts'
-import type { Line, Link, Vxlan } from '../resource.ts'
+import type { Line } from '../handler.ts'
+import type { Link } from './link.ts'
+
+/** What makes a VXLAN device (ip-link(8)). What of it differs cannot be changed in place, but for `learning`. */
+export interface Vxlan {
+  readonly id: number
+  /** The underlay: the link, and the address that packets go out with. */
+  readonly dev: IfName
+  readonly local: Ip
+  readonly port: number
+  readonly learning: boolean
+  readonly gbp?: true
+  /** Checksums of the inner packets are left to the device (ethtool tx-checksum-ip-generic); undefined leaves it to the kernel. */
+  readonly offload?: boolean
+}
 
 /** What `ip -d -j link show` prints of a VXLAN device, as far as it is read. */
 export interface VxlanRow {

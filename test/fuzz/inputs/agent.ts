@@ -1,4 +1,5 @@
-import { type Backend, openBackend } from '../../../agent/backend/backend.ts'
+import type { Backend } from '../../../agent/backend/backend.ts'
+import { openBackend } from '../../../agent/backend/open.ts'
 import { partsOf, ruleset } from '../../../agent/firewall/masquerade.ts'
 import type { Status } from '../../../agent/health/status.ts'
 import { allocate } from '../../../agent/lease/allocate.ts'

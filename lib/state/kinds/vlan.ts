@@ -1,21 +1,12 @@
-import type { Fdb, Handler, Vlan } from '../resource.ts'
-
-/** Static entries of a bridge's forwarding table; `sticky` keeps another port from taking the address over (bridge(8)). They go with their port. */
-export const fdb: Handler<Fdb> = {
-  tool: 'bridge',
-  key: ({ ns, dev, mac }) => `fdb ${ns} ${dev} ${mac}`,
-  put: ({ dev, mac }) => [{ text: `fdb replace ${mac} dev ${dev} master static sticky` }],
-  drop: ({ dev, mac }) => [{ text: `fdb delete ${mac} dev ${dev} master`, unless: /No such file|Cannot find device/ }],
-  ask: ({ dev }) => `fdb show dev ${dev}`,
-  read(row, want) {
-    const { mac, state, flags } = row as { mac: string; state?: string; flags?: readonly string[] }
-    return mac === want.mac && state === 'static' && flags?.includes('sticky') ? want : undefined
-  },
-}
+import type { IfName, Netns } from '../../text/values.ts'
+import type { Handler, Line } from '../handler.ts'
+import { inPodOf } from '../handler.ts'
 
 /** VLANs of a bridge port: `pvid` is the native one, untagged; the others leave tagged. They go with their port. */
 export const vlan: Handler<Vlan> = {
   tool: 'bridge',
+  title: ({ ns, dev }) => `vlan of ${dev}${inPodOf(ns)}`,
+  purpose,
   key: ({ ns, dev, first, last }) => `vlan ${ns} ${dev} ${first}-${last}`,
   put: (want) => (want.absent ? vlan.drop(want) : [{ text: `vlan add vid ${range(want)}${want.pvid ? ' pvid untagged' : ''} dev ${want.dev}`, ...(want.shared && { unless: /Cannot find (bridge )?device/ }) }]),
   drop: (want) => [{ text: `vlan delete vid ${range(want)} dev ${want.dev}`, unless: /No such|Cannot find (bridge )?device/ }],
@@ -29,6 +20,24 @@ export const vlan: Handler<Vlan> = {
   },
 }
 
+/** VLANs of a bridge port. */
+export interface Vlan {
+  readonly kind: 'vlan'
+  readonly ns: Netns
+  readonly dev: IfName
+  readonly first: number
+  readonly last: number
+  readonly pvid?: true
+  readonly absent?: true
+  /** The port may be another's making, under another name: none is no error. */
+  readonly shared?: true
+}
+
 function range({ first, last }: Vlan): string {
   return first === last ? `${first}` : `${first}-${last}`
+}
+
+function purpose({ dev, first, last, pvid, absent }: Vlan, _: Line, gone: boolean): string {
+  const ids = first === last ? `VLAN ${first}` : `VLANs ${first} to ${last}`
+  return absent || gone ? `${dev} leaves ${ids}` : `${dev} is in ${ids}${pvid ? ', untagged, its native one' : ', tagged'}`
 }

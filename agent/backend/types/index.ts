@@ -1,0 +1,9 @@
+// Made by `npm run tables` from the names in this folder: do not edit.
+import type { Backend } from '../backend.ts'
+
+/** What loads the backend of a `Backend.Type`. */
+export const BACKENDS: Readonly<Record<string, () => Promise<Backend>>> = {
+  alloc: async () => (await import('./alloc.ts')).default as Backend,
+  'host-gw': async () => (await import('./host-gw.ts')).default as Backend,
+  vxlan: async () => (await import('./vxlan.ts')).default as Backend,
+}

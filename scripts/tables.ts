@@ -1,0 +1,103 @@
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+const ROOT = join(import.meta.dir, '..')
+
+/** A file of names that is made from a folder: what is in it, and what should be. */
+export interface Table {
+  readonly file: string
+  readonly is: string
+  readonly want: string
+}
+
+/** The tables: kinds of resources, backends and stores. Plugins need none, for each is an entry of the executable (scripts/build.ts). */
+export function tables(): Table[] {
+  return [table('lib/state/kinds/index.ts', kinds()), table('agent/backend/types/index.ts', backends()), table('agent/store/open.ts', stores())]
+}
+
+// A file that exports `const NAME: Handler<TYPE>` is a kind. The others are parts of one.
+function kinds(): string {
+  const found = files('lib/state/kinds').flatMap((name) => {
+    const [, handler, type] = /^export const (\w+): Handler<(\w+)>/m.exec(read(`lib/state/kinds/${name}.ts`)) ?? []
+    return handler && type ? [{ name, handler, type }] : []
+  })
+  return `import type { Handler } from '../handler.ts'
+${found.map(({ name, handler, type }) => `import { ${[`type ${type}`, handler].join(', ')} } from './${name}.ts'`).join('\n')}
+
+/** An object of the kernel, or a file, that plumb makes: plain data. */
+export type Resource = ${found.map(({ type }) => type).join(' | ')}
+
+const HANDLERS = { ${found.map(({ handler }) => handler).join(', ')} }
+
+/** The handler of a resource's kind. */
+export function handler(kind: Resource['kind']): Handler<Resource> {
+  return HANDLERS[kind] as unknown as Handler<Resource>
+}
+`
+}
+
+// Each is loaded when it is named.
+function backends(): string {
+  return `import type { Backend } from '../backend.ts'
+
+/** What loads the backend of a \`Backend.Type\`. */
+export const BACKENDS: Readonly<Record<string, () => Promise<Backend>>> = {
+${files('agent/backend/types')
+  .map((name) => `  ${/^\w+$/.test(name) ? name : `'${name}'`}: async () => (await import('./${name}.ts')).default as Backend,`)
+  .join('\n')}
+}
+`
+}
+
+function stores(): string {
+  const found = folders('agent/store')
+  return `${found.map((name) => `import type { Options as ${capital(name)}Options } from './${name}/index.ts'`).join('\n')}
+import type { SubnetStore } from './store.ts'
+
+/** Which store, and its options. */
+export type StoreWish = ${found.map((name) => `({ readonly store: '${name}' } & ${capital(name)}Options)`).join(' | ')}
+
+/** Opens a store; its libraries are loaded with it. Throws ValueError for options that cannot be used. */
+export async function openStore(wish: StoreWish): Promise<SubnetStore> {
+  switch (wish.store) {
+${found.map((name) => `    case '${name}':\n      return (await import('./${name}/index.ts')).open(wish)`).join('\n')}
+  }
+}
+`
+}
+
+function files(folder: string): string[] {
+  return readdirSync(join(ROOT, folder))
+    .flatMap((file) => /^(?!index\.)(.+)\.ts$/.exec(file)?.[1] ?? [])
+    .sort()
+}
+
+function folders(folder: string): string[] {
+  return readdirSync(join(ROOT, folder), { withFileTypes: true })
+    .flatMap((one) => (one.isDirectory() ? one.name : []))
+    .sort()
+}
+
+function capital(name: string): string {
+  return `${name.slice(0, 1).toUpperCase()}${name.slice(1)}`
+}
+
+function table(file: string, text: string): Table {
+  return { file, is: read(file), want: `// Made by \`npm run tables\` from the names in this folder: do not edit.\n${text}` }
+}
+
+function read(file: string): string {
+  try {
+    return readFileSync(join(ROOT, file), 'utf8')
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return ''
+    throw cause
+  }
+}
+
+if (import.meta.main)
+  for (const { file, is, want } of tables())
+    if (is !== want) {
+      writeFileSync(join(ROOT, file), want)
+      process.stderr.write(`tables: wrote ${file}\n`)
+    }
