@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
-import { isThere } from '../lib/nft/netlink.ts'
 import { remove } from '../lib/os/files.ts'
 import { linksNow } from '../lib/os/links.ts'
+import { isThere } from '../lib/os/nftables.ts'
 import type { Run } from '../lib/os/run.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
 import { markOf } from './backend/backend.ts'

@@ -1,5 +1,5 @@
 import { existsSync, readFileSync } from 'node:fs'
-import type { Io } from '../lib/cni/serve.ts'
+import type { Io } from '../lib/cni/call.ts'
 import { compare } from '../lib/cni/versions.ts'
 import { run as tools } from '../lib/os/exec.ts'
 import { type Cached, listCached } from '../lib/runtime/cache.ts'

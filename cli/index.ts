@@ -1,4 +1,4 @@
-import type { Io } from '../lib/cni/serve.ts'
+import type { Io } from '../lib/cni/call.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { version } from '../package.json'

@@ -1,5 +1,5 @@
+import type { Io } from '../lib/cni/call.ts'
 import type { InterfacePlugin, NetConf, Within } from '../lib/cni/plugin.ts'
-import type { Io } from '../lib/cni/serve.ts'
 import type { Host } from '../lib/runtime/invoke.ts'
 import type { NetworkList } from '../lib/runtime/network-list.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'

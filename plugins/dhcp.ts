@@ -1,7 +1,6 @@
 import * as v from 'valibot'
-import type { Attachment } from '../lib/cni/plugin.ts'
+import { type Attachment, definePlugin } from '../lib/cni/plugin.ts'
 import type { Result, RouteConfig } from '../lib/cni/result.ts'
-import { definePlugin } from '../lib/cni/serve.ts'
 import { decode } from '../lib/cni/versions.ts'
 import { remove } from '../lib/os/files.ts'
 import { listFiles, readText } from '../lib/os/reading.ts'

@@ -1,6 +1,5 @@
 import * as v from 'valibot'
-import type { Rendered } from '../lib/cni/plugin.ts'
-import { definePlugin } from '../lib/cni/serve.ts'
+import { definePlugin, type Rendered } from '../lib/cni/plugin.ts'
 import { readRegular } from '../lib/os/reading.ts'
 import { routesShape } from '../lib/pools/configuration.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'

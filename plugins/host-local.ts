@@ -1,7 +1,6 @@
 import * as v from 'valibot'
-import type { Attachment } from '../lib/cni/plugin.ts'
+import { type Attachment, definePlugin } from '../lib/cni/plugin.ts'
 import type { Dns, IpConfig, Result } from '../lib/cni/result.ts'
-import { definePlugin } from '../lib/cni/serve.ts'
 import { addressStore } from '../lib/pools/addresses.ts'
 import { ipOrNone, onePerFamily, routesShape } from '../lib/pools/configuration.ts'
 import { type RangeConf, type RangeSet, readRangeSets, type SetConf } from '../lib/pools/ranges.ts'

@@ -21,7 +21,7 @@ if (called === 'plumb' || isDaemon) {
 } else if (process.env['CNI_COMMAND'] === 'VERSION') {
   answerVersion()
 } else {
-  const { serveProcess } = await import('../lib/cni/process.ts')
+  const { serveProcess } = await import('../lib/verbs/process.ts')
   // At once: what is left (a heap to give back, tools that were started ahead and not needed) goes with the process.
   process.exit(await serveProcess(called, load))
 }

@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import { definePlugin } from '../lib/cni/serve.ts'
+import { definePlugin } from '../lib/cni/plugin.ts'
 import { networkOf } from '../lib/text/cidr.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { type Cidr, parseCidr, split } from '../lib/text/ip.ts'

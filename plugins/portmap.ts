@@ -1,7 +1,6 @@
 import * as v from 'valibot'
-import type { Attachment, NodeFacts, Wiring } from '../lib/cni/plugin.ts'
+import { type Attachment, definePlugin, type NodeFacts, type Wiring } from '../lib/cni/plugin.ts'
 import type { Result } from '../lib/cni/result.ts'
-import { definePlugin } from '../lib/cni/serve.ts'
 import { decode } from '../lib/cni/versions.ts'
 import { dropConditionChains, readConditions } from '../lib/nft/conditions.ts'
 import { hostPorts, places, podAddresses, readProtocol, refuseTwice } from '../lib/nft/host-ports.ts'

@@ -1,8 +1,7 @@
 import * as v from 'valibot'
 import { argument } from '../lib/cni/environment.ts'
-import type { Attachment, NodeFacts, Wiring } from '../lib/cni/plugin.ts'
+import { type Attachment, definePlugin, type NodeFacts, type Wiring } from '../lib/cni/plugin.ts'
 import type { Result } from '../lib/cni/result.ts'
-import { definePlugin } from '../lib/cni/serve.ts'
 import { type LinkFacts, linkFacts } from '../lib/os/links.ts'
 import { inside } from '../lib/os/netns.ts'
 import { maybeSysctl } from '../lib/os/sysctls.ts'
@@ -11,12 +10,12 @@ import type { Setting, Settings } from '../lib/state/kinds/setting.ts'
 import type { Sysctl } from '../lib/state/kinds/sysctl.ts'
 import { differences } from '../lib/state/observe.ts'
 import type { Resource } from '../lib/state/resource.ts'
+import { savedPath, savedText } from '../lib/state/tuning-file.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { repeatedKeys } from '../lib/text/repeated-keys.ts'
 import { common, field } from '../lib/text/shape.ts'
 import { type IfName, type Netns, type NetnsPath, parse } from '../lib/text/values.ts'
 import { fileOf, readSysctls, refuseForbidden, restoreSaved, type SysctlWish } from '../lib/wiring/tuning.ts'
-import { savedPath, savedText } from '../lib/wiring/tuning-file.ts'
 
 const mac = v.exactOptional(field.by((text) => (text === '' ? '' : parse.mac(text))))
 const flag = v.exactOptional(field.flag)

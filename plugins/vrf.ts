@@ -1,7 +1,6 @@
 import * as v from 'valibot'
-import type { Attachment, NodeFacts, Wiring } from '../lib/cni/plugin.ts'
+import { type Attachment, definePlugin, type NodeFacts, type Wiring } from '../lib/cni/plugin.ts'
 import type { Result } from '../lib/cni/result.ts'
-import { definePlugin } from '../lib/cni/serve.ts'
 import { addressesNow } from '../lib/os/link-addresses.ts'
 import { linksNow } from '../lib/os/links.ts'
 import { inside } from '../lib/os/netns.ts'

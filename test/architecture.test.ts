@@ -57,7 +57,7 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
       'lib/os/files.ts': 'the one place',
       'lib/runtime/cache.ts': "makes libcni's folders, 0700",
       'lib/pools/reservations.ts': "host-local's last_reserved_ip, written in place",
-      'lib/journal/turns.ts': 'the file that says who is at work, made on first use',
+      'lib/os/turns.ts': 'the file that says who is at work, made on first use',
       'lib/journal/shared.ts': 'who needs a shared thing: a folder per thing, symbolic links in it',
       'agent/node/executables.ts': 'our own program installed: hard links and copies',
       'cli/purge.ts': 'folders of state, with all that is in them',

@@ -1,7 +1,7 @@
 import type { Socket } from 'bun'
-import { errorOf } from '../../lib/cni/serve.ts'
 import { log } from '../../lib/os/log.ts'
 import type { Question, Reply } from '../../lib/pools/dhcp.ts'
+import { errorOf } from '../../lib/verbs/serve.ts'
 import { readQuestion } from './reading.ts'
 
 /** Where to listen: the path of a socket, or one that systemd has opened (sd_listen_fds(3)). */

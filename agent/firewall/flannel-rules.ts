@@ -1,5 +1,5 @@
-import { isThere } from '../../lib/nft/netlink.ts'
 import { has } from '../../lib/os/exec.ts'
+import { isThere } from '../../lib/os/nftables.ts'
 import { readText } from '../../lib/os/reading.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'

@@ -1,4 +1,4 @@
-import { generation as kernelGeneration } from '../../lib/nft/netlink.ts'
+import { generation as kernelGeneration } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 

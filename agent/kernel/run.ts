@@ -1,8 +1,8 @@
 import { closeSync } from 'node:fs'
-import { chainUses, isThere, ruleCounts, setNames } from '../../lib/nft/netlink.ts'
 import { locate, textOf } from '../../lib/os/exec.ts'
 import { memory } from '../../lib/os/libc.ts'
 import { isLink } from '../../lib/os/link-state.ts'
+import { chainUses, isThere, ruleCounts, setNames } from '../../lib/os/nftables.ts'
 import type { Output, Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 

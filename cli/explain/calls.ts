@@ -1,5 +1,5 @@
+import type { Call, Io } from '../../lib/cni/call.ts'
 import type { Plugin } from '../../lib/cni/plugin.ts'
-import { type Call, errorOf, type Io, readCall } from '../../lib/cni/serve.ts'
 import { netnsState } from '../../lib/os/netns.ts'
 import type { Cached } from '../../lib/runtime/cache.ts'
 import { type Host, titleOf } from '../../lib/runtime/invoke.ts'
@@ -7,6 +7,7 @@ import type { Json, NetworkList, PluginConf } from '../../lib/runtime/network-li
 import { requestOf } from '../../lib/runtime/requests.ts'
 import type { RuntimeConf } from '../../lib/runtime/runtime.ts'
 import { forDel, requirePod } from '../../lib/verbs/call.ts'
+import { errorOf, readCall } from '../../lib/verbs/serve.ts'
 import { Refused } from '../output.ts'
 import { isOurs, visible } from './looks.ts'
 

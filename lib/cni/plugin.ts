@@ -126,7 +126,7 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly links?: (conf: C, at: Attachment, node: NodeFacts) => readonly Resource[]
   /** The link stands in the pod, with nothing of it on the node: where is noted before it is made, and only what has the owner's alias is removed there. */
   readonly inPod?: true
-  /** Links among `shared` that go with the last attachment that needs them (lib/journal/shared-links.ts). */
+  /** Links among `shared` that go with the last attachment that needs them (lib/verbs/shared-links.ts). */
   readonly holders?: (conf: C) => readonly IfName[]
   /** The link is a device of the node, which is moved: what it was like is noted before, and `unwire` reads that. */
   readonly lends?: true
@@ -232,4 +232,9 @@ export interface Script {
   readonly ns: Netns
   readonly argv: readonly string[]
   readonly lines: readonly { readonly text: string; readonly about: string }[]
+}
+
+/** A plugin file's default export; names the type of its configuration. */
+export function definePlugin<C extends NetConf>(plugin: Plugin<C>): Plugin {
+  return plugin as unknown as Plugin
 }

@@ -1,5 +1,6 @@
 import type { Element } from '../state/kinds/element.ts'
-import { isThere, type PartName, readPart } from './journal.ts'
+import type { PartName } from '../text/owner.ts'
+import { isThere, readPart } from './journal.ts'
 import { holdersOf, release, share, thingsOf } from './shared.ts'
 
 /** Notes that their parts have these elements, which others may have, too. */

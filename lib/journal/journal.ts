@@ -4,14 +4,14 @@ import { fs } from '../os/fs.ts'
 import { log } from '../os/log.ts'
 import { type Identity, identityOf, isAt } from '../os/netns.ts'
 import { listFiles, readText } from '../os/reading.ts'
+import { occupy, takeTurn } from '../os/turns.ts'
 import type { Resource } from '../state/resource.ts'
 import { digest } from '../text/digest.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { type Cidr, split } from '../text/ip.ts'
-import { fileName, type Owner } from '../text/owner.ts'
+import { fileName, type Owner, type PartName } from '../text/owner.ts'
 import { brief, type NetnsPath, type NetworkName } from '../text/values.ts'
 import { ENTRIES, holdersOf, release, share } from './shared.ts'
-import { occupy, takeTurn } from './turns.ts'
 
 /** What plumb remembers of an attachment: one file, written before the kernel is touched and removed last (docs/journal.md). */
 export interface Entry {
@@ -231,6 +231,3 @@ function splitName(part: PartName): [type: string, name: string] {
   const colon = part.indexOf(':')
   return [part.slice(0, colon), part.slice(colon + 1)]
 }
-
-/** What one plugin made for an attachment, by name: `<type>:<attachment>` (lib/journal). */
-export type PartName = `${string}:${string}`

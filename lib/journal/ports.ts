@@ -3,7 +3,8 @@ import { fs } from '../os/fs.ts'
 import type { Claim } from '../state/kinds/claim.ts'
 import type { Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
-import { hasEntry, isSameContainer, type PartName, readPart } from './journal.ts'
+import type { PartName } from '../text/owner.ts'
+import { hasEntry, isSameContainer, readPart } from './journal.ts'
 import { holdersOf, release, share } from './shared.ts'
 
 // A port has a note for each address of the node that it is claimed on: `any4 portmap:…`.

@@ -1,7 +1,7 @@
 import { remove } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
 import { listFiles } from '../os/reading.ts'
-import type { PartName } from './journal.ts'
+import type { PartName } from '../text/owner.ts'
 
 // Who needs a thing that several attachments may share: a folder for the thing, in it a symbolic link for each holder, named after its part,
 // to the entry of the attachment. An index: all of it follows from the entries.

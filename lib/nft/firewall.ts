@@ -7,7 +7,7 @@ import { shown, ValueError } from '../text/errors.ts'
 import { type Cidr, split } from '../text/ip.ts'
 import { commentOf, type Owner } from '../text/owner.ts'
 import { brief, type IfName } from '../text/values.ts'
-import { isOwnChain } from './ruleset.ts'
+import { isOwnChain, markBit } from './ruleset.ts'
 
 /** Who may open connections to a network's pods: anybody whom the node's other rules let, or nobody on another bridge with such a policy; with `isolated` nor anybody on the same bridge. */
 export type Policy = 'open' | 'same-bridge' | 'isolated'
@@ -33,7 +33,7 @@ export function guarded(owner: Owner, addresses: readonly Cidr[], admin: string,
 /** The way through iptables' FORWARD chain for each family of the addresses, which all pods share. */
 export function passages(addresses: readonly Cidr[], admin: string, always: boolean): Passage[] {
   const families = ([4, 6] as const).filter((family) => addresses.some((address) => isSix(address) === (family === 6)))
-  return families.map((family) => ({ kind: 'passage', ns: 'host', family, admin, ...(always && { always }) }))
+  return families.map((family) => ({ kind: 'passage', ns: 'host', family, admin, bit: markBit('firewall'), ...(always && { always }) }))
 }
 
 /** An admin's chain of another name than usual: pods' elements lead to it. */

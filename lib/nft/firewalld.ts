@@ -1,8 +1,8 @@
 import { fs } from '../os/fs.ts'
+import { isThere } from '../os/nftables.ts'
 import type { Run } from '../os/run.ts'
 import type { Zoned } from '../state/kinds/zoned.ts'
 import { CniError, CODE } from '../text/errors.ts'
-import { isThere } from './netlink.ts'
 
 const BUS = '/run/dbus/system_bus_socket'
 const NAME = 'org.freedesktop.DBus.Error'

@@ -2,7 +2,7 @@ import { has } from '../os/exec.ts'
 import { log } from '../os/log.ts'
 import { localAddresses } from '../os/routes.ts'
 import type { Run } from '../os/run.ts'
-import type { Flows } from '../state/kinds/flows.ts'
+import { type Flows, forgetOf, listsOf } from '../state/kinds/flows.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
 import type { Netns } from '../text/values.ts'
 
@@ -17,17 +17,6 @@ async function forget(ns: Netns, lines: readonly string[], run: Run): Promise<vo
   const { status } = await run(['conntrack', '-R', '-'], `${lines.join('\n')}\n`, ns)
   // Before 1.4.7 it reads no commands from its input.
   if (status !== 0) for (const line of lines) await run(['conntrack', ...line.split(' ')], '', ns)
-}
-
-/** The command that forgets what led to the pod of a port. */
-export function forgetOf({ family, port, ip, pod }: Flows): string {
-  return `-D -f ipv${family} -p udp${ip === undefined ? '' : ` --orig-dst ${ip}`} --orig-port-dst ${port} --reply-src ${pod}`
-}
-
-/** The commands that list the connections to ports of one family, and those from them: one list for any number of ports, as it looks at every connection of the node. */
-export function listsOf([first, ...others]: readonly [Flows, ...Flows[]]): string[] {
-  const all = `-L -f ipv${first.family} -p udp`
-  return others.some(({ port }) => port !== first.port) ? [all] : [`${all} --orig-port-dst ${first.port}`, `${all} --orig-port-src ${first.port}`]
 }
 
 async function stale(ns: Netns, given: readonly Flows[], run: Run): Promise<string[]> {

@@ -1,8 +1,8 @@
 import { has } from '../os/exec.ts'
+import { isThere } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
 import { ExecError } from '../text/errors.ts'
-import { isThere } from './netlink.ts'
 
 /** A program of iptables that has a FORWARD chain to speak of. */
 export interface Tool {

@@ -1,10 +1,10 @@
 import { heldKeys } from '../journal/elements.ts'
-import { type PartName, partName } from '../journal/journal.ts'
+import { partName } from '../journal/journal.ts'
 import type { Run } from '../os/run.ts'
 import { addition, type Element, removal } from '../state/kinds/element.ts'
 import { isAlone, isSix, networkOf } from '../text/cidr.ts'
 import { type Cidr, parseCidr, split } from '../text/ip.ts'
-import { commentOf, type Owner } from '../text/owner.ts'
+import { commentOf, type Owner, type PartName } from '../text/owner.ts'
 import { brief } from '../text/values.ts'
 
 /** The type of the part that `masquerade` gives. */

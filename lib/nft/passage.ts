@@ -1,24 +1,9 @@
 import { has } from '../os/exec.ts'
+import { isThere, rulesOf } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
-import type { Passage } from '../state/kinds/passage.ts'
+import { CHAIN, missing, type Passage, type Standing, scripted } from '../state/kinds/passage.ts'
 import { ExecError } from '../text/errors.ts'
-import { isThere, rulesOf } from './netlink.ts'
-import { markBit } from './ruleset.ts'
-
-/** The chain of iptables that lets pods' packets pass. */
-export const CHAIN = 'PLUMB-PODS'
-
-/** What of a passage stands. */
-interface Standing {
-  readonly isJumped: boolean
-  readonly isAdminThere: boolean
-  /** The admin's chain is asked, and the mark is. */
-  readonly isWhole: boolean
-  /** The chain holds more than one admin's: only what is missing is added. */
-  readonly isThere: boolean
-}
-const NOTHING: Standing = { isJumped: false, isAdminThere: false, isWhole: false, isThere: false }
 
 /** Makes what is missing of a passage: an accept of ours in a table of nft does not lift a DROP of iptables, such as Docker's policy; it has to stand where that does. When all stands, that is asked of the kernel alone, and no process is started. Throws ExecError. */
 export async function pass(passage: Passage, run: Run): Promise<void> {
@@ -32,11 +17,6 @@ export async function pass(passage: Passage, run: Run): Promise<void> {
 /** Whether nothing is missing of it, as far as the kernel tells without a tool: the old iptables' tables are not looked into. */
 export function isPassing(passage: Passage): boolean {
   return !isWanted(passage) || missing(passage, standing(passage)).length === 0
-}
-
-/** The lines that make all of it: what iptables-restore gets where there is nothing yet. */
-export function linesOf(passage: Passage): string[] {
-  return scripted(missing(passage, NOTHING))
 }
 
 /** The argv of the process that makes it. */
@@ -61,13 +41,6 @@ function legacy({ admin }: Passage, lines: readonly string[]): Standing {
   return { isJumped: has(`-A FORWARD -j ${CHAIN}`), isAdminThere: lines.some((line) => line.startsWith(`:${admin} `)), isWhole: own.includes(`-A ${CHAIN} -j ${admin}`) && own.length > 1, isThere: own.length > 1 }
 }
 
-function missing({ admin }: Passage, { isJumped, isAdminThere, isWhole, isThere }: Standing): string[] {
-  // A chain that is named so is emptied: an admin's only where there is none.
-  const bit = `0x${((1 << markBit('firewall')) >>> 0).toString(16)}`
-  const chain = isThere ? [`-I ${CHAIN} 1 -j ${admin}`] : [`:${CHAIN} - [0:0]`, `-A ${CHAIN} -j ${admin}`, `-A ${CHAIN} -m mark --mark ${bit}/${bit} -j ACCEPT`]
-  return [...(isAdminThere ? [] : [`:${admin} - [0:0]`]), ...(isWhole ? [] : chain), ...(isJumped ? [] : [`-I FORWARD 1 -j ${CHAIN}`])]
-}
-
 async function complete(tool: string, passage: Passage, is: Standing, run: Run): Promise<void> {
   const lines = missing(passage, is)
   if (lines.length === 0) return
@@ -79,10 +52,6 @@ async function complete(tool: string, passage: Passage, is: Standing, run: Run):
       .join(''),
   )
   if (status !== 0) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
-}
-
-function scripted(lines: readonly string[]): string[] {
-  return ['*filter', ...lines, 'COMMIT']
 }
 
 function nameOf({ family }: Passage): 'ip' | 'ip6' {

@@ -1,5 +1,3 @@
-import { busyFile } from '../journal/turns.ts'
-import { chainUses, isThere, ruleCounts, setNames } from '../nft/netlink.ts'
 import { CniError, CODE, ExecError } from '../text/errors.ts'
 import type { Netns } from '../text/values.ts'
 import { remaining } from './deadline.ts'
@@ -10,8 +8,10 @@ import { type Ending, earOf, endingOf } from './link-removal.ts'
 import { isLink } from './link-state.ts'
 import { linkIn } from './links.ts'
 import { inside } from './netns.ts'
+import { chainUses, isThere, ruleCounts, setNames } from './nftables.ts'
 import type { Output, Run } from './run.ts'
 import { type Ear, linkState } from './sockets.ts'
+import { busyFile } from './turns.ts'
 
 // Fixed, most likely first: a tool never comes from a directory that the caller's PATH names.
 const TOOLS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin', '/usr/local/sbin', '/usr/local/bin']

@@ -10,11 +10,11 @@ import type { Run } from '../os/run.ts'
 import { readSysctl, restoreSysctl, writeSysctl } from '../os/sysctls.ts'
 import { ExecError } from '../text/errors.ts'
 import type { Netns } from '../text/values.ts'
-import { keepSaved } from '../wiring/tuning-file.ts'
 import type { Handler, Line } from './handler.ts'
 import type { Flows } from './kinds/flows.ts'
 import { handler } from './kinds/index.ts'
 import type { Plan, Resource } from './resource.ts'
+import { keepSaved } from './tuning-file.ts'
 
 /** What came of a plan: what was already as the plan wanted it. */
 export interface Applied {

@@ -1,4 +1,6 @@
+import { holds } from '../journal/ports.ts'
 import { isZoned } from '../nft/firewalld.ts'
+import { isPassing } from '../nft/passage.ts'
 import { lostRules, sectionsOf } from '../nft/ruleset.ts'
 import { rows } from '../os/iproute2.ts'
 import { inside } from '../os/netns.ts'
@@ -10,8 +12,7 @@ import type { IfName, Netns } from '../text/values.ts'
 import type { Handler } from './handler.ts'
 import { handler } from './kinds/index.ts'
 import { type Link, link } from './kinds/link.ts'
-import type { Resource } from './resource.ts'
-import { title } from './resource.ts'
+import { type Kind, type Resource, title } from './resource.ts'
 
 /** What differs between resources as they should be and as they are, one phrase each; none when all is as it should be. Only what `want` names is compared. Changes nothing. */
 export async function differences(want: readonly Resource[], run: Run): Promise<string[]> {
@@ -47,6 +48,8 @@ export async function observe(want: readonly Resource[], run: Run): Promise<(Res
   }
   return want.map((resource) => {
     const { tool, ask, read } = handler(resource.kind)
+    const look = LOOKS[resource.kind] as ((want: Resource) => boolean) | undefined
+    if (look) return look(resource) ? resource : undefined
     // Nothing to ask a tool: the handler looks for itself.
     if (ask(resource) === '') return read(undefined, resource)
     const found = (answers.get(`${resource.ns} ${tool} ${ask(resource)}`) ?? []).flatMap((row) => read(row, resource) ?? [])
@@ -54,6 +57,9 @@ export async function observe(want: readonly Resource[], run: Run): Promise<(Res
     return found.find((have) => compare(resource, have).length === 0) ?? found[0]
   })
 }
+
+// What no tool shows: the journal and the kernel say.
+const LOOKS: { readonly [K in Kind]?: (want: Extract<Resource, { kind: K }>) => boolean } = { claim: holds, passage: isPassing }
 
 interface Question {
   readonly ns: Netns

@@ -1,5 +1,5 @@
-import { isThere } from '../nft/netlink.ts'
 import { has } from '../os/exec.ts'
+import { isThere } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
 import { hostCidr, isSix } from '../text/cidr.ts'

@@ -1,6 +1,6 @@
 import type { Place } from '../nft/host-ports.ts'
-import { isThere } from '../nft/netlink.ts'
 import { has } from '../os/exec.ts'
+import { isThere } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Output, Run } from '../os/run.ts'
 import { ExecError } from '../text/errors.ts'

@@ -1,7 +1,7 @@
 import type { Attachment } from '../cni/plugin.ts'
-import { isThere } from '../nft/netlink.ts'
 import { has } from '../os/exec.ts'
 import { rows } from '../os/iproute2.ts'
+import { isThere } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
 import type { LinkRow } from '../state/kinds/link.ts'

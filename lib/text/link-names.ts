@@ -1,4 +1,3 @@
-import type { NodeFacts } from '../cni/plugin.ts'
 import { digest, localMac } from './digest.ts'
 import type { Owner } from './owner.ts'
 import type { IfName, Mac } from './values.ts'
@@ -38,7 +37,10 @@ export function bridgeMac(name: IfName, first: Owner, { machineId = '' }: Machin
   return localMac(digest(`${machineId}bridge ${name} ${first.containerId}`))
 }
 
-type Machine = Pick<NodeFacts, 'machineId'>
+/** Tells this machine from all others. */
+interface Machine {
+  readonly machineId?: string
+}
 
 function hostDigest(owner: Owner, machineId = ''): string {
   return digest(`${machineId}host ${owner.network} ${owner.containerId} ${owner.ifname}`)

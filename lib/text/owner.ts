@@ -1,5 +1,8 @@
 import { brief, type IfName, type NetworkName } from './values.ts'
 
+/** What one plugin made for an attachment, by name: `<type>:<attachment>` (lib/journal). */
+export type PartName = `${string}:${string}`
+
 /** The alias (`ip link show`) that says whose a host link is: `plumb/network/container/ifname`; the kernel takes up to 255 bytes. */
 export function alias(owner: Owner): string {
   return `${aliasPrefix(owner.network)}${brief(owner.containerId)}/${owner.ifname}`

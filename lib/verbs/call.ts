@@ -1,6 +1,6 @@
+import type { Call } from '../cni/call.ts'
 import type { NetConf, Plugin } from '../cni/plugin.ts'
 import type { Result } from '../cni/result.ts'
-import type { Call } from '../cni/serve.ts'
 import { decode } from '../cni/versions.ts'
 import { log } from '../os/log.ts'
 import { netnsState } from '../os/netns.ts'

@@ -1,5 +1,5 @@
+import type { Call, Verbs } from '../cni/call.ts'
 import type { CustomPlugin, NetConf } from '../cni/plugin.ts'
-import type { Call, Verbs } from '../cni/serve.ts'
 import { encode } from '../cni/versions.ts'
 import { readLoose } from '../text/shape.ts'
 import { forDel, readConf, requirePod } from './call.ts'

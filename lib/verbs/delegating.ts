@@ -1,5 +1,5 @@
+import type { Call, Verbs } from '../cni/call.ts'
 import type { DelegatingPlugin, InterfacePlugin, NetConf } from '../cni/plugin.ts'
-import type { Call, Verbs } from '../cni/serve.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { common, readLoose } from '../text/shape.ts'
 import { readConf } from './call.ts'

@@ -1,11 +1,11 @@
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../cni/plugin.ts'
 import type { Result } from '../cni/result.ts'
 import { following, holds } from '../journal/ports.ts'
-import { nodeFacts } from '../os/sysctls.ts'
 import { type Claim, isClaim } from '../state/kinds/claim.ts'
 import { handler } from '../state/kinds/index.ts'
 import type { Plan, Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
+import { nodeFacts } from '../wiring/node-facts.ts'
 
 /** The links that are made before the pool has answered. A pool that asks through the container's link needs all of them but a pair's other end; what is in the pod the daemon switches on, when its settings are made. */
 export function firstLinks<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, at: Attachment, byLink: boolean): readonly Resource[] {

@@ -1,4 +1,4 @@
-import type { Call } from '../cni/serve.ts'
+import type { Call } from '../cni/call.ts'
 import { CniError, CODE } from '../text/errors.ts'
 
 /** Throws what went wrong in a GC that goes on after a failure: the one thing, or all of them in one CniError; nothing when nothing did. */

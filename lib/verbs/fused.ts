@@ -1,6 +1,6 @@
+import type { Call } from '../cni/call.ts'
 import type { Attachment, ChainedPlugin, InterfacePlugin, NetConf, NodeFacts, Wiring, Within } from '../cni/plugin.ts'
 import type { Result, Settled } from '../cni/result.ts'
-import type { Call } from '../cni/serve.ts'
 import { log } from '../os/log.ts'
 import type { Resource } from '../state/resource.ts'
 import { CniError, CODE, ValueError } from '../text/errors.ts'

@@ -1,5 +1,5 @@
+import type { Call, Verbs } from '../cni/call.ts'
 import type { IpamPlugin, NetConf, Pool } from '../cni/plugin.ts'
-import type { Call, Verbs } from '../cni/serve.ts'
 import { encode } from '../cni/versions.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { readLoose } from '../text/shape.ts'

@@ -1,13 +1,13 @@
-import { forget, isThere, type PartName, readPart, siblings } from '../journal/journal.ts'
+import { forget, isThere, readPart, siblings } from '../journal/journal.ts'
 import { following, holds, lapsed } from '../journal/ports.ts'
-import { occupy } from '../journal/turns.ts'
 import { log } from '../os/log.ts'
 import type { Run } from '../os/run.ts'
+import { occupy } from '../os/turns.ts'
 import { apply, gradually } from '../state/apply.ts'
 import { type Claim, isClaim } from '../state/kinds/claim.ts'
 import { handler } from '../state/kinds/index.ts'
-import type { Plan, Resource } from '../state/resource.ts'
-import { title } from '../state/resource.ts'
+import { type Plan, type Resource, title } from '../state/resource.ts'
+import type { PartName } from '../text/owner.ts'
 import { reachable } from './reachable.ts'
 
 /** Reserves the claims among these. Whoever is in the way of one and whose pod is gone has waited for a DEL in vain: it gets it now. Throws CniError 7 when another has one. */

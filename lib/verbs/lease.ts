@@ -1,5 +1,5 @@
+import type { Call, Verbs } from '../cni/call.ts'
 import type { LeasePlugin, NetConf } from '../cni/plugin.ts'
-import type { Call, Verbs } from '../cni/serve.ts'
 import { encode } from '../cni/versions.ts'
 import { readLoose } from '../text/shape.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'

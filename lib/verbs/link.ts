@@ -1,5 +1,5 @@
+import type { Call } from '../cni/call.ts'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../cni/plugin.ts'
-import type { Call } from '../cni/serve.ts'
 import { beginRemoval, isThere, LINK, note, partName, readPart } from '../journal/journal.ts'
 import { netnsState } from '../os/netns.ts'
 import type { Run } from '../os/run.ts'

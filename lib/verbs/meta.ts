@@ -1,17 +1,17 @@
+import type { Call, Done, Verbs } from '../cni/call.ts'
 import { readArgs } from '../cni/environment.ts'
 import type { InterfacePlugin, MetaPlugin, NetConf, Rendered } from '../cni/plugin.ts'
-import type { Call, Done, Verbs } from '../cni/serve.ts'
 import { compare, decode, encode } from '../cni/versions.ts'
-import { findPlugin, runDelegate } from '../os/delegate.ts'
 import { log } from '../os/log.ts'
-import { delegate as poolOf } from '../pools/delegate.ts'
 import { CniError, CODE, shown, ValueError } from '../text/errors.ts'
 import type { Owner } from '../text/owner.ts'
 import { readLoose } from '../text/shape.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
+import { findPlugin, runDelegate } from './delegate.ts'
 import { forget, type Kept, keep, keptBeside, keptFor, leftFor } from './delegate-file.ts'
 import { throwAll } from './failures.ts'
 import { interfaces } from './interface.ts'
+import { delegate as poolOf } from './pool.ts'
 
 /** The verbs of a plugin that has another one do the work: what it asked on ADD is kept until that one's DEL is done, and nothing else is needed for DEL. */
 export function meta<C extends NetConf>(plugin: MetaPlugin<C>): Verbs {

@@ -1,13 +1,12 @@
 import type { IpConfig } from '../cni/result.ts'
 import { attachmentsWith, beginRemoval, close, complete, type Entry, entries, isThere, LINK, type Note, partName, partsOf, readEntry } from '../journal/journal.ts'
 import { reindex } from '../journal/reindex.ts'
-import { letGo } from '../journal/shared-links.ts'
-import { occupy } from '../journal/turns.ts'
 import { addressesNow } from '../os/link-addresses.ts'
 import { linkFacts } from '../os/links.ts'
 import { log } from '../os/log.ts'
 import { inside } from '../os/netns.ts'
 import type { Run } from '../os/run.ts'
+import { occupy } from '../os/turns.ts'
 import { apply } from '../state/apply.ts'
 import { split } from '../text/ip.ts'
 import { hostVeth } from '../text/link-names.ts'
@@ -16,6 +15,7 @@ import type { NetnsPath } from '../text/values.ts'
 import { givingBack } from '../wiring/host-device.ts'
 import { dropNoted } from './journal-parts.ts'
 import { noted, ownIn } from './link.ts'
+import { letGo } from './shared-links.ts'
 
 /** Removes what attachments own that are gone without a DEL of plumb's (their namespace is gone, or another program's DEL removed their link), their entries with it: of all networks and plugins. Gives whose it was. `isMeant` narrows it to some attachments. A failure is logged, and the rest goes on. */
 export async function removeOrphaned(run: Run, isMeant = (_: Owner) => true): Promise<Owner[]> {

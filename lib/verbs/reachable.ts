@@ -1,6 +1,6 @@
 import { isThere, type Note } from '../journal/journal.ts'
-import { occupy } from '../journal/turns.ts'
 import type { Run } from '../os/run.ts'
+import { occupy } from '../os/turns.ts'
 import { handler } from '../state/kinds/index.ts'
 import type { Setting } from '../state/kinds/setting.ts'
 import type { Resource } from '../state/resource.ts'
@@ -19,7 +19,7 @@ export function reachable(note: Note, run: Run, isFailed = false): Resource[] {
     })
 }
 
-/** What stands for a pod where one call at a time may look at it and change it (lib/journal/turns.ts), by the inode of its namespace. */
+/** What stands for a pod where one call at a time may look at it and change it (lib/os/turns.ts), by the inode of its namespace. */
 export function podOf(inode: number | undefined): string {
   return `pod ${inode}`
 }

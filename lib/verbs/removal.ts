@@ -1,12 +1,10 @@
+import type { Call } from '../cni/call.ts'
 import type { InterfacePlugin, NetConf } from '../cni/plugin.ts'
-import type { Call } from '../cni/serve.ts'
 import { beginRemoval, close, entries, LINK, partName } from '../journal/journal.ts'
-import { letGo, letGoBut } from '../journal/shared-links.ts'
-import { occupy } from '../journal/turns.ts'
 import { BLIND } from '../os/batch-tools.ts'
 import { isLink } from '../os/link-state.ts'
 import { log } from '../os/log.ts'
-import { type Delegate, delegate } from '../pools/delegate.ts'
+import { occupy } from '../os/turns.ts'
 import { apply } from '../state/apply.ts'
 import { aliased } from '../state/observe.ts'
 import type { Resource } from '../state/resource.ts'
@@ -19,6 +17,8 @@ import { throwAll } from './failures.ts'
 import { together } from './fused.ts'
 import { dropForeignParts, dropOthers, dropParts } from './fused-parts.ts'
 import { linkOf, noted, removeLink } from './link.ts'
+import { type Delegate, delegate } from './pool.ts'
+import { letGo, letGoBut } from './shared-links.ts'
 
 /** DEL of an interface plugin (CNI spec 1.1.0: complete without error even if things are missing; the namespace may be gone). */
 export async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {

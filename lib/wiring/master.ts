@@ -1,10 +1,10 @@
 import * as v from 'valibot'
 import { argument } from '../cni/environment.ts'
 import type { Attachment, NodeFacts } from '../cni/plugin.ts'
-import { nodeFacts } from '../os/sysctls.ts'
 import { CniError, CODE, shown, ValueError } from '../text/errors.ts'
 import { field } from '../text/shape.ts'
 import { type IfName, type Mac, type Netns, parse } from '../text/values.ts'
+import { nodeFacts } from './node-facts.ts'
 
 /** The keys that say on which link a pod's link stands, and how large it is; spread into a plugin's shape. */
 export const masterKeys = {

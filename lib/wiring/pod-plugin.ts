@@ -1,6 +1,5 @@
-import type { Attachment, InterfacePlugin, NetConf, NodeFacts, Plugin } from '../cni/plugin.ts'
+import { type Attachment, definePlugin, type InterfacePlugin, type NetConf, type NodeFacts, type Plugin } from '../cni/plugin.ts'
 import type { Dns } from '../cni/result.ts'
-import { definePlugin } from '../cni/serve.ts'
 import type { PodKind } from '../state/kinds/podlink.ts'
 import { birthOf, type PodLink, podWiring, removeForeignPodLink, unwirePod } from './pod-link.ts'
 

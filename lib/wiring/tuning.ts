@@ -6,11 +6,11 @@ import { readRegular } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
 import { apply } from '../state/apply.ts'
 import type { Settings } from '../state/kinds/setting.ts'
+import { keepSaved, savedPath } from '../state/tuning-file.ts'
 import { CniError, CODE, shown, ValueError } from '../text/errors.ts'
 import { field } from '../text/shape.ts'
 import type { IfName } from '../text/values.ts'
 import { ALLOW_LIST } from './allow-list.ts'
-import { keepSaved, savedPath } from './tuning-file.ts'
 
 /** A sysctl as a configuration asks for it: the name as it was written, and the value. */
 export type SysctlWish = readonly [name: string, value: string]

@@ -4,7 +4,7 @@ import { CODE } from '../../lib/text/errors.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 /** Serves every plugin: what is reached from there is the same for all. */
-const SERVING = 'lib/cni/process.ts'
+const SERVING = 'lib/verbs/process.ts'
 
 /** The CNI error codes that a plugin answers with by itself: those in its file and in what that imports, but for what serves every plugin. Ascending. */
 export function codesOf(type: string): number[] {

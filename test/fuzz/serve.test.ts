@@ -3,7 +3,7 @@ import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readdirSync,
 import { isIP } from 'node:net'
 import { execa } from 'execa'
 import type { Plugin } from '../../lib/cni/plugin.ts'
-import { serve } from '../../lib/cni/serve.ts'
+import { serve } from '../../lib/verbs/serve.ts'
 import { CODE } from '../../lib/text/errors.ts'
 import { type Case, CHAINED, furnish, givenBy, type Input, LINKS, makeCase } from './cases.ts'
 import { confine } from './confine.ts'

@@ -1,7 +1,5 @@
-import type { PartName } from '../../journal/journal.ts'
-import { holds } from '../../journal/ports.ts'
-import type { Handler, Line } from '../handler.ts'
-import type { Resource } from '../resource.ts'
+import type { PartName } from '../../text/owner.ts'
+import type { Handler, Line, Named } from '../handler.ts'
 
 /** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `record` is the path of its owner's record. */
 export interface Claim {
@@ -22,11 +20,12 @@ export const claim: Handler<Claim> = {
   put: ({ protocol, port, ip }) => [{ text: `reserve ${protocol} port ${port} of ${ip}` }],
   drop: ({ protocol, port, ip }) => [{ text: `free ${protocol} port ${port} of ${ip}` }],
   ask: () => '',
-  read: (_row, want) => (holds(want) ? want : undefined),
+  // Looked at in the journal (lib/state/observe.ts).
+  read: (_row, want) => want,
 }
 
 /** Whether a resource is a host port reserved as a file. */
-export function isClaim(one: Resource): one is Claim {
+export function isClaim(one: Named): one is Claim {
   return one.kind === 'claim'
 }
 

@@ -1,4 +1,4 @@
-import type { PartName } from '../../journal/journal.ts'
+import type { PartName } from '../../text/owner.ts'
 import type { Netns } from '../../text/values.ts'
 import type { Handler, Line } from '../handler.ts'
 

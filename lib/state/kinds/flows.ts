@@ -1,4 +1,3 @@
-import { forgetOf, listsOf } from '../../nft/flows.ts'
 import type { Ip } from '../../text/ip.ts'
 import type { Handler } from '../handler.ts'
 
@@ -26,4 +25,15 @@ export const flows: Handler<Flows> = {
 
 function purpose({ port, pod }: Flows): string {
   return `UDP clients of port ${port} do not go on to ${pod}`
+}
+
+/** The command that forgets what led to the pod of a port. */
+export function forgetOf({ family, port, ip, pod }: Flows): string {
+  return `-D -f ipv${family} -p udp${ip === undefined ? '' : ` --orig-dst ${ip}`} --orig-port-dst ${port} --reply-src ${pod}`
+}
+
+/** The commands that list the connections to ports of one family, and those from them: one list for any number of ports, as it looks at every connection of the node. */
+export function listsOf([first, ...others]: readonly [Flows, ...Flows[]]): string[] {
+  const all = `-L -f ipv${first.family} -p udp`
+  return others.some(({ port }) => port !== first.port) ? [all] : [`${all} --orig-port-dst ${first.port}`, `${all} --orig-port-src ${first.port}`]
 }

@@ -1,12 +1,12 @@
+import type { Call } from '../cni/call.ts'
 import type { IpamPlugin, LeasePlugin, NetConf, Pool } from '../cni/plugin.ts'
 import type { Result } from '../cni/result.ts'
-import type { Call } from '../cni/serve.ts'
 import { decode, encode, hasFamilies } from '../cni/versions.ts'
-import { findPlugin, runDelegate } from '../os/delegate.ts'
 import { CniError, CODE, shown } from '../text/errors.ts'
-import { readConf } from '../verbs/call.ts'
-import { ipam, openPool } from '../verbs/ipam.ts'
-import { leases } from '../verbs/lease.ts'
+import { readConf } from './call.ts'
+import { findPlugin, runDelegate } from './delegate.ts'
+import { ipam, openPool } from './ipam.ts'
+import { leases } from './lease.ts'
 
 /** A pool that an interface plugin delegates to, in this process or as another program (CNI spec 1.1.0 section 4). */
 export interface Delegate {

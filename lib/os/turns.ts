@@ -1,8 +1,8 @@
-import { remaining } from '../os/deadline.ts'
-import { fs } from '../os/fs.ts'
-import { lockByte } from '../os/libc.ts'
-import { log } from '../os/log.ts'
 import { CniError, CODE } from '../text/errors.ts'
+import { remaining } from './deadline.ts'
+import { fs } from './fs.ts'
+import { lockByte } from './libc.ts'
+import { log } from './log.ts'
 
 // On a file system that a reboot empties. What somebody is at work on is one byte of it that is locked.
 const FILE = '/run/cni/plumb/busy'

@@ -1,9 +1,9 @@
+import type { Call } from '../cni/call.ts'
 import type { Plugin } from '../cni/plugin.ts'
-import type { Call } from '../cni/serve.ts'
+import { runPlugin } from '../os/exec.ts'
+import { fs } from '../os/fs.ts'
 import { CniError, CODE, shown, ValueError } from '../text/errors.ts'
 import { isName } from '../text/values.ts'
-import { runPlugin } from './exec.ts'
-import { fs } from './fs.ts'
 
 /** What kind of plugin is looked for, and the key of the configuration that names it. */
 export interface Wanted<R extends Plugin['role']> {

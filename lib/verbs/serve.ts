@@ -1,21 +1,21 @@
+import type { Call, Done, Io, Verbs } from '../cni/call.ts'
+import { type Command, readArgs, readAttachment, readCommand } from '../cni/environment.ts'
+import type { Attachment, Plugin } from '../cni/plugin.ts'
+import { newest, supported, versionAnswer } from '../cni/spec.ts'
+import { gate } from '../cni/versions.ts'
 import { log } from '../os/log.ts'
 import { netnsState } from '../os/netns.ts'
-import type { Run } from '../os/run.ts'
 import { CniError, CODE, ExecError, missingModule, shown, ValueError } from '../text/errors.ts'
 import { isDeep } from '../text/nesting.ts'
 import { printable } from '../text/printable.ts'
 import { parse } from '../text/values.ts'
-import { chained } from '../verbs/chained.ts'
-import { custom } from '../verbs/custom.ts'
-import { delegating } from '../verbs/delegating.ts'
-import { interfaces } from '../verbs/interface.ts'
-import { ipam } from '../verbs/ipam.ts'
-import { leases } from '../verbs/lease.ts'
-import { meta } from '../verbs/meta.ts'
-import { type Command, type Env, readArgs, readAttachment, readCommand } from './environment.ts'
-import type { Attachment, NetConf, Plugin } from './plugin.ts'
-import { newest, supported, versionAnswer } from './spec.ts'
-import { gate } from './versions.ts'
+import { chained } from './chained.ts'
+import { custom } from './custom.ts'
+import { delegating } from './delegating.ts'
+import { interfaces } from './interface.ts'
+import { ipam } from './ipam.ts'
+import { leases } from './lease.ts'
+import { meta } from './meta.ts'
 
 /** The oldest that know every word plumb says to them. */
 const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them'
@@ -24,48 +24,6 @@ const LIMIT = 4096
 
 /** Three times what a GC of a hundred thousand attachments is given; parsed, some texts take fifteen times their size. */
 const [MOST, DEEPEST] = [2 ** 25, 100]
-
-/** The world of one call: environment, standard input (read at most once), where the answer goes, and how programs and other plugins of this executable are started. */
-export interface Io {
-  readonly env: Env
-  stdin(): string
-  /** Writes the whole answer or throws. */
-  answer(text: string): void
-  readonly run: Run
-  /** A plugin of this executable by its type, undefined when it has none of that name. */
-  plugin(type: string): Promise<Plugin | undefined>
-  /** Whether a program is plumb's, of this version; when left out, the one file that runs is. */
-  isOurs?(file: string): boolean
-}
-/** One call, as far as it is the same for every plugin. */
-export interface Call {
-  readonly command: Command
-  readonly at: Attachment
-  /** Standard input as it came, for delegates, and parsed. */
-  readonly text: string
-  readonly raw: Readonly<Record<string, unknown>>
-  readonly version: string
-  readonly io: Io
-}
-/** What a verb came to: its answer, and what has to follow once that is delivered, or cannot be. */
-export interface Done {
-  readonly text?: string
-  delivered?(): void
-  undo?(): Promise<void>
-}
-/** The verbs of a role. */
-export interface Verbs {
-  add(call: Call): Promise<Done>
-  check(call: Call): Promise<void>
-  del(call: Call): Promise<void>
-  gc(call: Call): Promise<void>
-  status(call: Call): Promise<void>
-}
-
-/** A plugin file's default export; names the type of its configuration. */
-export function definePlugin<C extends NetConf>(plugin: Plugin<C>): Plugin {
-  return plugin as unknown as Plugin
-}
 
 /** Serves one CNI call from start to exit code: 0, or 1 with one error object on stdout (CNI spec 1.1.0 sections 2 and 5). Never throws. */
 export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {

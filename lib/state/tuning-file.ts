@@ -1,7 +1,7 @@
 import { remove, writeAtomic } from '../os/files.ts'
-import type { Saved } from '../state/kinds/saved.ts'
-import type { Settings } from '../state/kinds/setting.ts'
 import type { Owner } from '../text/owner.ts'
+import type { Saved } from './kinds/saved.ts'
+import type { Settings } from './kinds/setting.ts'
 
 // In the order in which the reference plugin writes them.
 const KEYS = ['mac', 'promisc', 'mtu', 'allmulti', 'txQLen'] as const

@@ -1,14 +1,14 @@
+import { LINK, partName } from '../journal/journal.ts'
+import { holdersOf, release, share, thingsOf } from '../journal/shared.ts'
 import { log } from '../os/log.ts'
 import type { Run } from '../os/run.ts'
+import { leave, occupy } from '../os/turns.ts'
 import { apply } from '../state/apply.ts'
 import type { Link } from '../state/kinds/link.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { gatewayPort } from '../text/link-names.ts'
-import type { Owner } from '../text/owner.ts'
+import type { Owner, PartName } from '../text/owner.ts'
 import { brief, type IfName, type NetworkName } from '../text/values.ts'
-import { LINK, type PartName, partName } from './journal.ts'
-import { holdersOf, release, share, thingsOf } from './shared.ts'
-import { leave, occupy } from './turns.ts'
 
 /** Notes, before a link that holds a bridge's gateway addresses in a VLAN is made or found, that an attachment needs it: it then outlives every other's DEL. False when that was noted already. Throws CniError 11 when a removal does not end in time. */
 export function hold(link: IfName, owner: Owner): boolean {

@@ -1,7 +1,7 @@
-import { bytes } from '../os/libc.ts'
-import { textOf } from '../os/netlink-attributes.ts'
-import { NLM_F_DUMP, request } from '../os/rtnetlink.ts'
-import { netlink } from '../os/sockets.ts'
+import { bytes } from './libc.ts'
+import { textOf } from './netlink-attributes.ts'
+import { NLM_F_DUMP, request } from './rtnetlink.ts'
+import { netlink } from './sockets.ts'
 
 const NETLINK_NETFILTER = 12
 // linux/netfilter/nfnetlink.h and nf_tables.h

@@ -1,9 +1,10 @@
+import type { Io } from '../cni/call.ts'
+import type { Plugin } from '../cni/plugin.ts'
 import { beginCall } from '../os/deadline.ts'
 import { run } from '../os/exec.ts'
 import { fs } from '../os/fs.ts'
 import { toStdout } from '../os/stdout.ts'
-import type { Plugin } from './plugin.ts'
-import { type Io, serve } from './serve.ts'
+import { serve } from './serve.ts'
 
 /** Serves the CNI call that this process was started for, as the plugin of a name; `load` finds the executable's plugins. Its answer is the exit status. */
 export async function serveProcess(name: string, load: Io['plugin']): Promise<0 | 1> {

@@ -1,0 +1,49 @@
+import type { NodeFacts } from '../cni/plugin.ts'
+import { partName, readPart } from '../journal/journal.ts'
+import { isFirewalldThere } from '../nft/firewalld.ts'
+import { fs } from '../os/fs.ts'
+import { floatingMac, linkIn } from '../os/links.ts'
+import { inside } from '../os/netns.ts'
+import { readText } from '../os/reading.ts'
+import { defaultDevice, deviceTo } from '../os/routes.ts'
+import { readSysctl } from '../os/sysctls.ts'
+import { readAllowList } from './allow-list.ts'
+import { hostEnd } from './host-end.ts'
+
+// One plugin call asks several times.
+let machineId: string | undefined
+
+/** The node's settings, read when they are asked for. */
+export const nodeFacts: NodeFacts = {
+  get machineId() {
+    machineId ??= readMachineId()
+    return machineId
+  },
+  noted: (type, owner) => readPart(partName(type, owner)) !== undefined,
+  get bridgeNf() {
+    return ['iptables', 'ip6tables'].some((tables) => readSysctl(`bridge/bridge-nf-call-${tables}`) === '1')
+  },
+  get hasTun() {
+    return fs.existsSync('/dev/net/tun')
+  },
+  get hasFirewalld() {
+    return isFirewalldThere()
+  },
+  get hasSelinux() {
+    return fs.existsSync('/sys/fs/selinux/enforce')
+  },
+  deviceTo,
+  get sysctlsAllowed() {
+    return readAllowList()
+  },
+  link: linkIn,
+  floatingMac,
+  defaultDevice: (ns) => inside(ns, defaultDevice),
+  hostEnd,
+}
+
+// machine-id(5). An image without one, or that has not booted yet, has the id of this boot: MACs need not outlive it.
+function readMachineId(): string {
+  const text = readText('/etc/machine-id')?.trim() ?? ''
+  return /^[0-9a-f]{32}$/.test(text) ? text : (readText('/proc/sys/kernel/random/boot_id')?.trim() ?? '')
+}
