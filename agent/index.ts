@@ -5,7 +5,8 @@ import { cleanup } from './cleanup.ts'
 import { slim } from './node/memory-pages.ts'
 import { notify } from './node/systemd.ts'
 import { serve } from './serve.ts'
-import { describe, readSettings, type Settings, settingRows, settingsPath } from './settings/settings.ts'
+import { describe, readSettings, settingRows, settingsPath } from './settings/read.ts'
+import type { Settings } from './settings/settings.ts'
 import { SubnetTakenError } from './store/store.ts'
 
 /** What the command line lends: plumb's version, where stdout is, and how rows become text. */

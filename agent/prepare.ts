@@ -14,12 +14,12 @@ import { formatNetworkConf, type NetworkConf, networksOf } from './lease/network
 import { makeIdentity, type NodeSubnet, readSubnetEnv, remember, statePath, writeSubnetEnv } from './node/files.ts'
 import { installNode } from './node/install.ts'
 import { makeTeller, notify } from './node/systemd.ts'
-import type { Failure } from './parts/failures.ts'
-import type { Parts } from './parts/parts.ts'
-import { makeWakes } from './parts/wakes.ts'
+import type { Parts } from './parts.ts'
+import type { Failure } from './scheduler/failures.ts'
+import { pause } from './scheduler/pause.ts'
+import { makeWakes } from './scheduler/wakes.ts'
 import type { Settings } from './settings/settings.ts'
 import { doubtOf, type Keeper, type Known } from './store/last-known.ts'
-import { pause } from './store/pause.ts'
 import { StoreError, type SubnetStore } from './store/store.ts'
 
 /** What is there before the network is known. */

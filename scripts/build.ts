@@ -1,6 +1,7 @@
 import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { execa } from 'execa'
+import { tables } from './tables.ts'
 import { template } from './template.ts'
 
 const ROOT = join(import.meta.dir, '..')
@@ -14,6 +15,7 @@ async function build(): Promise<void> {
   const names = readdirSync(join(ROOT, 'plugins'))
     .flatMap((file) => /^(?!index\.)(.+)\.ts$/.exec(file)?.[1] ?? [])
     .sort()
+  for (const { file, is, want } of tables()) if (is !== want) writeFileSync(join(ROOT, file), want)
   const hash = sources().digest('hex')
   const stamp = join(DIST, '.sources')
   const fresh = existsSync(stamp) && readFileSync(stamp, 'utf8') === hash && ['plumb', ...names].every((name) => existsSync(join(DIST, name)))

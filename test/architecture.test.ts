@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
-import { join, normalize } from 'node:path'
+import { dirname, join, normalize } from 'node:path'
 import { Glob } from 'bun'
 
 const ROOT = join(import.meta.dir, '..')
@@ -11,6 +11,13 @@ const ROOMS: Readonly<Record<string, { rooms: readonly string[]; packages: reado
   agent: { rooms: ['lib', 'agent'], packages: ['*'] },
   cli: { rooms: ['lib', 'agent', 'cli', 'plugins'], packages: ['*'] },
 }
+/** The rooms within lib and agent, from the ground up: each imports what stands before it. What stands in none of them is above them all. */
+const FLOORS: Readonly<Record<string, readonly string[]>> = {
+  lib: ['text', 'os', 'cni', 'state/kinds', 'journal', 'nft', 'state', 'pools', 'wiring', 'takeover', 'verbs', 'runtime'],
+  agent: ['scheduler', 'lease', 'settings', 'node', 'store', 'kernel', 'backend', 'firewall', 'health', 'dhcp'],
+}
+/** Words of all rooms of lib: what a resource, a result and a plugin is. Their types may be named below them, too, where nothing of them is run. */
+const VOCABULARY = /^lib\/(state\/(kinds\/\w+|resource|handler|batch)|cni\/(plugin|result))\.ts$/
 /** Words that may stand in some files only: how the CNI path stays thin, and the kernel and the disk have one door each. */
 const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]; readonly word: RegExp; readonly except: Readonly<Record<string, string>> }[] = [
   {
@@ -91,6 +98,25 @@ describe('architecture', () => {
     assert.deepEqual(wrong, [])
   })
 
+  it('within lib and agent imports go down from room to room', () => {
+    const wrong = product.flatMap(({ name, text }) =>
+      imported(text).flatMap(({ from, isType }) => {
+        const to = normalize(join(name, '..', from))
+        const [floor, other] = [floorOf(name), floorOf(to)]
+        return !from.startsWith('.') || other === undefined || floor === undefined || dirname(name).split('/')[0] !== to.split('/')[0] || floor >= other || (isType && VOCABULARY.test(to)) ? [] : [`${name} imports ${to}`]
+      }),
+    )
+    assert.deepEqual(wrong, [])
+  })
+
+  it('no file imports itself by way of others, and no room by way of types', () => {
+    assert.deepEqual(circles(false), [])
+    assert.deepEqual(
+      circles(true).filter((circle) => new Set(circle.map((name) => dirname(name))).size > 1 && !circle.every((name) => VOCABULARY.test(name) || name.startsWith('lib/os/'))),
+      [],
+    )
+  })
+
   for (const { what, rooms, word, except } of DOORS) {
     it(`nothing in ${rooms.join(', ')} ${what}${Object.keys(except).length > 0 ? `, except ${Object.keys(except).join(', ')}` : ''}`, () => {
       const found = product.filter(({ name, room }) => rooms.includes(room) && !(name in except)).flatMap(({ name, text }) => lines(code(text), word).map((line) => `${name}:${line}`))
@@ -137,7 +163,42 @@ function lines(text: string, word: RegExp): string[] {
 }
 
 function imports(text: string): string[] {
-  return [...code(text).matchAll(/(?:^|\s|\()(?:from|import)\s*\(?\s*(['"`])([^'"`\n]+)\1/gm)].map((match) => match[2] as string)
+  return [...code(text).matchAll(/(?:^|\s|\()(?:from\s+|import\s*\(?\s*)(['"`])([^'"`\n]+)\1/gm)].map((match) => match[2] as string)
+}
+
+// How high the room of a file is; undefined for one that is no file of lib or agent.
+function floorOf(name: string): number | undefined {
+  const [top = '', ...rest] = name.split('/')
+  const floors = FLOORS[top]
+  if (!floors) return undefined
+  if (top === 'lib' && /^state\/(resource|handler|batch)\.ts$/.test(rest.join('/'))) return floors.indexOf('state/kinds')
+  const found = floors.findLastIndex((floor) => rest.join('/').startsWith(`${floor}/`) && !floors.some((other) => other.length > floor.length && rest.join('/').startsWith(`${other}/`)))
+  return found < 0 ? floors.length : found
+}
+
+function imported(text: string): { readonly from: string; readonly isType: boolean }[] {
+  return [...code(text).matchAll(/^(?:import|export) (type )?[^'"\n]*?from '([^']+)'/gm)].map(([, type, from]) => ({ from: from as string, isType: type !== undefined }))
+}
+
+// Groups of files each of which reaches all others (Tarjan), with imports of types or without.
+function circles(withTypes: boolean): string[][] {
+  const names = new Set(product.map(({ name }) => name))
+  const edges = new Map(product.map(({ name, text }) => [name, imported(text).flatMap(({ from, isType }) => (isType && !withTypes ? [] : [normalize(join(name, '..', from))]).filter((to) => names.has(to)))]))
+  const [order, lowest, stack, found] = [new Map<string, number>(), new Map<string, number>(), [] as string[], [] as string[][]]
+  function visit(name: string): void {
+    order.set(name, order.size)
+    lowest.set(name, order.get(name) as number)
+    stack.push(name)
+    for (const to of edges.get(name) ?? []) {
+      if (!order.has(to)) visit(to)
+      if (stack.includes(to)) lowest.set(name, Math.min(lowest.get(name) as number, lowest.get(to) as number))
+    }
+    if (lowest.get(name) !== order.get(name)) return
+    const circle = stack.splice(stack.indexOf(name))
+    if (circle.length > 1) found.push(circle)
+  }
+  for (const name of names) if (!order.has(name)) visit(name)
+  return found
 }
 
 function allowed(name: string, room: string, from: string): boolean {

@@ -1,12 +1,9 @@
 import type { Link } from '../../lib/state/kinds/link.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
-import { brief, type Mac, type NetworkName } from '../../lib/text/values.ts'
+import type { Mac, NetworkName } from '../../lib/text/values.ts'
 import type { Both, Lease, SubnetKey } from '../lease/lease.ts'
 import type { Uplink } from './uplink.ts'
-
-/** rt_protos number of all routes, nexthops and neighbours that the agent makes: not in iproute2's rt_protos. */
-export const PROTO = 112
 
 /** What a backend wants of this node, and what of it cannot be had. */
 export interface Wanted {
@@ -47,9 +44,4 @@ export interface Facts {
   readonly standing?: ReadonlyMap<string, Mac>
   /** The networks that peers' subnets lie in. */
   readonly networks: readonly Cidr[]
-}
-
-/** The alias of the devices that an agent made. */
-export function markOf(instance: NetworkName): string {
-  return `plumb-agent/${brief(instance)}`
 }

@@ -1,9 +1,9 @@
 import type { Route } from '../../lib/state/kinds/route.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import { parse } from '../../lib/text/values.ts'
+import { PROTO } from '../kernel/marks.ts'
 import { both } from '../lease/families.ts'
 import type { Both } from '../lease/lease.ts'
-import { PROTO } from './backend.ts'
 
 /** The metric that comes after all others. */
 const LAST = 2 ** 32 - 1

@@ -2,7 +2,7 @@ import { type Step, sentences } from '../kernel/batch.ts'
 import { face } from '../kernel/diff.ts'
 import type { Outcome } from '../kernel/outcome.ts'
 import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
-import type { Failure } from '../parts/failures.ts'
+import type { Failure } from '../scheduler/failures.ts'
 import { called } from './peers.ts'
 
 /** Why a peer cannot be reached, by the key of its lease. */

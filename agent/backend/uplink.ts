@@ -3,8 +3,8 @@ import { isSix } from '../../lib/text/cidr.ts'
 import { CniError, CODE, ExecError, shown, ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseIp, split } from '../../lib/text/ip.ts'
 import { type IfName, parse } from '../../lib/text/values.ts'
+import { PROTO } from '../kernel/marks.ts'
 import type { Both } from '../lease/lease.ts'
-import { PROTO } from './backend.ts'
 
 /** The link towards the other nodes, and what stands on it. */
 export interface Uplink {

@@ -5,17 +5,7 @@ import { bytesOf, joined, macBytes, numberOf } from './bytes.ts'
 import { converse, type Protocol, random, type Session, type Times, type Who } from './conversation.ts'
 import { fromServer, toServer } from './frame.ts'
 import { addressesIn, decode4, encode4, type Message4, OPTION4, TYPE4 } from './message4.ts'
-import { result4 } from './result4.ts'
-
-/** A lease of DHCPv4. */
-export interface Bound4 extends Times {
-  readonly address: Cidr
-  readonly server: Ip
-  /** The server's own address on the link, or its relay's: where packets to it go. */
-  readonly via: Mac
-  /** The server's options by number, in base64. */
-  readonly options: Readonly<Record<string, string>>
-}
+import { type Bound4, result4 } from './result4.ts'
 
 const [ANY, ALL] = ['0.0.0.0' as Ip, '255.255.255.255' as Ip]
 const EVERYONE = 'ff:ff:ff:ff:ff:ff' as Mac

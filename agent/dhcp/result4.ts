@@ -1,10 +1,21 @@
 import type { Dns, Result, RouteConfig } from '../../lib/cni/result.ts'
 import { networkOf } from '../../lib/text/cidr.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import type { Mac } from '../../lib/text/values.ts'
 import { ipOf } from './bytes.ts'
-import type { Bound4 } from './four.ts'
+import type { Times } from './conversation.ts'
 import { addressesIn, OPTION4, type Options } from './message4.ts'
 import { namesIn } from './names.ts'
+
+/** A lease of DHCPv4. */
+export interface Bound4 extends Times {
+  readonly address: Cidr
+  readonly server: Ip
+  /** The server's own address on the link, or its relay's: where packets to it go. */
+  readonly via: Mac
+  /** The server's options by number, in base64. */
+  readonly options: Readonly<Record<string, string>>
+}
 
 // rt_scopes of iproute2: reached on the link, without a gateway.
 const LINK = 253

@@ -1,6 +1,6 @@
 import { restore } from '../../lib/nft/elements.ts'
 import { run } from '../kernel/run.ts'
-import type { Failures } from '../parts/failures.ts'
+import type { Failures } from '../scheduler/failures.ts'
 
 // What takes a table away takes several things, one after the other.
 const PAUSE_MS = 100

@@ -1,4 +1,4 @@
-import { pause } from '../store/pause.ts'
+import { pause } from '../scheduler/pause.ts'
 import type { SubnetStore } from '../store/store.ts'
 import { span } from './phrases.ts'
 

@@ -2,10 +2,9 @@ import { failures } from '../../lib/os/iproute2.ts'
 import type { Run } from '../../lib/os/run.ts'
 import type { Line } from '../../lib/state/handler.ts'
 import { handler } from '../../lib/state/kinds/index.ts'
-import type { Resource } from '../../lib/state/resource.ts'
-import { title } from '../../lib/state/resource.ts'
+import { type Resource, title } from '../../lib/state/resource.ts'
 import { ExecError, missingModule } from '../../lib/text/errors.ts'
-import { tidy } from './garbage.ts'
+import { tidy } from '../node/garbage.ts'
 import { deviceOf } from './memory.ts'
 
 /** What is to be done to one resource: put, or dropped. Its lines are made when they are needed, for there may be forty thousand. */

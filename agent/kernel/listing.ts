@@ -8,7 +8,7 @@ import type { FdbRow } from '../../lib/state/kinds/tunnel.ts'
 import type { Kind, Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { IfName, Mac } from '../../lib/text/values.ts'
-import { PROTO } from '../backend/backend.ts'
+import { PROTO } from './marks.ts'
 import type { Scope } from './ownership.ts'
 
 /** A resource as it was found. */

@@ -2,11 +2,11 @@ import type { Run } from '../../lib/os/run.ts'
 import type { Link } from '../../lib/state/kinds/link.ts'
 import type { Kind, Resource } from '../../lib/state/resource.ts'
 import { isSix } from '../../lib/text/cidr.ts'
-import { markOf, PROTO } from '../backend/backend.ts'
 import { isRunning } from '../node/instance-lock.ts'
 import { face, type Known, knownOf, looks } from './diff.ts'
 import type { Event } from './events.ts'
 import { type Found, list } from './listing.ts'
+import { markOf, PROTO } from './marks.ts'
 import { ownership, type Scope } from './ownership.ts'
 
 /** The kinds that are converged, in the order in which they are made. */

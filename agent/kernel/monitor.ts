@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { locate } from '../../lib/os/exec.ts'
 import { pipe } from '../../lib/os/libc.ts'
 import { readText } from '../../lib/os/reading.ts'
-import { tidy } from './garbage.ts'
+import { tidy } from '../node/garbage.ts'
 
 /** A tool that tells of changes for as long as it runs: `ip monitor`, `bridge monitor`. */
 export interface Watched {

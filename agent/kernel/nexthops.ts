@@ -3,7 +3,7 @@ import type { Nexthop } from '../../lib/state/kinds/nexthop.ts'
 import type { Route } from '../../lib/state/kinds/route.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import type { NetworkName } from '../../lib/text/values.ts'
-import { PROTO } from '../backend/backend.ts'
+import { PROTO } from './marks.ts'
 
 // Small ids are what people and routing daemons take. Above these bounds there is room for the ids that collisions move.
 const [FIRST, PROBES] = [2 ** 30, 64]

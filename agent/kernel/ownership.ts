@@ -2,7 +2,7 @@ import type { Resource } from '../../lib/state/resource.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { bitsOf, type Cidr, type Ip, split } from '../../lib/text/ip.ts'
 import type { IfName, NetworkName } from '../../lib/text/values.ts'
-import { markOf, PROTO } from '../backend/backend.ts'
+import { markOf, PROTO } from './marks.ts'
 import { isOwnId } from './nexthops.ts'
 
 /** What of the kernel's objects is one agent's. */

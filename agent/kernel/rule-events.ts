@@ -2,7 +2,7 @@ import { closeSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { attributesOf, textOf } from '../../lib/os/netlink-attributes.ts'
 import { listen } from '../../lib/os/sockets.ts'
-import { tidy } from './garbage.ts'
+import { tidy } from '../node/garbage.ts'
 
 /** Somebody changed something in an nft table, maybe the agent itself. */
 export interface RuleChange {

@@ -1,7 +1,6 @@
 import { closeSync, fchmodSync, fsyncSync, linkSync, mkdirSync, openSync, readSync, renameSync, rmdirSync, type Stats, statSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { remove } from '../../lib/os/files.ts'
-import { draftOf } from '../store/drafts.ts'
+import { draftOf, remove } from '../../lib/os/files.ts'
 
 // A huge page: what is written in such pieces lies so in the page cache, where the file system can.
 const CHUNK = 2 << 20

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 import { basename, dirname } from 'node:path'
-import { watchFolders } from '../store/file/watch.ts'
+import { watchFolders } from './folder-watch.ts'
 
 const POLL_MS = 1000
 

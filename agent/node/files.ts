@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import { remove, writeAtomic } from '../../lib/os/files.ts'
+import { draftOf, remove, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
 import { listFiles, readText } from '../../lib/os/reading.ts'
 import { isSix, networkOf } from '../../lib/text/cidr.ts'
@@ -9,7 +9,6 @@ import { field, read } from '../../lib/text/shape.ts'
 import { subnetEntries } from '../../lib/text/subnet-env.ts'
 import { type NetworkName, parse } from '../../lib/text/values.ts'
 import type { Both } from '../lease/lease.ts'
-import { draftOf } from '../store/drafts.ts'
 import { lockPath } from './instance-lock.ts'
 
 const DEFAULT = parse.network('default')

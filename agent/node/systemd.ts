@@ -1,6 +1,12 @@
 import { datagram } from '../../lib/os/datagram.ts'
 import { log } from '../../lib/os/log.ts'
-import type { Condition } from '../health/condition.ts'
+
+/** How the node stands, and why not better. */
+interface Condition {
+  readonly state: string
+  readonly reasons: readonly string[]
+  readonly degraded: readonly string[]
+}
 
 /** A line for people. */
 const MOST = 500

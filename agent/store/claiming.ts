@@ -3,7 +3,7 @@ import type { Cidr } from '../../lib/text/ip.ts'
 import { both, isSame } from '../lease/families.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
-import type { Wakes } from '../parts/wakes.ts'
+import type { Wakes } from '../scheduler/wakes.ts'
 import { type Draft, OutOfSubnetsError, StoreError, type SubnetStore, SubnetTakenError } from './store.ts'
 
 const [RETRY_MS, LONGEST_RETRY_MS] = [500, 30_000]

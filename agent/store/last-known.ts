@@ -1,11 +1,10 @@
 import * as v from 'valibot'
-import { writeAtomic } from '../../lib/os/files.ts'
+import { draftOf, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
 import { readText } from '../../lib/os/reading.ts'
 import { field, read } from '../../lib/text/shape.ts'
 import { decodeKey, decodeLease, encodeKey, encodeValue, type Lease } from '../lease/lease.ts'
 import { formatNetworkConf, type NetworkConf, parseNetworkConf } from '../lease/network-configuration.ts'
-import { draftOf } from './drafts.ts'
 
 /** What was known of the network last. */
 export interface Known {

@@ -1,4 +1,4 @@
-import { bell } from './pause.ts'
+import { bell } from '../scheduler/pause.ts'
 import type { Snapshot } from './store.ts'
 
 /** The snapshots that a store yields: one whenever `follow` has said that something changed, made when it is taken, so that what comes while nobody takes is folded into one. Ends with the signal, or when nobody wants more; then `follow` is told to end, and waited for. */

@@ -1,11 +1,9 @@
 import type { Call } from '../../lib/cni/call.ts'
 import type { Plugin } from '../../lib/cni/plugin.ts'
-import { isHeld } from '../../lib/journal/elements.ts'
 import { partsOf, readEntry } from '../../lib/journal/journal.ts'
 import { following, holds } from '../../lib/journal/ports.ts'
 import { MASQUERADE } from '../../lib/nft/masquerade.ts'
 import type { Resource } from '../../lib/state/resource.ts'
-import type { PartName } from '../../lib/text/owner.ts'
 import { readLoose } from '../../lib/text/shape.ts'
 import { through } from '../../lib/verbs/delegating.ts'
 import { apart, removing } from '../../lib/verbs/journal-parts.ts'
@@ -14,6 +12,7 @@ import { lastOf } from '../../lib/verbs/shared-links.ts'
 import { noted } from './adding.ts'
 import { mayBeDeleted } from './calls.ts'
 import { visible } from './looks.ts'
+import { isOthersToo } from './others.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
 import type { ToldPlugin, ToldRun } from './told.ts'
 
@@ -67,13 +66,6 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
   }
   const told = plugin.foretell?.('DEL', readLoose(plugin.conf, call.raw), call.at)
   return told ? { runs: told.scripts.map(runOf), isWhole: true, notes: [] } : { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
-}
-
-/** Whether somebody else has it, too: it stays for that. These parts are gone by then. */
-export function isOthersToo(one: Resource, gone: readonly PartName[] = []): boolean {
-  if (one.kind !== 'element' || one.part === undefined) return false
-  const { part } = one
-  return visible(() => isHeld(one, [part, ...gone])) === true
 }
 
 // Two plugins of one attachment may have the same element.

@@ -23,7 +23,7 @@ export function takeLock(path: string): (() => void) | undefined {
 }
 
 /** Replaces a file so that a reader, or a power loss, finds the old text or the new one, never less. `durable: false` leaves the disk out of it: for what can be rebuilt. `by` is the draft's path when a lock makes one enough: a killed writer then leaves one draft, not one more each time. */
-export function writeAtomic(path: string, text: string, { mode = 0o600, durable = true, by = draftOf(path) } = {}): void {
+export function writeAtomic(path: string, text: string, { mode = 0o600, durable = true, by = ownDraftOf(path) } = {}): void {
   const draft = drafted(by, text, mode, durable)
   try {
     within(path, () => fs.renameSync(draft, path))
@@ -34,7 +34,7 @@ export function writeAtomic(path: string, text: string, { mode = 0o600, durable 
 }
 
 /** Makes files of one text that appear whole or not at all (link(2)); false, and none made, when one of them exists. One fsync for all of them. `by` as for writeAtomic. */
-export function createOnce(paths: readonly string[], text: string, { mode = 0o600, by = draftOf(paths[0] ?? '') } = {}): boolean {
+export function createOnce(paths: readonly string[], text: string, { mode = 0o600, by = ownDraftOf(paths[0] ?? '') } = {}): boolean {
   if (paths.length === 0) return true
   const draft = drafted(by, text, mode, true)
   const made: string[] = []
@@ -78,7 +78,7 @@ export function remove(path: string): void {
 }
 
 // The draft's name begins with "." so that no reader of the directory takes it for an address or a configuration.
-function draftOf(path: string): string {
+function ownDraftOf(path: string): string {
   return `${fs.dirname(path)}/.${process.pid}-${serial++}.draft`
 }
 
@@ -121,4 +121,9 @@ function within<T>(path: string, open: () => T): T {
 
 function absentOr(cause: unknown, code: string): boolean {
   return (cause as NodeJS.ErrnoException).code === code
+}
+
+/** Where the draft of a file lies that one writer at a time writes: beside it, by a name that begins with a dot, so that no reader of the folder takes it for one of its own. Whoever removes the file for good removes this too, for a kill leaves it. */
+export function draftOf(path: string): string {
+  return path.replace(/[^/]*$/, '.$&.draft')
 }

@@ -1,7 +1,19 @@
-import type { Cached } from './cache.ts'
+import type { NetnsPath } from '../text/values.ts'
+import type { Cached, Key } from './cache.ts'
 import type { CallEnv } from './invoke.ts'
 import type { Json, NetworkList, PluginConf } from './network-list.ts'
-import type { RuntimeConf } from './runtime.ts'
+
+/** One attachment as the runtime asks for it. For one container there is one operation at a time: that is the caller's part (CNI spec 1.1.0 "Lifecycle & Ordering"). */
+export interface RuntimeConf {
+  readonly containerId: Key['containerId']
+  readonly ifname: Key['ifname']
+  /** '' when the namespace is not known any more: DEL only. */
+  readonly netns: NetnsPath | ''
+  /** CNI_ARGS; what ADD was given, when left out. */
+  readonly args?: readonly (readonly [string, string])[]
+  /** By capability; what ADD was given, when left out. */
+  readonly capabilityArgs?: Json
+}
 
 /** What one plugin of a list is called with: the variables, and its configuration as text for its standard input. */
 export function requestOf(command: 'ADD' | 'CHECK' | 'DEL', list: NetworkList, { conf, capabilities }: PluginConf, at: RuntimeConf, prevResult: Json | undefined): { readonly env: CallEnv; readonly config: string } {

@@ -4,19 +4,8 @@ import type { NetnsPath } from '../text/values.ts'
 import { type Cached, type Key, listCached, readCached, removeCached, withCache, writeCached } from './cache.ts'
 import { type Host, invoke, TIMEOUT_MS, warn } from './invoke.ts'
 import type { Json, NetworkList, PluginConf } from './network-list.ts'
-import { configOf, envOf, requestOf, restored } from './requests.ts'
+import { configOf, envOf, type RuntimeConf, requestOf, restored } from './requests.ts'
 
-/** One attachment as the runtime asks for it. For one container there is one operation at a time: that is the caller's part (CNI spec 1.1.0 "Lifecycle & Ordering"). */
-export interface RuntimeConf {
-  readonly containerId: Key['containerId']
-  readonly ifname: Key['ifname']
-  /** '' when the namespace is not known any more: DEL only. */
-  readonly netns: NetnsPath | ''
-  /** CNI_ARGS; what ADD was given, when left out. */
-  readonly args?: readonly (readonly [string, string])[]
-  /** By capability; what ADD was given, when left out. */
-  readonly capabilityArgs?: Json
-}
 const CACHE = '/var/lib/cni'
 
 /** Runs ADD of every plugin in order and remembers the attachment; gives the last result in the list's version. When one fails, it and those before it get DEL, last first, and nothing is remembered. Throws CniError, also when the attachment exists already (CNI spec 1.1.0: no second ADD without DEL). */

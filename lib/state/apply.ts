@@ -10,7 +10,8 @@ import type { Run } from '../os/run.ts'
 import { readSysctl, restoreSysctl, writeSysctl } from '../os/sysctls.ts'
 import { ExecError } from '../text/errors.ts'
 import type { Netns } from '../text/values.ts'
-import type { Handler, Line } from './handler.ts'
+import type { Batch, Step } from './batch.ts'
+import type { Line } from './handler.ts'
 import type { Flows } from './kinds/flows.ts'
 import { handler } from './kinds/index.ts'
 import type { Plan, Resource } from './resource.ts'
@@ -20,19 +21,6 @@ import { keepSaved } from './tuning-file.ts'
 export interface Applied {
   readonly already: readonly Resource[]
 }
-/** One process to start, or one run of file writes: a namespace, a tool, and for each line the resource it is for. */
-export interface Batch {
-  readonly ns: Netns
-  readonly tool: Handler<Resource>['tool']
-  readonly steps: readonly Step[]
-  /** It goes on beside the ones before it, but for the node's links. */
-  readonly isEarly?: true
-}
-interface Step {
-  readonly resource: Resource
-  readonly line: Line
-}
-
 /** A tool refused a line: which resource it was for. `exists` says that an exclusive creation met something that is there already. */
 export class ApplyError extends ExecError {
   override name = 'ApplyError'

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
-import { makeWakes } from '../../agent/parts/wakes.ts'
+import { makeWakes } from '../../agent/scheduler/wakes.ts'
 import { Claiming } from '../../agent/store/claiming.ts'
 import { openStore } from '../../agent/store/open.ts'
 import type { SubnetStore } from '../../agent/store/store.ts'

@@ -1,7 +1,7 @@
-import { openStore } from '../../agent/store/open.ts'
 import assert from 'node:assert/strict'
 import { mkdtempSync } from 'node:fs'
 import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
+import { openStore } from '../../agent/store/open.ts'
 import { StoreError, type SubnetStore } from '../../agent/store/store.ts'
 import { certificates } from '../support/certificates.ts'
 import { type Cluster, startEtcd } from '../support/etcd.ts'

@@ -1,7 +1,7 @@
-import { openStore } from '../../agent/store/open.ts'
 import assert from 'node:assert/strict'
 import { encodeValue } from '../../agent/lease/lease.ts'
 import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
+import { openStore } from '../../agent/store/open.ts'
 import { StoreError, type SubnetStore } from '../../agent/store/store.ts'
 import { parseCidr } from '../../lib/text/ip.ts'
 import { type Cluster, startEtcd } from '../support/etcd.ts'

@@ -1,6 +1,6 @@
-import { openStore } from '../../agent/store/open.ts'
 import assert from 'node:assert/strict'
 import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
+import { openStore } from '../../agent/store/open.ts'
 import { StoreError } from '../../agent/store/store.ts'
 import { type Cluster, startEtcd } from '../support/etcd.ts'
 import { draft, SMALL, signal } from '../support/suites/leases.ts'

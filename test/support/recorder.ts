@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Host } from '../../lib/runtime/invoke.ts'
 import { type NetworkList, parseNetwork } from '../../lib/runtime/network-list.ts'
-import type { RuntimeConf } from '../../lib/runtime/runtime.ts'
+import type { RuntimeConf } from '../../lib/runtime/requests.ts'
 import { parse } from '../../lib/text/values.ts'
 
 /** A plugin that writes down each call, answers what the test put beside it, and exits with the status the test put there. */

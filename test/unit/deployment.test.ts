@@ -5,7 +5,8 @@ import { dirname, join } from 'node:path'
 import { execa } from 'execa'
 import { parse, parseAllDocuments } from 'yaml'
 import { FLAGS, type Flag } from '../../agent/settings/flags.ts'
-import { readSettings, type Settings } from '../../agent/settings/settings.ts'
+import { readSettings } from '../../agent/settings/read.ts'
+import type { Settings } from '../../agent/settings/settings.ts'
 import { skip } from '../support/skip.ts'
 
 const ROOT = join(import.meta.dir, '../..')

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import type { Told } from '../../cli/explain/told.ts'
-import { nodeFacts } from '../../lib/wiring/node-facts.ts'
 import { bridgeMac, hostMac, hostVeth, podMac } from '../../lib/text/link-names.ts'
 import { parse } from '../../lib/text/values.ts'
+import { nodeFacts } from '../../lib/wiring/node-facts.ts'
 import { linesOf } from '../support/played.ts'
 
 const DIST = join(import.meta.dir, '../../dist')

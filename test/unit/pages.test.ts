@@ -8,8 +8,15 @@ import { readDifferences, share } from '../../scripts/docs/differences.ts'
 import { capabilitiesOf, keysOf } from '../../scripts/docs/keys.ts'
 import { table, tables } from '../../scripts/docs/table.ts'
 import { pages } from '../../scripts/docs.ts'
+import { tables as namesOf } from '../../scripts/tables.ts'
 
 const ROOT = join(import.meta.dir, '../..')
+
+describe('tables of names', () => {
+  it('are as npm run tables would write them', () => {
+    for (const { file, is, want } of namesOf()) assert.equal(is, want, `${file} is not what npm run tables would write`)
+  })
+})
 
 describe('docs/plugins', () => {
   it('has a page for every plugin, each as npm run docs would write it, with a description of every key and code', async () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { FLAGS, type FlagName } from '../../agent/settings/flags.ts'
-import { readSettings, describe as shown } from '../../agent/settings/settings.ts'
+import { readSettings, describe as shown } from '../../agent/settings/read.ts'
 import { ValueError } from '../../lib/text/errors.ts'
 
 type Env = Readonly<Record<string, string>>

@@ -3,7 +3,8 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parse } from 'yaml'
 import { FLAGS, type FlagName } from '../../agent/settings/flags.ts'
-import { readSettings, type Settings, settingRows, settingsPath } from '../../agent/settings/settings.ts'
+import { readSettings, settingRows, settingsPath } from '../../agent/settings/read.ts'
+import type { Settings } from '../../agent/settings/settings.ts'
 
 type Env = Readonly<Record<string, string>>
 

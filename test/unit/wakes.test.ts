@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { watchFights } from '../../agent/kernel/fights.ts'
-import { makeWakes } from '../../agent/parts/wakes.ts'
-import { bell } from '../../agent/store/pause.ts'
+import { bell } from '../../agent/scheduler/pause.ts'
+import { makeWakes } from '../../agent/scheduler/wakes.ts'
 
 describe('makeWakes()', () => {
   it('folds any number of wakes before it looks into one, each reason once', async () => {

@@ -1,5 +1,6 @@
 import { ValueError } from '../../../lib/text/errors.ts'
-import { type Backend, PROTO } from '../backend.ts'
+import { PROTO } from '../../kernel/marks.ts'
+import type { Backend } from '../backend.ts'
 import { eachPeer, onLink, routed } from '../peers.ts'
 
 const reach = eachPeer<object>(({ uplink, facts }) => {

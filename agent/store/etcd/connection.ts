@@ -1,5 +1,5 @@
 import { type CallOptions, Code, ConnectError } from '@connectrpc/connect'
-import { delays, pause } from '../pause.ts'
+import { delays, pause } from '../../scheduler/pause.ts'
 import { StoreError, type StoreState } from '../store.ts'
 import type { WatchResponse } from './generated/etcd_pb.js'
 import { ANSWER_MS, type Link, openLink, type Range } from './link.ts'

@@ -1,4 +1,4 @@
-import { delays, pause } from '../pause.ts'
+import { delays, pause } from '../../scheduler/pause.ts'
 import { StoreError } from '../store.ts'
 import type { Connection } from './connection.ts'
 import type { WatchResponse } from './generated/etcd_pb.js'

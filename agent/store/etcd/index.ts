@@ -1,5 +1,5 @@
 import { type NetworkConf, parseNetworkConf } from '../../lease/network-configuration.ts'
-import { pause } from '../pause.ts'
+import { pause } from '../../scheduler/pause.ts'
 import { snapshots } from '../snapshots.ts'
 import { StoreError, type SubnetStore } from '../store.ts'
 import { type Claiming, claim, release } from './claim.ts'

@@ -1,7 +1,7 @@
-import { bell, pause } from '../pause.ts'
+import { watchFolders } from '../../node/folder-watch.ts'
+import { bell, pause } from '../../scheduler/pause.ts'
 import type { Folder } from './folder.ts'
 import type { Network } from './network.ts'
-import { watchFolders } from './watch.ts'
 
 // So that the writes of one claim, or of many at once, are one look.
 const QUIET_MS = 3

@@ -1,6 +1,6 @@
 import { bitsOf, type Cidr, type Ip, split } from '../../lib/text/ip.ts'
-import { directRoutes, type Uplink } from '../backend/uplink.ts'
-import type { Both } from './lease.ts'
+import type { Both } from '../lease/lease.ts'
+import { directRoutes, type Uplink } from './uplink.ts'
 
 /** The addresses of a subnet, as numbers, and whose they are. */
 export interface Span<Owner> {

@@ -1,5 +1,5 @@
 import { edenGC } from 'bun:jsc'
-import { slim } from '../node/memory-pages.ts'
+import { slim } from './memory-pages.ts'
 
 // Fewer leave too little behind to be worth the time.
 const MANY = 1000

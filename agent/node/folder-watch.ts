@@ -1,6 +1,5 @@
-import { type FSWatcher, watch } from 'node:fs'
-import { pause } from '../pause.ts'
-import { status } from './folder.ts'
+import { type FSWatcher, statSync, watch } from 'node:fs'
+import { pause } from '../scheduler/pause.ts'
 
 /** What to look at: files of a folder by their names, or all of it. */
 export type Touched = (dir: string, name?: string) => void
@@ -48,7 +47,7 @@ function open(dir: string, heard: (dir: string, name: string | undefined) => voi
 // Roots of file systems have the same inode number.
 function found(dir: string): string | undefined {
   try {
-    const stats = status(dir)
+    const stats = statSync(dir, { bigint: true, throwIfNoEntry: false })
     return stats && `${stats.dev}-${stats.ino}`
   } catch {
     return undefined
