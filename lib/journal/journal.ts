@@ -1,5 +1,5 @@
 import type { Attachment } from '../cni/plugin.ts'
-import { remove, withLock, writeAtomic } from '../os/files.ts'
+import { remove, withLock, writeAtomic, writeUnnamed } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
 import { log } from '../os/log.ts'
 import { type Identity, identityOf, isAt } from '../os/netns.ts'
@@ -122,10 +122,9 @@ function forgetting(owner: Owner, to: (before: Entry) => Entry): void {
 
 /** Throws CniError 50 when nothing can be noted: no ADD would work. */
 export function ready(): void {
-  const path = `${DIR}/writable`
   try {
-    withLock(`${DIR}/lock`, () => writeAtomic(path, 'x', { durable: false, by: `${DIR}/draft` }))
-    remove(path)
+    // It makes the folder. The file has no name: a call that is killed leaves none.
+    withLock(`${DIR}/lock`, () => writeUnnamed(DIR, 'x'))
   } catch (cause) {
     throw new CniError(CODE.notReady, `Cannot write to ${DIR}: no pod can be attached`, (cause as Error).message, { cause })
   }

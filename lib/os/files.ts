@@ -123,6 +123,16 @@ function absentOr(cause: unknown, code: string): boolean {
   return (cause as NodeJS.ErrnoException).code === code
 }
 
+/** Writes a text into a folder and keeps nothing of it: whether there is room. Throws as the kernel refuses. */
+export function writeUnnamed(dir: string, text: string): void {
+  const fd = fs.openSync(dir, 'unnamed', 0o600)
+  try {
+    fs.writeAllSync(fd, text)
+  } finally {
+    fs.closeSync(fd)
+  }
+}
+
 /** Where the draft of a file lies that one writer at a time writes: beside it, by a name that begins with a dot, so that no reader of the folder takes it for one of its own. Whoever removes the file for good removes this too, for a kill leaves it. */
 export function draftOf(path: string): string {
   return path.replace(/[^/]*$/, '.$&.draft')

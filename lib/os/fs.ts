@@ -3,8 +3,10 @@ import { bytes, hasLibc, lastError, libc } from './libc.ts'
 
 // asm-generic/fcntl.h, the same on x86-64 and arm64.
 const [O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND, O_CLOEXEC] = [1, 2, 0x40, 0x80, 0x400, 0x80000]
-// As in node:fs, but that `w` empties nothing.
-const FLAGS = { r: 0, 'r+': O_RDWR, w: O_WRONLY | O_CREAT, wx: O_WRONLY | O_CREAT | O_EXCL, a: O_WRONLY | O_CREAT | O_APPEND } as const
+// O_DIRECTORY of fcntl.h is another on arm64.
+const O_TMPFILE = 0o20000000 | (process.arch === 'arm64' ? 0o40000 : 0o200000)
+// As in node:fs, but that `w` empties nothing; `unnamed` is a file in a folder that is gone when it is closed.
+const FLAGS = { r: 0, 'r+': O_RDWR, w: O_WRONLY | O_CREAT, wx: O_WRONLY | O_CREAT | O_EXCL, a: O_WRONLY | O_CREAT | O_APPEND, unnamed: O_WRONLY | O_TMPFILE } as const
 const AT_FDCWD = -100
 const [S_IFMT, S_IFREG, S_IFDIR] = [0o170000, 0o100000, 0o040000]
 // struct statx of linux/stat.h: its size, and where in it what is asked for stands.
