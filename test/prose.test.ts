@@ -1,0 +1,58 @@
+import assert from 'node:assert/strict'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { execa } from 'execa'
+import { check, helpText, LONGEST, pageFiles, report } from '../scripts/prose.ts'
+
+const ROOT = join(import.meta.dir, '..')
+/** Every text that `--help` prints, by its arguments; the pages of plugins are Markdown and among the pages. */
+const HELPS = ['', 'cni', 'agent', 'status', 'leases', 'dhcp', 'install', 'uninstall', 'demo', 'cni add', 'cni check', 'cni del', 'cni gc', 'cni status', 'cni explain', 'cni fuse', 'cni list']
+
+describe('prose', () => {
+  for (const file of pageFiles())
+    it(`${file}: sentences are short and turns of speech plain`, () => {
+      const checked = check(file, readFileSync(join(ROOT, file), 'utf8'))
+      assert.deepEqual(checked.findings, [], report(checked))
+    })
+
+  for (const words of HELPS)
+    it(`plumb ${words} --help: sentences are short and turns of speech plain`, async () => {
+      const { stdout } = await execa(join(ROOT, 'dist/plumb'), [...words.split(' ').filter(Boolean), '--help'])
+      const checked = check(`plumb ${words} --help`, helpText(stdout))
+      assert.ok(checked.sentences > 0, stdout)
+      assert.deepEqual(checked.findings, [], report(checked))
+    })
+})
+
+describe('check()', () => {
+  const rules = (text: string) => check('page', text).findings.map(({ line, rule }) => `${line}: ${rule}`)
+  const words = (count: number) => `${'word '.repeat(count).trim()}.`
+
+  it(`finds a sentence of more than ${LONGEST} words, in a paragraph, an item and a cell, and gives its line`, () => {
+    const long = `${LONGEST + 1} words; at most ${LONGEST}`
+    assert.deepEqual(rules(`# Title\n\nShort.\n${words(LONGEST + 1)}\n\n- ${words(LONGEST + 1)}\n\n| a | ${words(LONGEST + 1)} |\n`), [`3: ${long}`, `6: ${long}`, `8: ${long}`])
+    assert.deepEqual(rules(`${words(LONGEST)} ${words(LONGEST)}`), [])
+  })
+  it('takes a piece of code as one word, and leaves out code blocks, generated regions and titles of tests', () => {
+    assert.deepEqual(rules(`\`${words(LONGEST)}\` ${words(LONGEST - 1)}`), [])
+    assert.deepEqual(rules('```sh\nwhoever\n```\n\n<!-- keys -->\n\nwhoever\n\n<!-- end -->\n\nHeld. [test/a.test.ts](a): whoever'), [])
+  })
+  it('finds a turn to avoid, and says what to write instead', () => {
+    assert.deepEqual(rules('Plain.\n\nWhoever reads it.'), ['3: not "whoever", but name the person or the program'])
+  })
+})
+
+describe('docs/decisions/README.md', () => {
+  it('names every decision once, in order, by its title', () => {
+    const folder = join(ROOT, 'docs/decisions')
+    const lines = readdirSync(folder)
+      .filter((file) => /^\d{4}-.*\.md$/.test(file))
+      .sort()
+      .map((file) => {
+        const [heading = ''] = readFileSync(join(folder, file), 'utf8').split('\n', 1)
+        return `- [${file.slice(0, 4)}](${file}): ${heading.replace(/^# \d+[.:] /, '')}`
+      })
+    const index = readFileSync(join(folder, 'README.md'), 'utf8')
+    assert.deepEqual(index.match(/^- \[\d{4}\].*$/gm), lines)
+  })
+})
