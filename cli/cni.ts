@@ -37,7 +37,7 @@ const verbs: Readonly<Record<string, Verb>> = {
   gc: { words: '[NETWORK]', about: 'remove what is left of attachments: of those whose namespace is gone, or with options of all that are not in use', options: ['valid', 'valid-file', 'all', 'dry-run', ...where], run: gc },
   status: { words: 'NETWORK', about: 'see whether the network can take attachments', options: where, run: status },
   explain: { words: 'NETWORK [NETNS]', about: 'print what add, or with --del del, would run; runs nothing, needs no root', options: [...who, 'lenient', 'del', 'prev-result', 'rules', ...where.filter((one) => one !== 'timeout')], run: explain },
-  fuse: { words: 'CONFLIST', about: 'print a configuration list (a file, - for standard input) with portmap, firewall, bandwidth and tuning put into bridge or ptp: one process in place of five', options: ['json', 'help'], run: fused },
+  fuse: { words: 'CONFLIST', about: 'print a configuration list (a file, - for standard input) with portmap, firewall, bandwidth and tuning put into bridge or ptp: one process instead of five', options: ['json', 'help'], run: fused },
   list: { words: '[NETWORK]', about: 'show the attachments that are remembered', options: ['cache-dir', 'json', 'help'], run: list },
 }
 

@@ -26,7 +26,7 @@ const options = {
   'valid-file': { type: 'string', value: 'FILE', about: 'the same from a file, one per line, or a JSON list of {containerID, ifname}; - is stdin' },
   all: { type: 'boolean', about: 'no attachment is in use: every address and rule of the network goes, whatever runtime made it' },
   'dry-run': { type: 'boolean', about: 'only say what would be removed' },
-  rewrite: { type: 'boolean', about: 'write the programs anew though they are right: then they lie in large pages of memory' },
+  rewrite: { type: 'boolean', about: 'write the programs again though they are right, so that they lie in large pages of memory' },
   purge: { type: 'boolean', about: 'remove also all that plumb made on this node' },
   force: { type: 'boolean', about: 'also while pods live that plumb attached: with --purge they lose their network' },
   'conf-dir': { type: 'string', value: 'DIR', about: 'where networks are configured (NETCONFPATH, else /etc/cni/net.d)' },

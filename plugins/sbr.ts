@@ -24,7 +24,7 @@ type Conf = v.InferOutput<typeof keys>
 export default definePlugin<Conf>({
   role: 'chained',
   type: 'sbr',
-  about: 'CNI plugin sbr: what the container sends goes by the link whose address it bears',
+  about: 'CNI plugin sbr: source-based routing: each address of the container uses its own interface',
   conf: keys,
   wire,
   look,

@@ -27,7 +27,7 @@ type Conf = v.InferOutput<typeof conf>
 /** static: the addresses that the configuration or the runtime names; nothing is kept of them (upstream plugins/ipam/static). */
 export default definePlugin<Conf>({
   role: 'ipam',
-  about: 'CNI plugin static: gives out the addresses that its configuration or the runtime names, to whoever asks',
+  about: 'CNI plugin static: gives every caller the addresses that its configuration or the runtime names',
   conf,
   args: ['IP', 'GATEWAY'],
   pool(some, at) {

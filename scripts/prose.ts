@@ -18,7 +18,7 @@ const AVOIDED: readonly (readonly [RegExp, string])[] = [
   [/\bin (the place of|place of|another's place|the stead of)\b/, '"instead of"'],
   [/\bbut for\b/, '"except"'],
   [/\bsave (for|that)\b/, '"except"'],
-  [/\b(sees?|saw) to it\b/, 'the verb itself: "checks", "makes", "publishes"'],
+  [/\b(sees?|saw) to (it|that)\b/, 'the verb itself: "checks", "makes", "publishes"'],
   [/\bof (its|their) own accord\b/, '"by itself"'],
   [/\b(naught|nought|aught|hitherto|henceforth|heretofore|whilst|amongst|albeit|betwixt|forthwith|ere)\b/, 'the everyday word'],
   [/\bneeds not\b/, '"does not need"'],
@@ -31,7 +31,7 @@ const AVOIDED: readonly (readonly [RegExp, string])[] = [
   [/\bfor want of\b/, '"without" or "because there is no"'],
   [/\bbe it\b/, '"whether"'],
   [/\bcome what may\b/, '"always"'],
-  [/\b(bears?|bore) (the|its|an?|another) (name|address|mark)\b/, '"has"'],
+  [/\b(bears?|bore)\b/, '"has"'],
 ]
 
 /** A sentence of a page that breaks a rule. */
@@ -96,8 +96,7 @@ function blocks(text: string): Block[] {
   let isOpen = false
   for (const [i, line] of prose.split('\n').entries()) {
     const isTable = /^\s*\|/.test(line)
-    if (isTable && !/^[\s|:-]+$/.test(line))
-      for (const cell of line.split(/(?<!\\)\|/)) found.push({ line: i + 1, prose: cell.trim() })
+    if (isTable && !/^[\s|:-]+$/.test(line)) for (const cell of line.split(/(?<!\\)\|/)) found.push({ line: i + 1, prose: cell.trim() })
     else if (/^\s*([-*]|\d+\.|#+|>)\s/.test(line) || (!isTable && line.trim() !== '' && !isOpen)) found.push({ line: i + 1, prose: line.trim().replace(/^([-*]|\d+\.|#+|>)\s+/, '') })
     else if (!isTable && line.trim() !== '') (found.at(-1) as { prose: string }).prose += ` ${line.trim()}`
     isOpen = !isTable && line.trim() !== '' && !/^#/.test(line)
