@@ -3,6 +3,7 @@ import { chooseDns } from '../lib/cni/dns.ts'
 import { argument } from '../lib/cni/environment.ts'
 import { within, withinKeys } from '../lib/cni/fused.ts'
 import { type Attachment, definePlugin, type NodeFacts, type Wiring } from '../lib/cni/plugin.ts'
+import { previous } from '../lib/cni/previous.ts'
 import type { IpConfig, Result, RouteConfig } from '../lib/cni/result.ts'
 import { MASQUERADE, masquerade } from '../lib/nft/masquerade.ts'
 import { BLIND, NFT } from '../lib/os/batch-tools.ts'
@@ -172,15 +173,6 @@ function fixedMac({ bridge, vlan, isGateway, isDefaultGateway }: Conf, at: Attac
   const own = bridgeMac(bridge, at, node)
   const floating = (isGateway || isDefaultGateway) && !vlan ? node.floatingMac?.(bridge) : undefined
   return floating ? { mac: /^[0:]*$/.test(floating) ? own : floating, pinned: true } : { mac: own }
-}
-
-// A result's names are anybody's text; what they are compared with goes into batch lines.
-function previous<T>(parser: (value: unknown) => T, value: unknown): T {
-  try {
-    return parser(value)
-  } catch (cause) {
-    throw new ValueError(`Cannot read prevResult.interfaces: ${(cause as Error).message}`, { cause })
-  }
 }
 
 // A default route for each family that has a gateway and, from the pool, none of its own: one that names its gateway, as upstream counts, or the very same.

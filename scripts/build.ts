@@ -7,6 +7,8 @@ import { template } from './template.ts'
 const ROOT = join(import.meta.dir, '..')
 const DIST = join(ROOT, 'dist')
 const CACHE = join(ROOT, 'node_modules/.cache/plumb')
+/** `--align=off`: the code stays where Bun has it in the file (docs/decisions/0021). */
+const ALIGN = !process.argv.includes('--align=off')
 const FLAGS = '--compile --bytecode --minify --format=esm --splitting --compile-jit-policy=30 --no-compile-autoload-dotenv --no-compile-autoload-bunfig'.split(' ')
 
 /** Makes dist/plumb and a second copy with a hard link for every plugin, unless they are already made of these sources. Says so on stderr when it did. */
@@ -27,7 +29,7 @@ async function build(): Promise<void> {
     const entries = ['index', ...names].map((name) => `plugins/${name}.ts`)
     await execa(
       process.execPath,
-      ['build', ...FLAGS, '--define', 'process.env.NODE_ENV="production"', '--define', `PLUGINS=${JSON.stringify(names)}`, '--compile-executable-path', template(CACHE), ...entries, '--root', 'plugins', '--outfile', join(draft, 'plumb')],
+      ['build', ...FLAGS, '--define', 'process.env.NODE_ENV="production"', '--define', `PLUGINS=${JSON.stringify(names)}`, '--compile-executable-path', template(CACHE, ALIGN), ...entries, '--root', 'plugins', '--outfile', join(draft, 'plumb')],
       {
         cwd: ROOT,
       },
@@ -46,7 +48,7 @@ async function build(): Promise<void> {
 }
 
 function sources(): Bun.CryptoHasher {
-  const hash = new Bun.CryptoHasher('sha256')
+  const hash = new Bun.CryptoHasher('sha256').update(`align ${ALIGN}\0`)
   const files = ['lib', 'plugins', 'agent', 'cli', 'conf', 'docs/plugins']
     .filter((room) => existsSync(join(ROOT, room)))
     .flatMap((room) => readdirSync(join(ROOT, room), { recursive: true, withFileTypes: true }).flatMap((one) => (one.isFile() ? join(one.parentPath, one.name) : [])))

@@ -10,9 +10,9 @@ export interface Table {
   readonly want: string
 }
 
-/** The tables: kinds of resources, backends and stores. Plugins need none, for each is an entry of the executable (scripts/build.ts). */
+/** The tables: kinds of resources, backends, stores, and the chains of the rules. Plugins need none, for each is an entry of the executable (scripts/build.ts). */
 export function tables(): Table[] {
-  return [table('lib/state/kinds/index.ts', kinds()), table('agent/backend/types/index.ts', backends()), table('agent/store/open.ts', stores())]
+  return [table('lib/state/kinds/index.ts', kinds()), table('agent/backend/types/index.ts', backends()), table('agent/store/open.ts', stores()), table('lib/nft/chains.ts', chains())]
 }
 
 // A file that exports `const NAME: Handler<TYPE>` is a kind. The others are parts of one.
@@ -66,6 +66,23 @@ ${found.map((name) => `    case '${name}':\n      return (await import('./${name
 `
 }
 
+// What the kernel must show of each chain: its rules, and as its uses those and the jumps to it.
+function chains(): string {
+  const found = ['masquerade', 'host-ports', 'firewall'].map((name) => {
+    const all = [...read(`lib/nft/${name}.nft`).matchAll(/^\tchain (\w+) \{\n([\s\S]*?)^\t\}/gm)].map(([, chain = '', body = '']) => ({ chain, rules: body.split('\n').filter((line) => /^\t\t(?!type |#)/.test(line)) }))
+    const jumps = all.flatMap(({ rules }) => rules.flatMap((rule) => (/\b(?:jump|goto) /.test(rule) ? (/ (\S+)$/.exec(rule)?.[1] ?? []) : [])))
+    // An admin's chain has whatever that puts there. Plumb's own have names of small letters alone.
+    const own = all.filter(({ chain }) => /^[a-z]+$/.test(chain))
+    const rows = own.map(({ chain, rules }) => `    ${chain}: { rules: ${rules.length}, uses: ${rules.length + jumps.filter((to) => to === chain).length} },`)
+    return `  '${name}': {\n${rows.join('\n')}\n  },`.replace(/'(\w+)'/, '$1')
+  })
+  return `/** Of each file of rules its own chains: how many rules each has, and how often the kernel says that it is in use, by those and by jumps to it. */
+export const CHAINS = {
+${found.join('\n')}
+} as const
+`
+}
+
 function files(folder: string): string[] {
   return readdirSync(join(ROOT, folder))
     .flatMap((file) => /^(?!index\.)(.+)\.ts$/.exec(file)?.[1] ?? [])
@@ -83,7 +100,7 @@ function capital(name: string): string {
 }
 
 function table(file: string, text: string): Table {
-  return { file, is: read(file), want: `// Made by \`npm run tables\` from the names in this folder: do not edit.\n${text}` }
+  return { file, is: read(file), want: `// Made by \`npm run tables\` from the files in this folder: do not edit.\n${text}` }
 }
 
 function read(file: string): string {

@@ -8,16 +8,15 @@ const HUGE_PAGE = 2n << 20n
 const [PHOFF, SHOFF, PHNUM, SHNUM] = [32, 40, 56, 60]
 const [PH_BYTES, SH_BYTES] = [56, 64]
 const [PT_LOAD, PF_X] = [1, 1]
-// Of x86-64 what JavaScriptCore's Options::initialize does with useWarmUpMarkedBlocks and the two options after it: `movb $1, …(%rip)`, `movabs $0x4000000020, %rax` (32 blocks, after 64).
-const [SWITCH, COUNTS] = [0xc605, Buffer.from('48b82000000040000000', 'hex')]
 
-/** The Bun program that plumb is compiled onto, made once per version, of it and of this file, in a folder: a copy in which nobody can set the variables of Bun from outside, that starts no thread to touch memory ahead, and whose code can lie in huge pages. Gives its path. Throws Error when this Bun is not made as we know it. */
-export function template(folder: string): string {
-  const made = join(folder, `bun-${Bun.version}-${Bun.hash(readFileSync(import.meta.path)).toString(36)}`)
+/** The Bun program that plumb is compiled onto, made once in a folder per version of it and of this file: a copy that reads none of Bun's own environment variables and, when `align` is set, whose code can lie in huge pages. Gives its path. Throws Error for a Bun that does not hold the variables, or has no code to move. */
+export function template(folder: string, align: boolean): string {
+  const made = join(folder, `bun-${Bun.version}-${Bun.hash(readFileSync(import.meta.path)).toString(36)}${align ? '-aligned' : ''}`)
   if (existsSync(made)) return made
   mkdirSync(folder, { recursive: true })
   const draft = `${made}.${process.pid}`
-  writeFileSync(draft, aligned(cold(closed(readFileSync(process.execPath)))))
+  const closedBun = closed(readFileSync(process.execPath))
+  writeFileSync(draft, align ? aligned(closedBun) : closedBun)
   chmodSync(draft, 0o755)
   renameSync(draft, made)
   return made
@@ -30,15 +29,6 @@ function closed(bytes: Buffer): Buffer {
     if (at < 0) throw new Error(`Cannot close ${name}: Bun ${Bun.version} does not hold the name`)
     for (; at >= 0; at = bytes.indexOf(name, at + 1)) bytes[at] = 1
   }
-  return bytes
-}
-
-// A thread that touches half a megabyte ahead of a growing heap takes more from a program of ten milliseconds than it gives.
-function cold(bytes: Buffer): Buffer {
-  if (process.arch !== 'x64') return bytes
-  const at = bytes.indexOf(COUNTS)
-  if (at < 7 || bytes.readUInt16BE(at - 7) !== SWITCH || bytes[at - 1] !== 1) throw new Error(`Cannot keep Bun ${Bun.version} from warming up: it sets the option otherwise`)
-  bytes[at - 1] = 0
   return bytes
 }
 

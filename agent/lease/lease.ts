@@ -1,6 +1,6 @@
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { bitsOf, type Cidr, type Ip, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
-import { isDeep } from '../../lib/text/nesting.ts'
+import { isDeep } from '../../lib/text/json.ts'
 import { MOST } from './limits.ts'
 import { isNodeName } from './node-name.ts'
 

@@ -1,4 +1,4 @@
-// Made by `npm run tables` from the names in this folder: do not edit.
+// Made by `npm run tables` from the files in this folder: do not edit.
 import type { Options as EtcdOptions } from './etcd/index.ts'
 import type { Options as FileOptions } from './file/index.ts'
 import type { SubnetStore } from './store.ts'

@@ -3,6 +3,7 @@ import type { Run } from '../os/run.ts'
 import type { Resource } from '../state/resource.ts'
 import { digest } from '../text/digest.ts'
 import { shown, ValueError } from '../text/errors.ts'
+import { CHAINS } from './chains.ts'
 import firewall from './firewall.nft' with { type: 'text' }
 import ports from './host-ports.nft' with { type: 'text' }
 import masquerade from './masquerade.nft' with { type: 'text' }
@@ -108,37 +109,6 @@ export function chainsOf(sections: readonly Section[]): string[] {
   return [...chains(sections).keys()]
 }
 
-interface Chain {
-  rules: number
-  /** Those, and the jumps to it. */
-  uses: number
-}
-
-function chains(sections: readonly Section[]): Map<string, Chain> {
-  return new Map(sections.flatMap((section) => [...chainsIn(TEXTS[section])]))
-}
-
-// Line by line, for to compile an expression takes a plugin longer.
-function chainsIn(text: string): Map<string, Chain> {
-  const found = new Map<string, Chain>()
-  const jumps: string[] = []
-  let chain: Chain | undefined
-  for (const line of text.split('\n')) {
-    if (line.startsWith('\tchain ')) {
-      const name = line.slice('\tchain '.length, line.indexOf(' {'))
-      chain = { rules: 0, uses: 0 }
-      // An admin's has whatever that puts there.
-      if (isOwnChain(name)) found.set(name, chain)
-    } else if (line === '\t}') chain = undefined
-    else if (chain && line.startsWith('\t\t') && !line.startsWith('\t\ttype ') && !line.startsWith('\t\t#')) {
-      chain.rules++
-      chain.uses++
-      if (line.includes('jump ') || line.includes('goto ')) jumps.push(line.slice(line.lastIndexOf(' ') + 1))
-    }
-  }
-  for (const name of jumps) {
-    const to = found.get(name)
-    if (to) to.uses++
-  }
-  return found
+function chains(sections: readonly Section[]): Map<string, { readonly rules: number; readonly uses: number }> {
+  return new Map(sections.flatMap((section) => Object.entries(CHAINS[section === 'ports' ? 'host-ports' : section])))
 }

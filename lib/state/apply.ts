@@ -35,7 +35,17 @@ export class ApplyError extends ExecError {
 
 const NOTHING: Applied = { already: [] }
 
-/** Makes and removes, blind: one process per namespace and tool, nft last. Every line is idempotent but the creation of a link of our own. `beside` is done while the last of them work, when all of the node's links are made. Throws ApplyError for the first line that failed. */
+/**
+ * Makes and removes, blind: one process per namespace and tool. Every line is idempotent but the creation of a link of our own. `beside` is done while the last
+ * processes work, when all of the node's links are made. Throws ApplyError for the first line that failed.
+ *
+ * The order, in one rule. The node's links come first and alone: everything stands on them. Then each batch runs in the order of `batches` and is waited for. Three
+ * get their input as soon as the links stand, go on beside the others, and are waited for last, nft first:
+ * - what nothing else waits for (`isEarly`): the node's addresses and routes, its qdiscs, and elements that are only added;
+ * - the last `ip` in the pod, behind which nothing comes there. A qdisc gets its input together with it: who writes disable_ipv6 while `tc` holds the lock of the
+ *   kernel's links tries again and again (restart_syscall), for milliseconds;
+ * - conntrack, which forgets connections by the rules that are there by then.
+ */
 export function apply(plan: Plan, run: Run, beside?: () => void): Promise<Applied> {
   return carryOut(lacking(plan, run), plan, run, beside)
 }
@@ -54,8 +64,6 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: ()
   const isLate = (batch: Batch) => batch.isEarly || batch.tool === 'conntrack' || batch === inPod
   try {
     for (const batch of all) {
-      // The node's links come first. Then its elements wait for nothing, nor does anything in pods for the last `ip` there. A qdisc waits for settings: who writes
-      // disable_ipv6 while `tc` holds the lock of the kernel's links tries again and again (restart_syscall), for milliseconds.
       if (batch.ns !== 'host' || batch.tool !== 'ip') for (const one of all) if (one.isEarly && (one.tool !== 'tc' || batch === inPod)) give(one)
       if (!isLate(batch)) await take(batch)
       else if (batch === inPod) give(batch)

@@ -1,4 +1,4 @@
-import { isDeep } from './nesting.ts'
+import { isDeep } from './json.ts'
 import { printable } from './printable.ts'
 
 /** The CNI error codes that plumb answers with. Source: CNI spec 1.1.0 "Error", and skel for 8 (reference upstream). */

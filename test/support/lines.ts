@@ -3,7 +3,7 @@ import type { Result } from '../../lib/cni/result.ts'
 import { batches } from '../../lib/state/apply.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import { read } from '../../lib/text/shape.ts'
-import { beside } from '../../lib/verbs/early.ts'
+import { beside } from '../../lib/verbs/first-links.ts'
 
 /** A node whose link eth1, of 1450 bytes, every namespace has too. */
 const NODE = { bridgeNf: false, link: (name: string) => (name === 'eth1' ? { index: 7, mtu: 1450, mac: '02:00:00:00:00:e1', kind: '', alias: '', isEthernet: true } : undefined) } as unknown as NodeFacts

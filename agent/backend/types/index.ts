@@ -1,4 +1,4 @@
-// Made by `npm run tables` from the names in this folder: do not edit.
+// Made by `npm run tables` from the files in this folder: do not edit.
 import type { Backend } from '../backend.ts'
 
 /** What loads the backend of a `Backend.Type`. */

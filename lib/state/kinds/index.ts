@@ -1,4 +1,4 @@
-// Made by `npm run tables` from the names in this folder: do not edit.
+// Made by `npm run tables` from the files in this folder: do not edit.
 import type { Handler } from '../handler.ts'
 import { type Addr, addr } from './addr.ts'
 import { type Chain, chain } from './chain.ts'
