@@ -9,7 +9,7 @@ import { add } from './add.ts'
 import { readConf, requirePod, requirePrevious } from './call.ts'
 import { asTheirs, isForeign, logTheirs } from './foreign.ts'
 import { together } from './fused.ts'
-import { unmoved } from './moved-devices.ts'
+import { unmoved } from './moved-routes.ts'
 import { del, gc, poolOf } from './removal.ts'
 
 /** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */

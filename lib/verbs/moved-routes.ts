@@ -6,15 +6,13 @@ import { routesNow } from '../os/route-tables.ts'
 import type { Route } from '../state/kinds/route.ts'
 import type { Resource } from '../state/resource.ts'
 
-/** Plugins that take routes from the link's main table, note them, and look after them in their own CHECK. */
-const MOVING = ['vrf', 'sbr'] as const
-
 /** Those of an attachment's resources that should still be where its interface plugin made them: without the routes that a later plugin of the list has moved. */
 export function unmoved(owner: Attachment, resources: readonly Resource[]): Resource[] {
   if (!resources.some(({ kind }) => kind === 'route')) return [...resources]
-  const entry = readEntry(owner)
-  const noted = MOVING.flatMap((type) => entry?.parts[type]?.own ?? [])
-  const routes = noted.length > 0 ? noted.flatMap((one) => (one.kind === 'rerouted' || one.kind === 'unrouted' ? one.route : [])) : elsewhere(owner)
+  // Plugins that take routes from the link's main table (vrf, sbr) note them, and look after them in their own CHECK.
+  const noted = Object.values(readEntry(owner)?.parts ?? {}).flatMap((part) => part?.own ?? [])
+  const taken = noted.flatMap((one) => (one.kind === 'rerouted' || one.kind === 'unrouted' ? one.route : []))
+  const routes = taken.length > 0 ? taken : elsewhere(owner)
   const moved = new Set(routes.map(placeOf))
   return resources.filter((one) => one.kind !== 'route' || one.ns === 'host' || one.table !== undefined || !moved.has(placeOf(one)))
 }
