@@ -8,7 +8,7 @@ import { type RuntimeConf, requestOf } from '../../lib/runtime/requests.ts'
 import { forDel, requirePod } from '../../lib/verbs/call.ts'
 import { errorOf, readCall } from '../../lib/verbs/serve.ts'
 import { Refused } from '../output.ts'
-import { isOurs, visible } from './looks.ts'
+import { isOurs, visible } from './visibility.ts'
 
 /** What is to be explained: an attachment to a network, and where plugins are found. */
 export interface Subject {

@@ -12,9 +12,9 @@ import { errorOf } from '../../lib/verbs/serve.ts'
 import { Refused } from '../output.ts'
 import { adding, GIVEN } from './adding.ts'
 import { asPlugin, callOf, type Subject } from './calls.ts'
-import { isOurs, visible } from './looks.ts'
+import type { Told, ToldPlugin } from './explanation.ts'
 import { deleting } from './removing.ts'
-import type { Told, ToldPlugin } from './told.ts'
+import { isOurs, visible } from './visibility.ts'
 
 /** What stands for a NETNS that is not given. */
 export const EXAMPLE = '/run/netns/POD' as NetnsPath

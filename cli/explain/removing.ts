@@ -11,10 +11,10 @@ import { findDelegate } from '../../lib/verbs/meta.ts'
 import { lastOf } from '../../lib/verbs/shared-links.ts'
 import { noted } from './adding.ts'
 import { mayBeDeleted } from './calls.ts'
-import { visible } from './looks.ts'
+import type { ToldPlugin, ToldRun } from './explanation.ts'
 import { isOthersToo } from './others.ts'
 import { runOf, runsOf, unwiring } from './runs.ts'
-import type { ToldPlugin, ToldRun } from './told.ts'
+import { visible } from './visibility.ts'
 
 type Removed = Pick<ToldPlugin, 'runs' | 'isWhole' | 'notes'>
 

@@ -12,7 +12,7 @@ import { type Flows, listsOf } from '../../lib/state/kinds/flows.ts'
 import { handler } from '../../lib/state/kinds/index.ts'
 import type { Link } from '../../lib/state/kinds/link.ts'
 import { type Plan, type Resource, title } from '../../lib/state/resource.ts'
-import type { ToldLine, ToldRun } from './told.ts'
+import type { ToldLine, ToldRun } from './explanation.ts'
 
 /** A condition on a resource of a plan; undefined: it is always made. */
 export type Condition = (resource: Resource) => string | undefined

@@ -1,6 +1,6 @@
 import type { Json } from '../../lib/runtime/network-list.ts'
 import { addressesOf } from '../result.ts'
-import type { Told, ToldLine, ToldPlugin, ToldRun } from './told.ts'
+import type { Told, ToldLine, ToldPlugin, ToldRun } from './explanation.ts'
 
 // Where comments begin, behind lines that are not longer.
 const COLUMN = 64

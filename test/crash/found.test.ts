@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync } from 'node:fs'
-import { chainedNetwork } from '../support/behind.ts'
+import { conf as shaped } from '../support/bandwidth.ts'
+import { chainedNetwork } from '../support/chained-network.ts'
 import { ENV, flannelConf } from '../support/flannel.ts'
 import { inNamespaces, type Namespace, ping, snapshot, standIns, until } from '../support/harness.ts'
-import { portsAsNetwork } from '../support/hostports.ts'
+import { portsAsNetwork } from '../support/host-ports.ts'
 import { JOURNAL, noted, ports } from '../support/journal.ts'
 import { bridgeConf, type Conf, type Network, network, settled, traces } from '../support/network.ts'
-import { conf as shaped } from '../support/shaped.ts'
-import { killing } from '../support/shim.ts'
 import { skip } from '../support/skip.ts'
+import { killing } from '../support/tool-shims.ts'
 import { STRACE, stand } from './shots.ts'
 
 const conf = (type: string): Conf => ({ cniVersion: '1.1.0', name: bridgeConf().name, type })

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { inside } from '../../lib/os/netns.ts'
 import { txChecksum } from '../../lib/os/sockets.ts'
 import { parse } from '../../lib/text/values.ts'
+import { assertReach, flow, gatewayOf } from '../support/etcd-networks.ts'
 import { type Namespace, until } from '../support/harness.ts'
-import { assertReach, flow, gatewayOf } from '../support/joined.ts'
 import { type Cluster, fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from '../support/nodes.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }

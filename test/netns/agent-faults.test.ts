@@ -3,9 +3,9 @@ import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { execa } from 'execa'
-import { complete, DRIFT, PASS, standing, withEach } from '../support/deprived.ts'
 import { until } from '../support/harness.ts'
-import { shimmed } from '../support/shim.ts'
+import { complete, DRIFT, PASS, standing, withEach } from '../support/missing-tools.ts'
+import { shimmed } from '../support/tool-shims.ts'
 
 /** What a tool does as long as the fault lasts, and what the agent says of it, if it has to notice. */
 const FAULTS: Readonly<Record<string, readonly [script: string, said?: RegExp]>> = {

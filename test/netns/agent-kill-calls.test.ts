@@ -6,9 +6,9 @@ import { STRACE, stand } from '../crash/shots.ts'
 import { type Flows, flows, podOn, unharmed } from '../support/flows.ts'
 import { inNamespaces, until } from '../support/harness.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
-import { calls, killing } from '../support/shim.ts'
 import { skip } from '../support/skip.ts'
 import { draft } from '../support/suites/leases.ts'
+import { calls, killing } from '../support/tool-shims.ts'
 
 const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.99.0', Backend: { Type: 'vxlan' } }
 /** By which the agent changes files, takes its socket, and hands a tool its input. */

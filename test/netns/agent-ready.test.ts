@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { PASS } from '../support/deprived.ts'
 import { ping, until } from '../support/harness.ts'
+import { PASS } from '../support/missing-tools.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
-import { shimmed } from '../support/shim.ts'
+import { shimmed } from '../support/tool-shims.ts'
 
 const VXLAN = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 const PLUMB = join(import.meta.dir, '../../dist/plumb')

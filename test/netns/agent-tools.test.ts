@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { complete, DRIFT, PASS, standing, withEach } from '../support/deprived.ts'
 import { ping, until } from '../support/harness.ts'
+import { complete, DRIFT, PASS, standing, withEach } from '../support/missing-tools.ts'
 import type { Agent } from '../support/nodes.ts'
-import { type Shimmed, shimmed, without } from '../support/shim.ts'
+import { type Shimmed, shimmed, without } from '../support/tool-shims.ts'
 
 describe('plumb agent without its tools', () => {
   it(

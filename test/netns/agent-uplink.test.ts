@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
+import { assertReach, flow, gatewayOf, routeByHub, stand } from '../support/etcd-networks.ts'
 import { type Namespace, until } from '../support/harness.ts'
-import { assertReach, flow, gatewayOf, routeByHub, stand } from '../support/joined.ts'
 import { fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from '../support/nodes.ts'
 
 const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }

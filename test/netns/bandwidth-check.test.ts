@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { chainedNetwork } from '../support/behind.ts'
+import { conf } from '../support/bandwidth.ts'
+import { chainedNetwork } from '../support/chained-network.ts'
 import { inNamespaces } from '../support/harness.ts'
-import { conf } from '../support/shaped.ts'
 
 /** What goes wrong, with PORT and IFB in it, and what CHECK says of it. */
 const FAULTS: Record<string, { readonly break: string; readonly says: RegExp }> = {

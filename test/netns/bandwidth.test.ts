@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
 import { load } from '../../bench/traffic.ts'
 import type { NetnsPath } from '../../lib/text/values.ts'
-import { bridgeBefore, chainedNetwork } from '../support/behind.ts'
+import { BOTH, conf, redirected, root, tc } from '../support/bandwidth.ts'
+import { bridgeBefore, chainedNetwork } from '../support/chained-network.ts'
 import { type Answer, type Call, inNamespaces, type Namespace, ping, plugin, type Row, snapshot, until } from '../support/harness.ts'
-import { watched, works } from '../support/hostports.ts'
+import { watched, works } from '../support/host-ports.ts'
 import { type Conf, containerId, network, settled } from '../support/network.ts'
-import { BOTH, conf, redirected, root, tc } from '../support/shaped.ts'
-import { shimmed, without } from '../support/shim.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
+import { shimmed, without } from '../support/tool-shims.ts'
 
 testPlugin({
   type: 'bandwidth',

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Desk, makeDesk, netConf, PLUGINS } from '../support/desk.ts'
 import { inNamespaces, type Row } from '../support/harness.ts'
 import { mentions } from '../support/network.ts'
+import { type Desk, makeDesk, netConf, PLUGINS } from '../support/node-by-hand.ts'
 import { skip } from '../support/skip.ts'
 
 const DIST = join(import.meta.dir, '../../dist')

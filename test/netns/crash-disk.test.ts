@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { STRACE, stand } from '../crash/shots.ts'
+import { leftOf } from '../support/attachment-leftovers.ts'
 import { inNamespaces, type Namespace, ping, plugin, until } from '../support/harness.ts'
 import { entries } from '../support/journal.ts'
-import { leftOf } from '../support/leftovers.ts'
 import { bridgeConf, containerId, type Network, network } from '../support/network.ts'
 import { skip } from '../support/skip.ts'
 

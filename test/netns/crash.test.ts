@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
+import { leftOf, unfinished } from '../support/attachment-leftovers.ts'
 import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
-import { leftOf, unfinished } from '../support/leftovers.ts'
 import { bridgeConf, type Conf, containerId, type Network, network } from '../support/network.ts'
-import { calls, killing } from '../support/shim.ts'
+import { calls, killing } from '../support/tool-shims.ts'
 
 type Nodes = Record<'node' | 'pod' | 'other', Namespace>
 /** The call that is killed: what has to be there before, and what its configuration has besides. */

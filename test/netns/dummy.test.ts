@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import type { Result } from '../../lib/cni/result.ts'
 import dummy from '../../plugins/dummy.ts'
+import { told } from '../support/explained-lines.ts'
 import { inNamespaces, snapshot } from '../support/harness.ts'
 import { hasKind } from '../support/kinds.ts'
 import { lanConf, refusing } from '../support/lan.ts'
-import { told } from '../support/lines.ts'
 import { network, traces } from '../support/network.ts'
 
 const GIVEN = { ips: [{ address: '10.1.0.2/24' }, { address: 'fd00:1::2/64' }] } as unknown as Result

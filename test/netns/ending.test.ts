@@ -4,9 +4,9 @@ import { earOf, endingOf } from '../../lib/os/link-removal.ts'
 import { inside } from '../../lib/os/netns.ts'
 import type { NetnsPath } from '../../lib/text/values.ts'
 import { inNamespaces, type Namespace, plugin, until } from '../support/harness.ts'
-import { works } from '../support/hostports.ts'
+import { works } from '../support/host-ports.ts'
 import { bridgeConf, containerId } from '../support/network.ts'
-import { shimmed } from '../support/shim.ts'
+import { shimmed } from '../support/tool-shims.ts'
 
 const [IP, NFT] = [
   ['ip', '-batch', '-'],

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Told } from '../../cli/explain/told.ts'
+import type { Told } from '../../cli/explain/explanation.ts'
 import { type Finished, inNamespaces, type Namespace, plugin, snapshot } from '../support/harness.ts'
 import { settled } from '../support/network.ts'
-import { linesOf } from '../support/played.ts'
+import { linesOf } from '../support/predicted-node.ts'
 import { STRACE } from '../support/recording.ts'
-import { killing } from '../support/shim.ts'
 import { skip } from '../support/skip.ts'
+import { killing } from '../support/tool-shims.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 const NOBODY = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups', '--inh-caps=-all', '--bounding-set=-all']

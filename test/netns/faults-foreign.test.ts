@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { inNamespaces, type Namespace, until } from '../support/harness.ts'
-import { portNetwork } from '../support/hostports.ts'
-import { makeNewer } from '../support/newer.ts'
+import { portNetwork } from '../support/host-ports.ts'
+import { makeNewer } from '../support/newer-nft.ts'
 
 /** Tables of other programs that the node's nft cannot read, or may not touch. */
 const TABLES: Readonly<Record<string, (node: Namespace) => Promise<() => Promise<void>>>> = {

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
-import { CHAIN, clear, onStage, SCENES, type Scene, unchanged, unlinked } from '../support/faulty.ts'
 import { inNamespaces, ping, plugin, until } from '../support/harness.ts'
-import { portNetwork } from '../support/hostports.ts'
+import { portNetwork } from '../support/host-ports.ts'
 import { bridgeConf, containerId, network, traces } from '../support/network.ts'
-import { type Any, shimmed } from '../support/shim.ts'
+import { CHAIN, clear, onStage, SCENES, type Scene, unchanged, unlinked } from '../support/plugin-scenes.ts'
+import { type Any, shimmed } from '../support/tool-shims.ts'
 
 /** A call has 30 s for all that it waits for, 10 s more to take back what it made, and work that waits for nothing. */
 const BOUND_S = 55

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
+import { leftOf } from '../support/attachment-leftovers.ts'
 import { type Answer, type Call, inNamespaces, type Namespace, ping, plugin, until } from '../support/harness.ts'
-import { leftOf } from '../support/leftovers.ts'
 import { bridgeConf, type Conf, containerId, network, traces } from '../support/network.ts'
-import { shimmed } from '../support/shim.ts'
+import { shimmed } from '../support/tool-shims.ts'
 
 /** Shell words that spoil standard output, and what plumb says of it on stderr. */
 const BROKEN: Readonly<Record<string, readonly [words: string, said: RegExp]>> = {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { CHAIN, clear, onStage, SCENES, type Scene, unchanged } from '../support/faulty.ts'
-import { testRefusals } from '../support/limits.ts'
+import { testRefusals } from '../support/kernel-limits.ts'
+import { CHAIN, clear, onStage, SCENES, type Scene, unchanged } from '../support/plugin-scenes.ts'
 
 /** What is wrong with the node, as shell commands in a plugin's mounts, and what the error says. */
 const NODES: Readonly<Record<string, readonly [before: string, said: RegExp]>> = {

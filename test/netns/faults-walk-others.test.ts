@@ -1,4 +1,4 @@
-import { CHAIN, SCENES } from '../support/faulty.ts'
-import { testWalk } from '../support/walk.ts'
+import { testWalk } from '../support/fault-walk.ts'
+import { CHAIN, SCENES } from '../support/plugin-scenes.ts'
 
 for (const [name, scene] of Object.entries(SCENES)) if (name !== CHAIN) testWalk(name, scene)

@@ -1,4 +1,4 @@
-import { CHAIN, SCENES, type Scene } from '../support/faulty.ts'
-import { testWalk } from '../support/walk.ts'
+import { testWalk } from '../support/fault-walk.ts'
+import { CHAIN, SCENES, type Scene } from '../support/plugin-scenes.ts'
 
 testWalk(CHAIN, SCENES[CHAIN] as Scene)

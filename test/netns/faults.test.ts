@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
+import { leftOf } from '../support/attachment-leftovers.ts'
 import { type Answer, inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
-import { leftOf } from '../support/leftovers.ts'
 import { bridgeConf, type Conf, containerId, network } from '../support/network.ts'
-import { type Shimmed, shimmed, TOOLS, type Tool, without } from '../support/shim.ts'
+import { type Shimmed, shimmed, TOOLS, type Tool, without } from '../support/tool-shims.ts'
 
 const USES_ALL = { isDefaultGateway: true, ipMasq: true, macspoofchk: true }
 

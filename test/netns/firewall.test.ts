@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
-import { bridgeBefore, chainedNetwork, shutNode } from '../support/behind.ts'
+import { bridgeBefore, chainedNetwork, shutNode } from '../support/chained-network.ts'
 import { inNamespaces, type Namespace, ping, plugin, type Row, snapshot, until } from '../support/harness.ts'
-import { works } from '../support/hostports.ts'
+import { works } from '../support/host-ports.ts'
 import { bridgeConf, type Conf, containerId, settled } from '../support/network.ts'
 import { WORLD, wireWorld } from '../support/packets.ts'
-import { shimmed, without } from '../support/shim.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
+import { shimmed, without } from '../support/tool-shims.ts'
 
 const conf = (keys: object = {}): Conf => ({ cniVersion: '1.1.0', name: bridgeConf().name, type: 'firewall', ...keys })
 

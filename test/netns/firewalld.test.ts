@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
-import { bridgeBefore, chainedNetwork } from '../support/behind.ts'
+import { bridgeBefore, chainedNetwork } from '../support/chained-network.ts'
 import { firewalld, missing } from '../support/firewalld.ts'
 import { inNamespaces, ping, plugin, type Row, until } from '../support/harness.ts'
 import { noted } from '../support/journal.ts'
 import { bridgeConf, type Conf } from '../support/network.ts'
 import { WORLD, wireWorld } from '../support/packets.ts'
-import { shimmed } from '../support/shim.ts'
 import { skip } from '../support/skip.ts'
+import { shimmed } from '../support/tool-shims.ts'
 
 const conf = (keys: object = {}): Conf => ({ cniVersion: '1.1.0', name: bridgeConf().name, type: 'firewall', ...keys })
 

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { inNamespaces, type Namespace, plugin } from '../support/harness.ts'
 import { hasKind } from '../support/kinds.ts'
 import { bridgeConf, network } from '../support/network.ts'
-import { shimmed } from '../support/shim.ts'
 import { skip } from '../support/skip.ts'
+import { shimmed } from '../support/tool-shims.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 const PLUMB = join(DIST, 'plumb')

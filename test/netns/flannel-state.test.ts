@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { dirOf, ENV, fileOf, flannelConf, writeEnv } from '../support/flannel.ts'
-import { foreignPlugin } from '../support/foreign.ts'
+import { foreignPlugin } from '../support/foreign-plugin.ts'
 import { inNamespaces, ping, snapshot } from '../support/harness.ts'
 import { containerId, network, traces } from '../support/network.ts'
 

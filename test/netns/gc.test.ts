@@ -4,7 +4,7 @@ import { execa } from 'execa'
 import type { Cached } from '../../lib/runtime/cache.ts'
 import { addNetwork, gcNetwork, statusNetwork } from '../../lib/runtime/runtime.ts'
 import { parse } from '../../lib/text/values.ts'
-import { at, list, makeRoom, RECORDER, type Room } from '../support/recorder.ts'
+import { at, list, makeRoom, RECORDER, type Room } from '../support/recorder-plugin.ts'
 
 let room: Room
 beforeEach(() => {

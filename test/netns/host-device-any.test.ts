@@ -3,14 +3,14 @@ import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DIST, folder, on } from '../peers/tool.ts'
 import { inNamespaces, type Namespace, ping, type Row, until } from '../support/harness.ts'
+import { deviceConf, linkOf, makeDevices, names, wire } from '../support/host-devices.ts'
 import { rewrite } from '../support/journal.ts'
-import { deviceConf, linkOf, makeDevices, names, wire } from '../support/lent.ts'
 import { type Conf, containerId, type Network, network, traces } from '../support/network.ts'
 import { addresses } from '../support/pool.ts'
-import { shimmed } from '../support/shim.ts'
 import type { Subject } from '../support/suites/subject.ts'
 import { testKill } from '../support/suites/testKill.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
+import { shimmed } from '../support/tool-shims.ts'
 
 /** A network with two devices: the container that comes first has dev0, another the one of the configuration. What is no hardware dies with its namespace: it is put back, as a card would come back. */
 function lent(node: Namespace, conf: Conf): Network {

@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { inNamespaces, type Namespace, ping, plugin, until } from '../support/harness.ts'
-import { deviceConf, linkOf, makeDevices, names, onBus, withSysfs } from '../support/lent.ts'
+import { deviceConf, linkOf, makeDevices, names, onBus, withSysfs } from '../support/host-devices.ts'
 import { containerId, network, traces } from '../support/network.ts'
 import { addresses } from '../support/pool.ts'
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { addNetwork, statusNetwork } from '../../lib/runtime/runtime.ts'
 import { until } from '../support/harness.ts'
-import { at, list, makeRoom, type Room } from '../support/recorder.ts'
+import { at, list, makeRoom, type Room } from '../support/recorder-plugin.ts'
 
 let room: Room
 beforeEach(() => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { chmodSync, existsSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { inNamespaces } from '../support/harness.ts'
-import { mappings, portNetwork, works } from '../support/hostports.ts'
+import { mappings, portNetwork, works } from '../support/host-ports.ts'
 import { skip } from '../support/skip.ts'
 
 const STRACE = '/usr/bin/strace'

@@ -4,7 +4,7 @@ import { type Namespace, ping, plugin, snapshot } from '../support/harness.ts'
 import { JOURNAL, noted } from '../support/journal.ts'
 import { aliasOf, lanConf, linksOf, onLan, ROUTER } from '../support/lan.ts'
 import { type Conf, containerId, network, traces } from '../support/network.ts'
-import { calls, shimmed } from '../support/shim.ts'
+import { calls, shimmed } from '../support/tool-shims.ts'
 
 describe('macvlan: what is left', () => {
   before(() => rmSync(JOURNAL, { recursive: true, force: true }))

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { execa } from 'execa'
 import { chain, good } from '../support/chained.ts'
 import { inNamespaces, until } from '../support/harness.ts'
-import { deviceConf, makeDevices } from '../support/lent.ts'
+import { deviceConf, makeDevices } from '../support/host-devices.ts'
 import { bridgeConf, containerId, network } from '../support/network.ts'
 
 const KEYS = {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
 import { inNamespaces, type Namespace } from '../support/harness.ts'
-import { portNetwork } from '../support/hostports.ts'
+import { portNetwork } from '../support/host-ports.ts'
 import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
 const PORTS = [{ hostPort: 8080, containerPort: 80 }]

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { type Answer, type Call, inNamespaces, type Namespace, plugin, snapshot, until } from '../support/harness.ts'
-import { portNetwork, works } from '../support/hostports.ts'
+import { portNetwork, works } from '../support/host-ports.ts'
 import { bridgeConf, containerId, settled } from '../support/network.ts'
-import { type Any, shimmed } from '../support/shim.ts'
+import { type Any, shimmed } from '../support/tool-shims.ts'
 
 const TOOLS: readonly Any[] = ['ip', 'nft', 'tc', 'conntrack']
 // plumb is gone before the tool has done anything, and the tool takes its time.

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
 import { inNamespaces, type Namespace } from '../support/harness.ts'
-import { mappings, type Port, portNetwork, works } from '../support/hostports.ts'
+import { mappings, type Port, portNetwork, works } from '../support/host-ports.ts'
 import { claims, noted, ports, rewrite } from '../support/journal.ts'
 import { containerId } from '../support/network.ts'
 import { reach, serve } from '../support/servers.ts'

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../support/harness.ts'
-import { mappings, type Port, portNetwork, works } from '../support/hostports.ts'
+import { mappings, type Port, portNetwork, works } from '../support/host-ports.ts'
 import { noted, ports } from '../support/journal.ts'
 import { containerId, settled } from '../support/network.ts'
-import { calls, killing, type Tool } from '../support/shim.ts'
+import { calls, killing, type Tool } from '../support/tool-shims.ts'
 
 const PORTS: readonly Port[] = [
   { hostPort: 8080, containerPort: 80 },

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { inNamespaces } from '../support/harness.ts'
-import { mappings, type Port, portNetwork, works } from '../support/hostports.ts'
+import { mappings, type Port, portNetwork, works } from '../support/host-ports.ts'
 import { WORLD, wireWorld } from '../support/packets.ts'
 import { answers, reach, serve } from '../support/servers.ts'
 

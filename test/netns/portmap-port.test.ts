@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { inNamespaces, type Namespace, snapshot } from '../support/harness.ts'
-import { mappings, type Port, portNetwork, works } from '../support/hostports.ts'
+import { mappings, type Port, portNetwork, works } from '../support/host-ports.ts'
 import { noted, ports } from '../support/journal.ts'
 import { settled } from '../support/network.ts'
 import { WORLD, wireWorld } from '../support/packets.ts'

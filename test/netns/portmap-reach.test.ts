@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { inNamespaces, type Namespace, type Row } from '../support/harness.ts'
-import { portNetwork, works } from '../support/hostports.ts'
+import { portNetwork, works } from '../support/host-ports.ts'
 import { WORLD, wireWorld } from '../support/packets.ts'
 import { answers, reach, serve } from '../support/servers.ts'
 import { skip } from '../support/skip.ts'

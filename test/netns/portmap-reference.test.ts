@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { references } from '../../scripts/peers.ts'
 import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../support/harness.ts'
-import { type Port, portNetwork, works } from '../support/hostports.ts'
+import { type Port, portNetwork, works } from '../support/host-ports.ts'
 import { containerId, settled } from '../support/network.ts'
 import { WORLD, wireWorld } from '../support/packets.ts'
 import { reach, serve } from '../support/servers.ts'

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { inNamespaces, type Namespace, until } from '../support/harness.ts'
-import { portNetwork, works } from '../support/hostports.ts'
+import { portNetwork, works } from '../support/host-ports.ts'
 import { WORLD, wireWorld } from '../support/packets.ts'
 import { reach, serve, talk } from '../support/servers.ts'
 

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
 import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../support/harness.ts'
-import { mappings, type Port, portNetwork, portsAsNetwork, watched, works } from '../support/hostports.ts'
+import { mappings, type Port, portNetwork, portsAsNetwork, watched, works } from '../support/host-ports.ts'
 import { noted, ports } from '../support/journal.ts'
 import { bridgeConf, containerId, settled } from '../support/network.ts'
 import { reach, serve } from '../support/servers.ts'
-import { shimmed, without } from '../support/shim.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
+import { shimmed, without } from '../support/tool-shims.ts'
 
 const PORTS: readonly Port[] = [
   { hostPort: 8080, containerPort: 80 },

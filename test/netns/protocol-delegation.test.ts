@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { linkSync, mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { foreignPlugin } from '../support/foreign.ts'
+import { foreignPlugin } from '../support/foreign-plugin.ts'
 import { inNamespaces, plugin, type Row, snapshot } from '../support/harness.ts'
 import { bridgeConf, type Conf, containerId, network, traces } from '../support/network.ts'
 

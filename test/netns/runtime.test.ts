@@ -7,7 +7,7 @@ import { parseNetwork } from '../../lib/runtime/network-list.ts'
 import { addNetwork, checkNetwork, delNetwork, gcNetwork, statusNetwork } from '../../lib/runtime/runtime.ts'
 import { parse } from '../../lib/text/values.ts'
 import { until } from '../support/harness.ts'
-import { ADDED, at, list, makeRoom, type Room } from '../support/recorder.ts'
+import { ADDED, at, list, makeRoom, type Room } from '../support/recorder-plugin.ts'
 
 let room: Room
 beforeEach(() => {

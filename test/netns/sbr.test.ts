@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { existsSync, rmSync } from 'node:fs'
 import { execa } from 'execa'
-import { chainedNetwork } from '../support/behind.ts'
 import { chain, good } from '../support/chained.ts'
+import { chainedNetwork } from '../support/chained-network.ts'
 import { type Finished, inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
-import { watched } from '../support/hostports.ts'
+import { watched } from '../support/host-ports.ts'
 import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
 

@@ -7,7 +7,7 @@ import { network } from '../support/network.ts'
 import { fileStore, inCluster, type Node } from '../support/nodes.ts'
 import { STRACE } from '../support/recording.ts'
 import { skip } from '../support/skip.ts'
-import { type Traced, traced, tracing } from '../support/traced.ts'
+import { type Traced, traced, tracing } from '../support/strace.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 const TOOLS = ['ip', 'bridge', 'nft', 'tc', 'conntrack', 'iptables-nft-restore', 'ip6tables-nft-restore']

@@ -9,8 +9,8 @@ import tapPlugin from '../../plugins/tap.ts'
 import { inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../support/harness.ts'
 import { aliasOf, lanConf, linksOf } from '../support/lan.ts'
 import { type Conf, network, traces } from '../support/network.ts'
-import { shimmed } from '../support/shim.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
+import { shimmed } from '../support/tool-shims.ts'
 
 testPlugin({
   type: 'tap',

@@ -3,10 +3,10 @@ import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import { execa } from 'execa'
 import { chain, good } from '../support/chained.ts'
 import { inNamespaces, until } from '../support/harness.ts'
-import { watched } from '../support/hostports.ts'
+import { watched } from '../support/host-ports.ts'
 import { entries, noted, rewrite } from '../support/journal.ts'
 import { containerId, network } from '../support/network.ts'
-import { ALL, MAC, mtuOf } from '../support/tuned.ts'
+import { ALL, MAC, mtuOf } from '../support/tuning.ts'
 
 afterEach(() => rmSync('/run/cni', { recursive: true, force: true }))
 

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { chainedNetwork } from '../support/behind.ts'
 import { chain, good } from '../support/chained.ts'
+import { chainedNetwork } from '../support/chained-network.ts'
 import { inNamespaces, type Namespace, ping, type Row, until } from '../support/harness.ts'
-import { watched } from '../support/hostports.ts'
+import { watched } from '../support/host-ports.ts'
 import { noted } from '../support/journal.ts'
 import { bridgeConf, containerId, traces } from '../support/network.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
-import { ALL, looks, MAC, mtuOf, sysctl } from '../support/tuned.ts'
+import { ALL, looks, MAC, mtuOf, sysctl } from '../support/tuning.ts'
 
 const SET = { mac: MAC, mtu: 1400, txQLen: 77, promisc: true, allmulti: true }
 const LIST = '/etc/cni/tuning/allowlist.conf'

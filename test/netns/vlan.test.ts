@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import type { Result } from '../../lib/cni/result.ts'
 import vlan from '../../plugins/vlan.ts'
+import { told } from '../support/explained-lines.ts'
 import { snapshot } from '../support/harness.ts'
 import { lanConf, onLan, refusing } from '../support/lan.ts'
-import { told } from '../support/lines.ts'
 import { network } from '../support/network.ts'
 
 const GIVEN = { ips: [{ address: '10.1.0.2/24', gateway: '10.1.0.1' }] } as unknown as Result

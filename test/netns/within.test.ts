@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { fuse } from '../../cli/fuse.ts'
 import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../support/harness.ts'
-import { watched, works } from '../support/hostports.ts'
+import { watched, works } from '../support/host-ports.ts'
 import { bridgeConf, type Conf, containerId, type Network, network, settled, traces } from '../support/network.ts'
 import { reach, serve } from '../support/servers.ts'
 import { testKill } from '../support/suites/testKill.ts'

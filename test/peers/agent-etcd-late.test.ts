@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'no
 import { join } from 'node:path'
 import { encodeValue } from '../../agent/lease/lease.ts'
 import { type Cluster as Etcd, startEtcd } from '../support/etcd.ts'
-import { joinEtcd } from '../support/etcdnodes.ts'
+import { joinEtcd } from '../support/etcd-nodes.ts'
 import { ping, until } from '../support/harness.ts'
 import { type Agent, type Cluster, inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 import { draft } from '../support/suites/leases.ts'

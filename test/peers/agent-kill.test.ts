@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { churn, compare, drift } from '../support/churn.ts'
 import { type Cluster as Etcd, startEtcd } from '../support/etcd.ts'
-import { joinEtcd } from '../support/etcdnodes.ts'
+import { joinEtcd } from '../support/etcd-nodes.ts'
 import { flows, podOn, unharmed } from '../support/flows.ts'
 import { inNamespaces, until } from '../support/harness.ts'
+import { churn, compare, drift } from '../support/lease-churn.ts'
 import { inCluster, type Node, subnetEnv } from '../support/nodes.ts'
 
 /** How often an agent is killed; the hundred takes a minute and a half. */

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Cluster as Etcd, startEtcd } from '../support/etcd.ts'
+import { gatewayOf, networksIn } from '../support/etcd-networks.ts'
 import { until } from '../support/harness.ts'
-import { gatewayOf, networksIn } from '../support/joined.ts'
 import { subnetEnv, UNDERLAY } from '../support/nodes.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')

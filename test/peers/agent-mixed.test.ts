@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
+import { assertReach, gatewayOf } from '../support/etcd-networks.ts'
 import { besideFlanneld } from '../support/flanneld.ts'
 import { until } from '../support/harness.ts'
-import { assertReach, gatewayOf } from '../support/joined.ts'
 import { type Node, UNDERLAY } from '../support/nodes.ts'
 import { sourceSeen } from '../support/packets.ts'
 

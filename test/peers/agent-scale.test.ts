@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { type Cluster as Etcd, startEtcd } from '../support/etcd.ts'
+import { assertReach, gatewayOf, networksIn } from '../support/etcd-networks.ts'
 import { until } from '../support/harness.ts'
-import { assertReach, gatewayOf, networksIn } from '../support/joined.ts'
 import type { Agent } from '../support/nodes.ts'
 
 const PAGE = 2000

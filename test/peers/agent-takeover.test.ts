@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { assertReach, type Flow, flow, gatewayOf } from '../support/etcd-networks.ts'
 import { besideFlanneld } from '../support/flanneld.ts'
 import { until } from '../support/harness.ts'
-import { assertReach, type Flow, flow, gatewayOf } from '../support/joined.ts'
 import type { Node } from '../support/nodes.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')

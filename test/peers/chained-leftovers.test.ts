@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { hasPlugin, lanes } from '../beside/lanes.ts'
-import { bridgeBefore } from '../support/behind.ts'
+import { bridgeBefore } from '../support/chained-network.ts'
 import { inNamespaces, type Namespace, plugin } from '../support/harness.ts'
-import { works } from '../support/hostports.ts'
+import { works } from '../support/host-ports.ts'
 import { skip } from '../support/skip.ts'
 
 describe('what a reference plugin made', () => {

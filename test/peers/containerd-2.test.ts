@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { remains } from '../support/container-leftovers.ts'
 import { onContainerd } from '../support/containerd.ts'
 import { ENV, writeEnv } from '../support/flannel.ts'
 import { ping, type Row, until } from '../support/harness.ts'
 import { WORLD } from '../support/packets.ts'
-import { remains } from '../support/remains.ts'
 import { reach, serve } from '../support/servers.ts'
 import { DIST } from './tool.ts'
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
+import { remains } from '../support/container-leftovers.ts'
 import { type Setting, withContainerd } from '../support/containerd.ts'
 import { ping, until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
-import { remains } from '../support/remains.ts'
 import { reach, serve } from '../support/servers.ts'
 
 const CONF = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }

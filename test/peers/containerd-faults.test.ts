@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
+import { tapped } from '../support/call-log.ts'
+import { remains } from '../support/container-leftovers.ts'
 import { onContainerd, VERSIONS } from '../support/containerd.ts'
-import { remains } from '../support/remains.ts'
-import { tapped } from '../support/tap.ts'
 import { leavesNothing, network, TYPES, WEB } from './web.ts'
 
 /** A pool that cannot be read, and what is said of it. */

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
+import { type Held, tapped } from '../support/call-log.ts'
+import { remains } from '../support/container-leftovers.ts'
 import { type Containerd, onContainerd, VERSIONS } from '../support/containerd.ts'
 import type { Namespace } from '../support/harness.ts'
-import { remains } from '../support/remains.ts'
-import { type Held, tapped } from '../support/tap.ts'
 import { leavesNothing, network, TYPES, WEB } from './web.ts'
 
 const POINTS = [

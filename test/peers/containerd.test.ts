@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { remains } from '../support/container-leftovers.ts'
 import { onContainerd, VERSIONS } from '../support/containerd.ts'
 import { type Namespace, ping, type Row, until } from '../support/harness.ts'
 import { WORLD } from '../support/packets.ts'
-import { remains } from '../support/remains.ts'
 import { reach, serve } from '../support/servers.ts'
 
 const CONF = join(import.meta.dir, '../../conf')

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { PLUGINS } from '../support/desk.ts'
 import { ENV, fileOf, flannelConf } from '../support/flannel.ts'
 import { inNamespaces, ping, plugin, until } from '../support/harness.ts'
 import { containerId, network } from '../support/network.ts'
+import { PLUGINS } from '../support/node-by-hand.ts'
 import { skip } from '../support/skip.ts'
 import { DIST } from './tool.ts'
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { references } from '../../scripts/peers.ts'
 import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'
-import { linkOf, makeDevices, names } from '../support/lent.ts'
+import { linkOf, makeDevices, names } from '../support/host-devices.ts'
 import { containerId, traces } from '../support/network.ts'
 import { skip } from '../support/skip.ts'
 

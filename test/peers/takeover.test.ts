@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
-import { type Desk, type Entry, makeDesk, netConf, PLUGINS } from '../support/desk.ts'
 import { inNamespaces } from '../support/harness.ts'
+import { type Desk, type Entry, makeDesk, netConf, PLUGINS } from '../support/node-by-hand.ts'
 import { skip } from '../support/skip.ts'
 
 describe('plumb cni and cnitool', () => {

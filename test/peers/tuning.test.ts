@@ -7,7 +7,7 @@ import { inNamespaces, type Namespace, plugin, type Row } from '../support/harne
 import { noted } from '../support/journal.ts'
 import { containerId } from '../support/network.ts'
 import { skip } from '../support/skip.ts'
-import { looks, sysctl } from '../support/tuned.ts'
+import { looks, sysctl } from '../support/tuning.ts'
 
 const KEYS = { mac: '02:00:00:00:00:09', mtu: 1400, promisc: true, allmulti: true, sysctl: { 'net.ipv4.conf.IFNAME.arp_filter': '1', 'net.core.somaxconn': '512' } }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
+import { remains } from '../support/container-leftovers.ts'
 import type { Containerd } from '../support/containerd.ts'
 import type { Namespace, Row } from '../support/harness.ts'
-import { remains } from '../support/remains.ts'
 
 /** The plugins of a pod of `network`, loopback among them, which containerd calls for itself. */
 export const TYPES = ['loopback', 'bridge', 'portmap']

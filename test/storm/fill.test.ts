@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync } from 'node:fs'
 import { inNamespaces, type Namespace, type Row, snapshot, until } from '../support/harness.ts'
-import { mappings } from '../support/hostports.ts'
+import { mappings } from '../support/host-ports.ts'
 import { settled } from '../support/network.ts'
 import { call, crowd, netns, quiet, spread, type Told } from './calls.ts'
 

@@ -1,5 +1,5 @@
-import { SCENES } from '../support/faulty.ts'
-import { testRefusals } from '../support/limits.ts'
+import { testRefusals } from '../support/kernel-limits.ts'
+import { SCENES } from '../support/plugin-scenes.ts'
 
 describe('what the kernel refuses', () => {
   for (const [name, scene] of Object.entries(SCENES)) testRefusals(scene, name)

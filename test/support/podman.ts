@@ -3,10 +3,10 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { execa } from 'execa'
 import { present } from '../../scripts/packages.ts'
+import { remains } from './container-leftovers.ts'
 import { type Finished, inNamespaces, type Namespace, namespaceAt, type Row, until } from './harness.ts'
 import { IMAGE, makeImage } from './image.ts'
 import { wireWorld } from './packets.ts'
-import { remains } from './remains.ts'
 import { skip } from './skip.ts'
 
 const DIST = join(import.meta.dir, '../../dist')

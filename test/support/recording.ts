@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Any, type Shimmed, shimmed } from './shim.ts'
+import { type Any, type Shimmed, shimmed } from './tool-shims.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 /** What shows the settings that plumb writes. */

@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from '
 import { join } from 'node:path'
 import { type AddressStore, addressStore } from '../../lib/pools/addresses.ts'
 import { parse } from '../../lib/text/values.ts'
-import { freshPool, owner, refusal, sets, take } from '../support/store.ts'
+import { freshPool, owner, refusal, sets, take } from '../support/address-store.ts'
 
 let here: ReturnType<typeof freshPool>
 

@@ -3,11 +3,11 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import type { Told } from '../../cli/explain/told.ts'
+import type { Told } from '../../cli/explain/explanation.ts'
 import { bridgeMac, hostMac, hostVeth, podMac } from '../../lib/text/link-names.ts'
 import { parse } from '../../lib/text/values.ts'
 import { nodeFacts } from '../../lib/wiring/node-facts.ts'
-import { linesOf } from '../support/played.ts'
+import { linesOf } from '../support/predicted-node.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 const POOL = { type: 'host-local', ranges: [[{ subnet: '10.1.0.0/24' }]] }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { readdirSync, writeFileSync } from 'node:fs'
 import { parseIp } from '../../lib/text/ip.ts'
-import { freshPool, owner, sets, take } from '../support/store.ts'
+import { freshPool, owner, sets, take } from '../support/address-store.ts'
 
 const FREE = 'free now; the pool decides when it is asked'
 

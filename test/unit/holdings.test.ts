@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, symlinkSync, unlinkSync,
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { CniError } from '../../lib/text/errors.ts'
-import { freshPool, owner, refusal, sets, take } from '../support/store.ts'
+import { freshPool, owner, refusal, sets, take } from '../support/address-store.ts'
 
 const LIB = join(import.meta.dir, '../../lib')
 let here: ReturnType<typeof freshPool>

@@ -1,6 +1,6 @@
 import { inNamespaces } from '../support/harness.ts'
 import { lanConf } from '../support/lan.ts'
-import { live } from '../support/podlife.ts'
+import { live } from '../support/pod-life.ts'
 
 describe('dummy', () => {
   it(

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { readFileSync, realpathSync, writeFileSync } from 'node:fs'
 import { execa } from 'execa'
 import { inNamespaces, type Namespace, ping, until } from '../support/harness.ts'
-import { deviceConf, linkOf, names, withSysfs } from '../support/lent.ts'
+import { deviceConf, linkOf, names, withSysfs } from '../support/host-devices.ts'
 import { containerId, network, traces } from '../support/network.ts'
 import { addresses } from '../support/pool.ts'
 

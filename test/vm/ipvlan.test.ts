@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { lanConf, onLan, ROUTER } from '../support/lan.ts'
 import { traces } from '../support/network.ts'
-import { glance, live } from '../support/podlife.ts'
+import { glance, live } from '../support/pod-life.ts'
 
 const conf = (keys: object = {}) => lanConf('ipvlan', { master: 'eth1', ...keys })
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { lanConf, linksOf, onLan, ROUTER } from '../support/lan.ts'
 import { network } from '../support/network.ts'
-import { glance, live } from '../support/podlife.ts'
+import { glance, live } from '../support/pod-life.ts'
 
 const conf = (keys: object = {}) => lanConf('vlan', { master: 'eth1', vlanId: 5, ...keys })
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { clear, onStage, type Scene, type Stage, unchanged } from './faulty.ts'
+import { clear, onStage, type Scene, type Stage, unchanged } from './plugin-scenes.ts'
 import { skip } from './skip.ts'
 
 const DIST = join(import.meta.dir, '../../dist')

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
-import { clear, onStage, type Scene, type Stage, unchanged } from './faulty.ts'
-import type { Any } from './shim.ts'
+import { clear, onStage, type Scene, type Stage, unchanged } from './plugin-scenes.ts'
+import type { Any } from './tool-shims.ts'
 
 type Scripts = Partial<Record<Any, string>>
 

@@ -1,6 +1,6 @@
 import { type Finished, until } from './harness.ts'
 import { type Agent, fileStore, inCluster, type Node, subnetEnv } from './nodes.ts'
-import type { TOOLS } from './shim.ts'
+import type { TOOLS } from './tool-shims.ts'
 
 const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
 /** The end of a script in a tool's place that lets it work; monitors are let alone. */

@@ -1,4 +1,4 @@
-import type { Told, ToldLine, ToldPlugin } from '../../cli/explain/told.ts'
+import type { Told, ToldLine, ToldPlugin } from '../../cli/explain/explanation.ts'
 
 /** What a test knows of the node and explain does not ask: which conditions hold. */
 export type Node = (when: string) => boolean

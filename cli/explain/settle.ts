@@ -7,8 +7,8 @@ import type { Plan, Resource } from '../../lib/state/resource.ts'
 import { title } from '../../lib/state/resource.ts'
 import { type Cidr, format, split } from '../../lib/text/ip.ts'
 import type { Mac } from '../../lib/text/values.ts'
+import type { ToldRun } from './explanation.ts'
 import { runsOf } from './runs.ts'
-import type { ToldRun } from './told.ts'
 
 /** What `settle` would still do, and the result that it gives, when the links that it judges are made anew; what it does only for links that were there before says so. */
 export function settling(wiring: Wiring): { readonly result: Result; readonly runs: readonly ToldRun[]; readonly notes: readonly string[] } {

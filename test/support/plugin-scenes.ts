@@ -3,10 +3,10 @@ import { existsSync, mkdtempSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fuse } from '../../cli/fuse.ts'
 import { type Answer, inNamespaces, type Namespace, plugin, type Row, snapshot, until } from './harness.ts'
+import { makeDevices } from './host-devices.ts'
 import { wireLan } from './lan.ts'
-import { makeDevices } from './lent.ts'
 import { bridgeConf, type Conf, containerId } from './network.ts'
-import { type Any, shimmed } from './shim.ts'
+import { type Any, shimmed } from './tool-shims.ts'
 
 const RATES = { ingressRate: 80_000_000, ingressBurst: 1_000_000, egressRate: 40_000_000, egressBurst: 800_000 }
 const PORTS = [
