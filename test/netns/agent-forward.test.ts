@@ -5,7 +5,7 @@ import { inNamespaces, type Namespace, ping, until } from '../support/harness.ts
 import { skip } from '../support/skip.ts'
 
 const NETWORKS = ['10.244.0.0/16', 'fd00:244::/48']
-const AGENT = join(import.meta.dir, '../../agent/firewall/forward.ts')
+const ROOT = join(import.meta.dir, '../..')
 
 describe('removeFlannelRules()', () => {
   it(
@@ -99,7 +99,7 @@ describe('the agent and a FORWARD policy of DROP', () => {
 
 // In a process of its own: which chains there are is asked of the namespace that one is in.
 async function call(node: Namespace, name: string): Promise<string[]> {
-  const script = `const { passForward, leaveForward } = await import(${JSON.stringify(AGENT)}); const { removeFlannelRules } = await import(${JSON.stringify(join(AGENT, '../support/attachment-leftovers.ts'))}); const { run } = await import(${JSON.stringify(join(AGENT, '../../lib/os/exec.ts'))});
+  const script = `const { passForward, leaveForward } = await import(${JSON.stringify(join(ROOT, 'agent/firewall/forward.ts'))}); const { removeFlannelRules } = await import(${JSON.stringify(join(ROOT, 'agent/firewall/flannel-rules.ts'))}); const { run } = await import(${JSON.stringify(join(ROOT, 'lib/os/exec.ts'))});
   const done = await { passForward: () => passForward(${JSON.stringify(NETWORKS)}, 'default', run), leaveForward: () => leaveForward('default', run), removeFlannelRules: () => removeFlannelRules(run) }[${JSON.stringify(name)}](); console.log(JSON.stringify(done ?? []))`
   const { status, stdout, stderr } = await node.exec([process.execPath, '-e', script])
   assert.equal(status, 0, stderr)
