@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Status } from '../../agent/health/status.ts'
 import { type Namespace, ping, until } from '../support/harness.ts'
@@ -108,20 +108,6 @@ describe('plumb agent', () => {
           assert.equal(status, 0, stdout + stderr)
           assert.equal(await all(one), before)
         }
-      },
-    ),
-  )
-
-  it(
-    'no thread of it warms up memory that it may never need',
-    inCluster(
-      1,
-      (cluster) => fileStore(cluster, VXLAN),
-      async ({ nodes }) => {
-        const agent = (nodes[0] as Node).agent()
-        await agent.ready(30_000)
-        const threads = await Array.fromAsync(new Bun.Glob('*/comm').scan({ cwd: `/proc/${agent.pid}/task`, absolute: true }), (path) => readFileSync(path, 'utf8').trim())
-        assert.ok(threads.includes('plumb') && !threads.includes('JSCWarmUp'), threads.join(' '))
       },
     ),
   )
