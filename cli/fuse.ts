@@ -1,3 +1,4 @@
+import { FUSED } from '../lib/cni/fused-plugins.ts'
 import type { Json } from '../lib/runtime/network-list.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { printableName } from '../lib/text/printable.ts'
@@ -8,12 +9,7 @@ export interface Fused {
   readonly changes: readonly string[]
 }
 // The key of the interface plugin under which each goes on, and the capabilities that then are the interface plugin's.
-const KEYS: ReadonlyMap<unknown, string> = new Map([
-  ['portmap', 'portMappings'],
-  ['bandwidth', 'bandwidth'],
-  ['firewall', 'firewall'],
-  ['tuning', 'tuning'],
-])
+const KEYS: ReadonlyMap<unknown, string> = new Map(FUSED.map(({ type, key }) => [type, key]))
 const HOSTS = ['bridge', 'ptp']
 // Of the plugin as an entry of a list, and of no use within another.
 const ENTRY = new Set(['type', 'capabilities', 'name', 'cniversion', 'ipam'])

@@ -40,6 +40,7 @@ const conf = field.whole(keys, (conf) => {
 export default definePlugin<Conf>({
   role: 'chained',
   type: 'bandwidth',
+  fused: { key: 'bandwidth', place: 3, capability: 'bandwidth', asks: true },
   about: 'CNI plugin bandwidth: limits what a container gets and sends per second',
   conf,
   wire,

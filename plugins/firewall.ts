@@ -37,6 +37,7 @@ type Conf = v.InferOutput<typeof conf>
 export default definePlugin<Conf>({
   role: 'chained',
   type: 'firewall',
+  fused: { key: 'firewall', place: 2 },
   about: 'CNI plugin firewall: what a container sends, and the answers, pass the node',
   conf,
   wire,

@@ -49,6 +49,7 @@ const conf = field.whole(keys, ({ backend, markMasqBit, externalSetMarkChain, co
 export default definePlugin<Conf>({
   role: 'chained',
   type: 'portmap',
+  fused: { key: 'portMappings', place: 1, capability: 'portMappings', asks: true, isList: true },
   about: 'CNI plugin portmap: ports of the node lead to ports of the container',
   conf,
   wire,

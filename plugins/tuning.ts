@@ -40,6 +40,7 @@ const DATA_DIR = '/run/cni/tuning'
 export default definePlugin<Conf>({
   role: 'chained',
   type: 'tuning',
+  fused: { key: 'tuning', place: 4, capability: 'mac', args: true },
   about: 'CNI plugin tuning: sysctls of the container, and address, MTU, queue and modes of its link',
   conf: keys,
   // IP and GATEWAY are the pool's, which reads them from the same variable.

@@ -10,9 +10,9 @@ export interface Table {
   readonly want: string
 }
 
-/** The tables: kinds of resources, backends, stores, and the chains of the rules. Plugins need none, for each is an entry of the executable (scripts/build.ts). */
+/** The tables: kinds of resources, backends, stores, and the chains of the rules. Plugins need none but of those that work within others: each is an entry of the executable (scripts/build.ts). */
 export function tables(): Table[] {
-  return [table('lib/state/kinds/index.ts', kinds()), table('agent/backend/types/index.ts', backends()), table('agent/store/open.ts', stores()), table('lib/nft/chains.ts', chains())]
+  return [table('lib/state/kinds/index.ts', kinds()), table('agent/backend/types/index.ts', backends()), table('agent/store/open.ts', stores()), table('lib/nft/chains.ts', chains()), table('lib/cni/fused-plugins.ts', fused())]
 }
 
 // A file that exports `const NAME: Handler<TYPE>` is a kind. The others are parts of one.
@@ -63,6 +63,22 @@ export async function openStore(wish: StoreWish): Promise<SubnetStore> {
 ${found.map((name) => `    case '${name}':\n      return (await import('./${name}/index.ts')).open(wish)`).join('\n')}
   }
 }
+`
+}
+
+// By what their files say in the line `fused`.
+function fused(): string {
+  const found = files('plugins').flatMap((name) => {
+    const [, given] = /^ {2}fused: \{ (.*) \},$/m.exec(read(`plugins/${name}.ts`)) ?? []
+    return given ? [{ row: `  { type: '${name}', ${given} },`, place: Number(/place: (\d+)/.exec(given)?.[1]) }] : []
+  })
+  return `/** The chained plugins that work within the calls of an interface plugin, in their order. */
+export const FUSED = [
+${found
+  .sort((one, other) => one.place - other.place)
+  .map(({ row }) => row)
+  .join('\n')}
+] as const
 `
 }
 

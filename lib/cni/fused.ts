@@ -1,38 +1,33 @@
 import * as v from 'valibot'
+import { objectOf } from '../text/entries.ts'
 import { shown, ValueError } from '../text/errors.ts'
-import type { Within } from './plugin.ts'
+import { FUSED } from './fused-plugins.ts'
+import type { Fused, Within } from './plugin.ts'
 
-/** The keys of an interface plugin that has chained plugins work within its own calls: each takes the settings of the plugin that would follow it in a list, or `true`. Spread into its shape. */
-export const withinKeys = {
-  /** Settings of `portmap`, or a list of mappings for when the runtime gives none. */
-  portMappings: settings(true),
-  bandwidth: settings(),
-  firewall: settings(),
-  tuning: settings(),
-}
-
-interface Conf {
-  readonly portMappings?: Settings | undefined
-  readonly bandwidth?: Settings | undefined
-  readonly firewall?: Settings | undefined
-  readonly tuning?: Settings | undefined
-  readonly runtimeConfig?: Readonly<Record<string, unknown>>
-  readonly args?: unknown
-}
+/** What the key of a fused plugin holds. */
 type Settings = boolean | object
 
+const PLUGINS: readonly (Fused & { readonly type: string })[] = FUSED
+
+/** The keys of an interface plugin that has chained plugins work within its own calls. Each takes the settings of the plugin that would follow it in a list, or `true`. Spread into its shape. */
+export const withinKeys = objectOf(PLUGINS.map(({ key, isList }) => [key, settings(isList)] as const)) as { readonly [One in (typeof FUSED)[number] as One['key']]: ReturnType<typeof settings> }
+
+interface Conf {
+  readonly runtimeConfig?: Readonly<Record<string, unknown>>
+  readonly args?: unknown
+  readonly [key: string]: unknown
+}
+
 /** The chained plugins of a configuration, with what each would be configured with, in the order of the lists in use: asked for by a key of its own, or by what the runtime gives it as a capability. Pure. */
-export function within({ portMappings, bandwidth, firewall, tuning, runtimeConfig = {}, args }: Conf): Within[] {
+export function within({ runtimeConfig = {}, args, ...conf }: Conf): Within[] {
   const given = (name: string) => Object.entries(runtimeConfig).find(([key]) => key.toLowerCase() === name.toLowerCase())?.[1]
-  const mappings = given('portMappings') ?? (Array.isArray(portMappings) ? portMappings : undefined)
-  const rate = given('bandwidth')
-  const mac = given('mac')
-  return [
-    ...(isOn(portMappings) || (Array.isArray(mappings) && mappings.length > 0) ? [of('portmap', 'portMappings', portMappings, mappings === undefined ? {} : { portMappings: mappings })] : []),
-    ...(isOn(firewall) ? [of('firewall', 'firewall', firewall, {})] : []),
-    ...(isOn(bandwidth) || rate !== undefined ? [of('bandwidth', 'bandwidth', bandwidth, rate === undefined ? {} : { bandwidth: rate })] : []),
-    ...(isOn(tuning) ? [of('tuning', 'tuning', tuning, mac === undefined ? {} : { mac }, args)] : []),
-  ]
+  return PLUGINS.flatMap(({ type, key, capability, asks, isList, args: takesArgs }) => {
+    const own = conf[key] as Settings | undefined
+    const value = (capability === undefined ? undefined : given(capability)) ?? (isList && Array.isArray(own) ? own : undefined)
+    const isAsked = asks && (isList ? Array.isArray(value) && value.length > 0 : value !== undefined)
+    if (!isOn(own) && !isAsked) return []
+    return [of(type, key, own, capability === undefined || value === undefined ? {} : { [capability]: value }, takesArgs ? args : undefined)]
+  })
 }
 
 function of(type: string, key: string, settings: Settings | undefined, runtimeConfig: object, args?: unknown): Within {

@@ -144,11 +144,29 @@ export interface InterfacePlugin<C extends NetConf> extends Described<C> {
   readonly unshare?: (conf: C, run: Run) => Promise<void>
 }
 
+/** How a chained plugin works within the calls of an interface plugin. */
+export interface Fused {
+  /** The key of the interface plugin that holds its settings, or `true`. */
+  readonly key: string
+  /** Its place among the others, from 1 on: that of the lists in use. */
+  readonly place: number
+  /** The capability that it takes. */
+  readonly capability?: string
+  /** A value of the capability alone asks for it, without the key. */
+  readonly asks?: true
+  /** The key may hold the capability's value, which is a list. */
+  readonly isList?: true
+  /** It gets `args`, too. */
+  readonly args?: true
+}
+
 /** Adds to what the plugins before it made. `wire` gets prevResult; the result it answers with is usually the same. */
 export interface ChainedPlugin<C extends NetConf> extends Described<C> {
   readonly role: 'chained'
   /** Its name, under which the journal has what it made. */
   readonly type: string
+  /** How it works within the calls of an interface plugin; absent: it does not. In one line: `npm run tables` reads it there. */
+  readonly fused?: Fused
   readonly wire: Wire<C>
   /** What of the pod as it is `wire` has to know, which gets it as `node.before`: ADD and CHECK ask, ADD while no other plugin that looks is at work in the pod. `noted` is what an earlier ADD noted for the same pod. Starts no process, changes nothing. */
   readonly look?: (conf: C, at: Attachment, given: Result, noted: readonly Resource[]) => readonly Resource[]

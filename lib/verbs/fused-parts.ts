@@ -1,4 +1,5 @@
 import type { Call } from '../cni/call.ts'
+import { FUSED } from '../cni/fused-plugins.ts'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../cni/plugin.ts'
 import { beginRemoval, entries, note, partName, readEntry, readPart } from '../journal/journal.ts'
 import { MASQUERADE } from '../nft/masquerade.ts'
@@ -12,7 +13,7 @@ import { taken } from './link.ts'
 import { reachable } from './reachable.ts'
 
 // The parts that DEL and GC of an interface plugin look for: its own masquerading, and what chained plugins made, within its calls or in the list.
-const PARTS = [MASQUERADE, 'portmap', 'firewall', 'bandwidth', 'tuning']
+const PARTS = [MASQUERADE, ...FUSED.map(({ type }) => type)]
 
 /** Notes what of the parts is made with the first links (bandwidth's ifb), before any of it is made. What an earlier call noted that was killed is removed first. Throws CniError 4 when the attachment is there: then what is noted is in use. */
 export async function noteFirst<C extends NetConf>({ unwire }: InterfacePlugin<C>, links: readonly Resource[], { at, io }: Call): Promise<void> {
