@@ -1,3 +1,4 @@
+// Times beside the reference plugins and flanneld, paired in one run. Each file of `parts/` is one table of bench/RESULTS.md; `agent/` has what the agent's part needs.
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// What a person types. Each command has a file of its name; `demo/`, `explain/` and `help/` are the larger ones.
 import type { Io } from '../lib/cni/call.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'

@@ -1,3 +1,5 @@
+// How packets get from node to node. This file is the interface of a backend: a pure function from leases to resources. Each file of `types/` is one backend.
+// `uplink.ts` chooses the link to the other nodes, `peers.ts` has what backends share, `probes.ts` asks peers whether they answer.
 import type { Link } from '../../lib/state/kinds/link.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'

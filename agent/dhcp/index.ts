@@ -1,3 +1,5 @@
+// The DHCP daemon (`plumb dhcp`), a program of its own. It keeps the leases of containers whose pool is `dhcp`: `leases.ts` has all of them, `lease.ts` one,
+// `four.ts` and `six.ts` the protocols, `server.ts` the socket on which the plugin asks.
 import { createMark, remove, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
 import { ask, leasesOf } from '../../lib/pools/dhcp.ts'

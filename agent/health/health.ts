@@ -1,3 +1,5 @@
+// What people and programs see of the agent: the socket and the HTTP server are here, the node's condition in `condition.ts`, the status in `status.ts`, metrics in
+// `metrics.ts`, the page for browsers in `page/`.
 import { readdirSync } from 'node:fs'
 import { remove, withLock } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'

@@ -1,3 +1,5 @@
+// Values and rules of leases, without a store: keys and values byte for byte flannel's, the network's configuration (`network-configuration.ts`), and which subnet
+// is free (`allocate.ts`).
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { bitsOf, type Cidr, type Ip, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
 import { isDeep } from '../../lib/text/json.ts'

@@ -1,3 +1,5 @@
+// What the agent writes on the node, apart from the kernel: here subnet.env and its own state, in `install.ts` plugins and the network's configuration, in
+// `instance-lock.ts` the lock that keeps a second agent out, in `systemd.ts` what systemd is told.
 import * as v from 'valibot'
 import { draftOf, remove, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'

@@ -1,3 +1,4 @@
+// What a loop of the agent is made of: wakes (here), failures with their scope (`failures.ts`), and waits (`pause.ts`).
 /** Wakes of one loop: any number that come before it looks are one. */
 export interface Wakes {
   /** Wakes the loop; `afterMs` later, the earlier of two counts. */

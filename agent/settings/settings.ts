@@ -1,3 +1,4 @@
+// What the agent is told. This file has the types; `read.ts` makes them of a command line, an environment and a file, by the table of all settings in `flags.ts`.
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Both } from '../lease/lease.ts'
 

@@ -1,3 +1,5 @@
+// Where nodes find the network's configuration, their own subnet and each other's. This file is the interface of a store and its errors; each folder beside it is a
+// store (`file/`, `etcd/`), and `open.ts`, which is made of the folders, opens one. `claiming.ts` keeps this node's lease, `last-known.ts` what was known before a start.
 import type { Cidr } from '../../lib/text/ip.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
