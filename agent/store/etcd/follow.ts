@@ -1,12 +1,11 @@
-import { delays, pause } from '../../scheduler/pause.ts'
-import { StoreError } from '../store.ts'
+import { follow as followSource, type Source } from '../follow.ts'
 import type { Connection } from './connection.ts'
 import type { WatchResponse } from './generated/etcd_pb.js'
 import type { Keys } from './keys.ts'
 import type { View } from './view.ts'
 
-// Less than five seconds after etcd is back, it is noticed.
-const [LEAST_MS, MOST_MS] = [100, 4000]
+// Less than five seconds after etcd is back, it is noticed. A connection that is dead is noticed by HTTP/2's pings.
+const PATIENCE = { leastMs: 100, mostMs: 4000 }
 
 /** What is watched, and by which connection. */
 export interface Followed {
@@ -15,27 +14,28 @@ export interface Followed {
   readonly view: View
 }
 
-/** Keeps a view up to date until the signal: reads it once, then watches from there on, on every member in turn. What is known stays while etcd is away. */
-export async function follow({ etcd, keys, view }: Followed, signal: AbortSignal): Promise<void> {
-  let waits = delays(LEAST_MS, MOST_MS)
-  while (!signal.aborted) {
-    try {
-      if (view.revision === 0n) await view.read(etcd, signal)
-      for await (const answer of etcd.watch({ ...keys.all, startRevision: view.revision + 1n }, signal)) {
-        if (isLost(answer, view)) {
-          view.doubt()
-          break
-        }
-        view.isLive = true
-        waits = delays(LEAST_MS, MOST_MS)
-        view.apply(answer.events, reached(answer))
+/** Keeps a view up to date until the signal, on every member in turn. What is known stays while etcd is away. */
+export function follow(followed: Followed, signal: AbortSignal): Promise<void> {
+  return followSource(sourceOf(followed), PATIENCE, signal)
+}
+
+function sourceOf({ etcd, keys, view }: Followed): Source<bigint, WatchResponse> {
+  return {
+    known: () => (view.revision === 0n ? undefined : view.revision),
+    list: (signal) => view.read(etcd, signal),
+    watch: (after, signal) => etcd.watch({ ...keys.all, startRevision: after + 1n }, signal),
+    apply(answer) {
+      if (isLost(answer, view)) {
+        view.doubt()
+        return false
       }
-    } catch (cause) {
-      // The connection tells what was wrong in its state.
-      if (!(cause instanceof StoreError)) throw cause
-    }
-    view.isLive = false
-    await pause(waits.next().value, signal)
+      view.isLive = true
+      view.apply(answer.events, reached(answer))
+      return true
+    },
+    live(isLive) {
+      view.isLive = isLive
+    },
   }
 }
 
