@@ -71,6 +71,17 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
       'lib/pools/owner-index.ts': "the index by owner: symbolic links, and the directory's time",
     },
   },
+  {
+    what: 'takes the address of an array, which garbage collection does not know of [FP8]',
+    rooms: ['lib', 'plugins', 'agent', 'cli'],
+    word: /\bptr\(/,
+    except: {
+      'lib/os/libc.ts': 'argv and envp: the texts are returned with their addresses',
+      'lib/os/sockets.ts': 'an ethtool request: what it points to is read after the call',
+      'lib/os/packets.ts': 'a filter: the program is returned with its address',
+      'lib/os/echo.ts': 'the same',
+    },
+  },
   { what: 'prints through console, which reports success on a closed stdout', rooms: ['lib', 'plugins', 'agent', 'cli'], word: /\bconsole\./, except: {} },
   { what: 'costs milliseconds at start', rooms: ['lib', 'plugins'], word: /['"](node:)?(crypto|child_process|http|https|os|util)['"]|process\.(stdin|stdout)|['"](execa|yaml|ip-address)['"]/, except: {} },
   { what: 'loads jsonc-parser', rooms: ['lib', 'plugins'], word: /['"]jsonc-parser['"]/, except: { 'lib/text/json-place.ts': "the runtime's side and the agent's: where a text stops being JSON" } },

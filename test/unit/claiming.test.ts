@@ -116,4 +116,19 @@ describe('Claiming', () => {
     Date.now = () => now() - 3_600_000
     await until(() => claims() > 1, 10_000)
   })
+
+  it('[FA23] a claim that fails for a node without an earlier subnet is told of without empty brackets', async () => {
+    const [dir, ended, told] = [mkdtempSync(join(tmpdir(), 'plumb-claiming-')), new AbortController(), [] as string[]]
+    const [store, conf] = [await openStore({ store: 'file', dir, config: SMALL }), parseNetworkConf(SMALL)]
+    ends.push(async () => {
+      ended.abort()
+      await store.close()
+      rmSync(dir, { recursive: true })
+    })
+    // The network has three subnets.
+    for (const [i, node] of ['b', 'c', 'd'].entries()) await store.claim(draft(node, i + 3), conf, ended.signal)
+    new Claiming(store, conf, makeWakes(ended.signal), 0, (text) => void told.push(text)).want(draft('a', 2), undefined)
+    await until(() => told.length > 0)
+    assert.match(told[0] as string, /^Cannot claim a subnet for node "a": .* taken/)
+  })
 })
