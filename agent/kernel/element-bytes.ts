@@ -1,0 +1,90 @@
+import { bitsOf, format, parseIp } from '../../lib/text/ip.ts'
+
+/** What a part of a key or a value is, by nft's name. */
+export type Datatype = 'ipv4_addr' | 'ipv6_addr' | 'inet_proto' | 'inet_service' | 'mark' | 'ifname'
+
+/** linux/netfilter/nf_tables.h and nft(8): what a verdict is for the kernel. */
+const VERDICTS: Readonly<Record<string, number>> = { drop: 0, accept: 1, continue: -1, return: -5, jump: -3, goto: -4 }
+const PROTOCOLS: Readonly<Record<string, number>> = { icmp: 1, tcp: 6, udp: 17, 'ipv6-icmp': 58, sctp: 132 }
+const IFNAMSIZ = 16
+/** Each part of a concatenation begins at a register of its own. */
+const REGISTER = 4
+const utf8 = new TextEncoder()
+
+/** How one datatype is written: its bytes in the kernel, to and from nft's text. */
+interface Codec {
+  /** Of the bytes, without what fills up a register. */
+  readonly size: number
+  write(text: string): Uint8Array
+  read(bytes: Uint8Array): string
+}
+
+const CODECS: Readonly<Record<Datatype, Codec>> = {
+  ipv4_addr: { size: 4, write: (text) => address(text, 4), read: (bytes) => format({ family: 4, bits: numberOf(bytes) }) },
+  ipv6_addr: { size: 16, write: (text) => address(text, 16), read: (bytes) => format({ family: 6, bits: numberOf(bytes) }) },
+  inet_proto: { size: 1, write: (text) => Uint8Array.of(PROTOCOLS[text] ?? Number(text)), read: ([number = 0]) => Object.keys(PROTOCOLS).find((name) => PROTOCOLS[name] === number) ?? String(number) },
+  inet_service: { size: 2, write: (text) => Uint8Array.of(Number(text) >> 8, Number(text) & 0xff), read: (bytes) => String(numberOf(bytes)) },
+  // The kernel's own number: of this machine's byte order, which is little-endian on all that plumb runs on.
+  mark: { size: 4, write: (text) => new Uint8Array(Uint32Array.of(Number(text)).buffer), read: (bytes) => `0x${numberOf(bytes.toReversed()).toString(16).padStart(8, '0')}` },
+  ifname: { size: IFNAMSIZ, write: (text) => padded(utf8.encode(text.replace(/^"(.*)"$/, '$1')), IFNAMSIZ), read: (bytes) => `"${String.fromCharCode(...bytes).replace(/\0.*$/s, '')}"` },
+}
+
+/** A key or a value as the kernel has it (libnftnl, `NFTA_DATA_VALUE`), from nft's text: `10.1.2.3 . tcp . 80`. As a string of one character per byte, to be compared. Throws RangeError for another number of parts. */
+export function bytesOf(text: string, types: readonly Datatype[]): string {
+  const parts = text.split(' . ')
+  if (parts.length !== types.length) throw new RangeError(`Cannot read ${JSON.stringify(text)} as ${types.join(' . ')}`)
+  return parts.map((part, i) => latin1(align(CODECS[types[i] as Datatype].write(part), types.length > 1))).join('')
+}
+
+/** The text of what `bytesOf` gives, as nft prints it. */
+export function textOfBytes(bytes: string, types: readonly Datatype[]): string {
+  let at = 0
+  const parts = types.map((type) => {
+    const { size, read } = CODECS[type]
+    const part = Uint8Array.from(bytes.slice(at, at + size), (one) => one.charCodeAt(0))
+    at += Math.ceil(size / REGISTER) * REGISTER
+    return read(part)
+  })
+  return parts.join(' . ')
+}
+
+/** What an element of a verdict map leads to, as the kernel tells it: its code, and the chain of a jump or goto. */
+export function verdictOf(text: string): string {
+  const [word = '', chain = ''] = text.split(' ')
+  const code = VERDICTS[word]
+  if (code === undefined) throw new RangeError(`Cannot read the verdict ${JSON.stringify(text)}`)
+  return verdict(code, chain)
+}
+
+/** The same, from what the kernel tells. */
+export function verdict(code: number, chain: string): string {
+  return `${code} ${chain}`
+}
+
+/** Bytes as a string of one character per byte. */
+export function latin1(bytes: Uint8Array): string {
+  let text = ''
+  for (const byte of bytes) text += String.fromCharCode(byte)
+  return text
+}
+
+function address(text: string, size: number): Uint8Array {
+  const bytes = new Uint8Array(size)
+  let { bits } = bitsOf(parseIp(text))
+  for (let at = size - 1; at >= 0; at--, bits >>= 8n) bytes[at] = Number(bits & 0xffn)
+  return bytes
+}
+
+function numberOf(bytes: Uint8Array): bigint {
+  return bytes.reduce((bits, byte) => (bits << 8n) | BigInt(byte), 0n)
+}
+
+function align(bytes: Uint8Array, isPart: boolean): Uint8Array {
+  return isPart ? padded(bytes, Math.ceil(bytes.length / REGISTER) * REGISTER) : bytes
+}
+
+function padded(bytes: Uint8Array, size: number): Uint8Array {
+  const out = new Uint8Array(size)
+  out.set(bytes.subarray(0, size))
+  return out
+}
