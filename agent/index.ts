@@ -1,5 +1,5 @@
-// The agent: `run` takes a command line and begins. `serve.ts` is one life of it, `prepare.ts` what it waits for, `reconcile.ts` its loop.
-// The rooms below it, from the ground up: scheduler, lease, settings, node, store, kernel, backend, firewall, health.
+// The agent: `run` takes a command line and begins. `serve.ts` is one life of it, `prepare.ts` what it waits for, `parts/` what it does then.
+// The rooms below it, from the ground up: scheduler, lease, settings, node, store, kernel, backend, firewall, health, parts.
 import { existsSync, readFileSync } from 'node:fs'
 import { log } from '../lib/os/log.ts'
 import { type CniError, ValueError } from '../lib/text/errors.ts'

@@ -14,16 +14,15 @@ import { formatNetworkConf, type NetworkConf, networksOf } from './lease/network
 import { makeIdentity, type NodeSubnet, readSubnetEnv, remember, statePath, writeSubnetEnv } from './node/files.ts'
 import { installNode } from './node/install.ts'
 import { makeTeller, notify } from './node/systemd.ts'
-import type { Parts } from './parts.ts'
+import type { Context } from './parts/context.ts'
 import type { Failure } from './scheduler/failures.ts'
 import { pause } from './scheduler/pause.ts'
-import { makeWakes } from './scheduler/wakes.ts'
 import type { Settings } from './settings/settings.ts'
 import { doubtOf, type Keeper, type Known } from './store/last-known.ts'
 import { StoreError, type SubnetStore } from './store/store.ts'
 
 /** What is there before the network is known. */
-export interface Ground extends Pick<Parts, 'version' | 'store' | 'changed' | 'failures'> {
+export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 'failures'> {
   /** What was known before this start. */
   known(): Known | undefined
   readonly keeper: Keeper
@@ -32,8 +31,8 @@ export interface Ground extends Pick<Parts, 'version' | 'store' | 'changed' | 'f
   readonly signal: AbortSignal
 }
 
-/** Waits for what the reconciler needs: the network's configuration, as it was known last when the store does not answer, and tools that work; says what it waits for as long as it does. Throws ValueError for a configuration that is wrong. */
-export async function prepare({ settings, before, known, keeper, signal, ...given }: Ground, awaiting: (text: string) => void): Promise<Parts> {
+/** Waits for what the parts need: the network's configuration, as it was known last when the store does not answer, and tools that work; says what it waits for as long as it does. Throws ValueError for a configuration that is wrong. */
+export async function prepare({ settings, before, known, keeper, signal, ...given }: Ground, awaiting: (text: string) => void): Promise<Context> {
   const { node, files, firewall, network } = settings
   const stale = await configured(given.store, known, signal, awaiting)
   const { conf } = stale
@@ -52,13 +51,15 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     facts: { instance, nexthops: await nexthops(signal, awaiting), networks: networksOf(conf), standing: standingIn(backend.links(options)) },
     converger: new Converger(scopeOf(settings, conf, backend.links(options), before?.network), run),
     run,
-    wakes: makeWakes(signal),
     wish: wishOf(settings),
     before: before?.subnet ?? readSubnetEnv(files.subnetEnv).subnet,
     firewall: { table: tableOf(instance), masquerade: firewall.masquerade, keep: firewall.nonMasquerade, random: firewall.randomFully, forward: firewall.forward },
     allowOverlap: network.allowOverlap,
     blackhole: network.blackhole,
     renewMarginMs: settings.store.kind === 'etcd' ? settings.store.renewMarginMs : 0,
+    quietMs: network.quietMs,
+    resyncMs: network.resyncMs,
+    subnetEnv: files.subnetEnv,
     leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
     keep: (known) => keeper.take({ conf, ...known }),
     synced: () => settle(settings),
@@ -122,14 +123,14 @@ function say(text: string, said: string, awaiting: (text: string) => void): stri
 }
 
 /** The backend that a configuration names, and its options, read. Throws ValueError. */
-async function chosen({ backend: { type, options } }: NetworkConf, { network }: Settings): Promise<Pick<Parts, 'backend' | 'options'>> {
+async function chosen({ backend: { type, options } }: NetworkConf, { network }: Settings): Promise<Pick<Context, 'backend' | 'options'>> {
   const backend = await openBackend(type)
   const offload = network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }
   return { backend, options: backend.conf({ ...options, ...offload }) }
 }
 
 /** Waits until the store has said what its network configuration is, for a start without it; gives what `differs` gives. */
-export async function confirmed({ store, conf, failures }: Parts, settings: Settings, signal: AbortSignal): Promise<string | undefined> {
+export async function confirmed({ store, conf, failures }: Context, settings: Settings, signal: AbortSignal): Promise<string | undefined> {
   for (; ; await pause(WAIT_MS, signal)) {
     signal.throwIfAborted()
     try {
@@ -151,7 +152,7 @@ function unusable({ message }: ValueError): Failure {
 }
 
 /** Whether the store has another network configuration by now, as a clause. Whoever changed it may want to choose the moment, node by node, as with flannel. One that cannot be used is reported, and changes nothing. */
-export async function differs({ store, conf, failures }: Parts, settings: Settings, signal: AbortSignal): Promise<string | undefined> {
+export async function differs({ store, conf, failures }: Context, settings: Settings, signal: AbortSignal): Promise<string | undefined> {
   try {
     const now = await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)]))
     await chosen(now, settings)

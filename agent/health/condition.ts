@@ -10,20 +10,20 @@ import { doubtOf } from '../store/last-known.ts'
 import type { Snapshot, SubnetStore } from '../store/store.ts'
 import { BUCKETS, type KindCount, type Peer, type Repair, type Status } from './status.ts'
 
-/** Where the loop stands. */
+/** How everything stands: what the agent's parts know of each other. */
 export interface Standing {
   choice?: Choice
   lease?: Lease
+  /** The same, once the node was told of it: rules and routes are made for this one. */
+  served?: Lease
   /** Why there is none. */
   refusal?: string | undefined
   snapshot?: Snapshot
   /** Since when what is known is known, in milliseconds since 1970, when it comes from the disk and the store has not said it again. */
   stale?: number
-  /** The first step that left nothing undone is done. */
+  /** Every part has done its work once. */
   isSynced: boolean
   mtu: number
-  /** What the last step could not do. */
-  failures: readonly Failure[]
   /** Which peers cannot be reached, and one sentence per reason. */
   unreached: Unreached
   lost: readonly string[]
@@ -37,9 +37,9 @@ export interface Standing {
   steps: { readonly count: number; readonly sum: number; readonly buckets: readonly number[] }
 }
 
-/** Of a loop that has not begun. */
+/** Of an agent that has not begun. */
 export function beginning(): Standing {
-  return { isSynced: false, mtu: 0, failures: [], unreached: new Map(), lost: [], silent: [], fights: [], kinds: {}, repairs: [], lastError: undefined, steps: { count: 0, sum: 0, buckets: BUCKETS.map(() => 0) } }
+  return { isSynced: false, mtu: 0, unreached: new Map(), lost: [], silent: [], fights: [], kinds: {}, repairs: [], lastError: undefined, steps: { count: 0, sum: 0, buckets: BUCKETS.map(() => 0) } }
 }
 
 /** The step-time histogram with one more step of so many seconds. */
@@ -51,7 +51,7 @@ interface Self {
   readonly node: string
   readonly version: string
   readonly store: SubnetStore
-  /** What goes wrong in the agent's other parts. */
+  /** What goes wrong in the agent's parts. */
   readonly failures: Pick<Failures, 'all'>
 }
 
@@ -69,7 +69,7 @@ export function tellWaiting(self: Self, why: string): Status {
 export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'>, standing: Standing): Condition {
   const { choice, lease, refusal, snapshot, stale, isSynced, lost, silent, fights } = standing
   const { connected, error } = store.state()
-  const all = [...standing.failures, ...failures.all()]
+  const all = failures.all()
   const isAway = !connected && error !== undefined
   const unreadable = snapshot?.unreadable.length ?? 0
   const ending = lease && stale !== undefined ? doubtOf({ at: stale, lease }) : undefined

@@ -18,8 +18,8 @@ export interface Source {
   status(): Status
   /** The status on every change, until the signal; what comes while nobody takes is folded into one. */
   changes(signal: AbortSignal): AsyncIterable<Status>
-  /** Since when the loop has been in one step, by performance.now(); undefined while it waits for something to do. */
-  busySince(): number | undefined
+  /** The part of the agent that has been in one step for the longest time, and since when, by performance.now(); undefined while all wait for something to do. */
+  busy(): { readonly name: string; readonly since: number } | undefined
 }
 /** Where to answer. `port` 0 is no port at all, as flannel's `healthz-port`. */
 export interface Places {
@@ -30,7 +30,7 @@ export interface Places {
   readonly socket: string
 }
 
-/** A step that takes longer will not end: the loop is dead. */
+/** A step that takes longer will not end: its part is dead. */
 const STUCK_MS = 60_000
 /** A port that cannot be had is tried again so often. */
 const AGAIN_MS = 5000
@@ -101,9 +101,9 @@ function readyz(source: Source): Reply {
 }
 
 function stuck(source: Source): string | undefined {
-  const since = source.busySince()
-  const ms = since === undefined ? 0 : performance.now() - since
-  return ms > STUCK_MS ? `the loop has been in one step for ${Math.round(ms / 1000)} s` : undefined
+  const busy = source.busy()
+  const ms = busy === undefined ? 0 : performance.now() - busy.since
+  return ms > STUCK_MS ? `the part ${busy?.name} has been in one step for ${Math.round(ms / 1000)} s` : undefined
 }
 
 // Loaded with the first visitor: who only scrapes does not pay for it.

@@ -33,7 +33,7 @@ function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, las
       [{ state: 'unreachable' }, lost],
     ]),
     ...ofProbes(peers),
-    family('plumb_step_duration_seconds', 'histogram', 'How long steps of the loop took.', [
+    family('plumb_step_duration_seconds', 'histogram', 'How long steps of the parts of the agent took.', [
       ...BUCKETS.map((le, i): Sample => [{ le }, steps.buckets[i] ?? 0, '_bucket']),
       [{ le: '+Inf' }, steps.count, '_bucket'],
       [{}, steps.sum, '_sum'],

@@ -7,10 +7,10 @@ import type { Output, Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
-/** No tool that works needs this long; one that hangs must not hang the loop. */
+/** No tool that works needs this long; one that hangs must not hold its part up for ever. */
 const LIMIT_MS = 30_000
 
-/** Runs a tool in the agent's own namespace while the loop goes on. It answers into memory: iproute2 writes each row of a list by itself, and ten thousand reads from a pipe cost more than all the rest. Throws CniError when it is not installed, ExecError when it cannot be started or took longer than 30 s. */
+/** Runs a tool in the agent's own namespace while everything else goes on. It answers into memory: iproute2 writes each row of a list by itself, and ten thousand reads from a pipe cost more than all the rest. Throws CniError when it is not installed, ExecError when it cannot be started or took longer than 30 s. */
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string): Promise<Output> => {
     const [name = '', ...args] = argv

@@ -3,6 +3,7 @@ export interface Failure {
   readonly scope: 'node' | 'part'
   readonly text: string
 }
+
 /** What goes wrong in the agent's parts, as each of them said last. */
 export interface Failures {
   /** Takes the place of what that part said before; nothing is all well. */
@@ -15,10 +16,11 @@ export function keepFailures(changed: () => void): Failures {
   const known = new Map<string, readonly Failure[]>()
   return {
     report(part, failures) {
-      if (Bun.deepEquals(known.get(part) ?? [], failures)) return
-      if (failures.length > 0) known.set(part, failures)
-      else known.delete(part)
-      changed()
+      // Who has nothing to tell keeps its place, too: they are told of in one order.
+      const before = known.get(part)
+      if (before && Bun.deepEquals(before, failures)) return
+      known.set(part, failures)
+      if (before || failures.length > 0) changed()
     },
     all: () => [...known.values()].flat(),
   }

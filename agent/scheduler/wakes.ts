@@ -1,7 +1,7 @@
-// What a loop of the agent is made of: wakes (here), failures with their scope (`failures.ts`), and waits (`pause.ts`).
-/** Wakes of one loop: any number that come before it looks are one. */
+// How the agent works: parts (`part.ts`), each in a loop of its own (`scheduler.ts`), woken by what happens (here); what fails in them (`failures.ts`), and waits (`pause.ts`).
+/** Wakes of one part: any number that come before it looks are one. */
 export interface Wakes {
-  /** Wakes the loop; `afterMs` later, the earlier of two counts. */
+  /** Wakes the part; `afterMs` later, the earlier of two counts. */
   poke(why: string, afterMs?: number): void
   /** Lets no wake for this reason come sooner than so many milliseconds from now. */
   hold(why: string, forMs: number): void

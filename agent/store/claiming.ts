@@ -10,7 +10,7 @@ const [RETRY_MS, LONGEST_RETRY_MS] = [500, 30_000]
 /** Whoever leaves the lease alone for so long contests it no more. */
 const CALM_MS = 2 * LONGEST_RETRY_MS
 
-/** This node's lease: claimed beside the loop, again whenever what is published changes, in time before it ends, and when it is not in the store any more. A store that does not answer keeps nothing else from being done. */
+/** This node's lease: claimed beside everything else, again whenever what is published changes, in time before it ends, and when it is not in the store any more. A store that does not answer keeps nothing else from being done. */
 export class Claiming {
   /** As it was last given. */
   lease: Lease | undefined

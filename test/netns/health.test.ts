@@ -22,15 +22,15 @@ describe('serveHealth()', () => {
   })
   afterEach(() => served.stop())
 
-  it('/healthz says in its first line what flannel says, as long as the loop lives', async () => {
+  it('/healthz says in its first line what flannel says, as long as every part lives', async () => {
     const answer = await fetch(`${URL}/healthz`)
     assert.deepEqual([answer.status, await answer.text()], [200, 'flanneld is running\nplumb 0.1.0\n'])
     source.set({ ready: false })
-    source.busy(performance.now() - 30_000)
+    source.stuck(performance.now() - 30_000)
     assert.equal((await fetch(`${URL}/healthz`)).status, 200)
-    source.busy(performance.now() - 61_000)
+    source.stuck(performance.now() - 61_000)
     const dead = await fetch(`${URL}/healthz`)
-    assert.deepEqual([dead.status, await dead.text()], [503, 'the loop has been in one step for 61 s\n'])
+    assert.deepEqual([dead.status, await dead.text()], [503, 'the part peers has been in one step for 61 s\n'])
     assert.equal((await fetch(`${URL}/readyz`)).status, 503)
   })
   it('[F 48] /readyz is 503 until the first full sync, and with reasons, one a line, when the data path is not what it should be', async () => {

@@ -2,7 +2,8 @@ import { type Finished, until } from './harness.ts'
 import { type Agent, fileStore, inCluster, type Node, subnetEnv } from './nodes.ts'
 import type { TOOLS } from './tool-shims.ts'
 
-const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
+/** A network of both families over VXLAN. */
+export const VXLAN = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'vxlan' } }
 /** The end of a script in a tool's place that lets it work; monitors are let alone. */
 export const PASS = 'case "$*" in *monitor*) exec "$real" "$@";; esac\n"$real" "$@" < "$input"'
 /** What somebody does by hand that the agent needs this tool to put right. */

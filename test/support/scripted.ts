@@ -6,8 +6,8 @@ import { parseCidr, parseIp } from '../../lib/text/ip.ts'
 export interface Scripted extends Source {
   /** Changes what is given, and tells who follows. */
   set(change: Partial<Status>): void
-  /** Says since when the loop has been in one step. */
-  busy(since: number | undefined): void
+  /** Says since when a part has been in one step. */
+  stuck(since: number): void
   /** Ends what all follow, as a source does that is closed. */
   end(): void
   /** How many follow the changes. */
@@ -45,8 +45,8 @@ export function scripted(first: Partial<Status> = {}): Scripted {
   return {
     status: () => status,
     changes,
-    busySince: () => since,
-    busy(at) {
+    busy: () => (since === undefined ? undefined : { name: 'peers', since }),
+    stuck(at) {
       since = at
     },
     set(change) {

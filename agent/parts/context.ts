@@ -1,20 +1,19 @@
-import type { Run } from '../lib/os/run.ts'
-import type { Cidr } from '../lib/text/ip.ts'
-import type { Backend, Facts } from './backend/backend.ts'
-import type { Probes } from './backend/probes.ts'
-import type { Wish } from './backend/uplink.ts'
-import type { Condition } from './health/condition.ts'
-import type { Status } from './health/status.ts'
-import type { Converger } from './kernel/converge.ts'
-import type { Both, Lease } from './lease/lease.ts'
-import type { NetworkConf } from './lease/network-configuration.ts'
-import type { Failures } from './scheduler/failures.ts'
-import type { Wakes } from './scheduler/wakes.ts'
-import type { Known } from './store/last-known.ts'
-import type { SubnetStore } from './store/store.ts'
+import type { Run } from '../../lib/os/run.ts'
+import type { Cidr } from '../../lib/text/ip.ts'
+import type { Backend, Facts } from '../backend/backend.ts'
+import type { Probes } from '../backend/probes.ts'
+import type { Wish } from '../backend/uplink.ts'
+import type { Condition } from '../health/condition.ts'
+import type { Status } from '../health/status.ts'
+import type { Converger } from '../kernel/converge.ts'
+import type { Both, Lease } from '../lease/lease.ts'
+import type { NetworkConf } from '../lease/network-configuration.ts'
+import type { Failures } from '../scheduler/failures.ts'
+import type { Known } from '../store/last-known.ts'
+import type { SubnetStore } from '../store/store.ts'
 
-/** What a reconciler is made of. */
-export interface Parts {
+/** What the agent's parts are given: what does not change while they run, and whom they tell. */
+export interface Context {
   readonly node: string
   /** What tells it from another node of its name. */
   readonly identity?: string
@@ -27,7 +26,6 @@ export interface Parts {
   readonly facts: Facts
   readonly converger: Converger
   readonly run: Run
-  readonly wakes: Wakes
   readonly wish: Wish
   /** The subnets that this node had in an earlier life. */
   readonly before?: Both<Cidr>
@@ -36,15 +34,21 @@ export interface Parts {
   /** What is for the node's own subnet and has no closer route is dropped. */
   readonly blackhole: boolean
   readonly renewMarginMs: number
-  /** Writes subnet.env, and what is remembered of it, where they say something else; gives the paths of what it wrote. Called before peers are programmed. */
+  /** So long changes are gathered before they are acted on, in milliseconds. */
+  readonly quietMs: number
+  /** Everything is looked at anew so often, in milliseconds; 0 for never. */
+  readonly resyncMs: number
+  /** The subnet.env that others read. */
+  readonly subnetEnv: string
+  /** Writes subnet.env, and what is remembered of it, where they say something else; gives the paths of what it wrote. */
   leased(lease: Lease, mtu: number): readonly string[]
-  /** Called after the first step that left nothing undone, and again with the next one when it throws. */
+  /** Called once every part has done its work, and again later when it throws. */
   synced(): Promise<void>
   /** Something may have changed; `look` gives how everything stands, when somebody wants to know. */
   changed(look: () => Status): void
   /** What was known before this start, when the store does not answer. */
   readonly stale?: Known
-  /** Called after each step with what the store says. */
+  /** Called with what the store says, whenever it says it. */
   keep(known: Pick<Known, 'lease' | 'leases'>): void
   /** How the node stands, after each step. */
   condition(now: Condition): void

@@ -1,0 +1,80 @@
+import { log } from '../../lib/os/log.ts'
+import { bridgeEvent, type Event, ipEvent, MONITORS } from '../kernel/events.ts'
+import { follow } from '../kernel/monitor.ts'
+import { markedAs } from '../kernel/monitor-processes.ts'
+import { followRules, type RuleChange } from '../kernel/rule-events.ts'
+import { watchFile } from '../node/file-watch.ts'
+import { pause } from '../scheduler/pause.ts'
+import type { SubnetStore } from '../store/store.ts'
+import type { Context } from './context.ts'
+import type { Parts } from './index.ts'
+
+/** Links and addresses change in groups. */
+const UPLINK_MS = 100
+/** A store that fails altogether is asked again after so long. */
+const STORE_MS = 1000
+
+/** Wakes the parts with what the kernel, the store and other programs do, until the signal. */
+export async function followEvents(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
+  await Promise.all([followKernel(parts, context, signal), followLeases(parts, context.store, signal), watchFile(context.subnetEnv, () => parts.files.wakes.poke('files'), signal)])
+}
+
+async function followKernel(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
+  const { converger, firewall, facts, failures } = context
+  const { uplink, table, forward, pluginRules, peers } = parts
+  function heard(event: Event | undefined): void {
+    if (!event) return
+    if (converger.heard(event)) peers.wakes.poke('drift')
+    if (uplink.concerns(event)) uplink.wakes.poke('uplink', UPLINK_MS)
+  }
+  function ruleChanged(change: RuleChange): void {
+    // Elements come and go with each pod.
+    if (change.family === 'inet' && change.table === 'plumb' && change.gone && change.what !== 'other') pluginRules.wakes.poke(pluginRules.name)
+    if (isOfTable(change, firewall.table)) {
+      table.doubt()
+      table.wakes.poke(table.name)
+    }
+    if (isOfForward(change)) forward.wakes.poke(forward.name)
+  }
+  // What happened before a listener began, or while it had no room, is not known.
+  const lostRules = () => {
+    table.doubt()
+    for (const part of [table, forward, pluginRules]) part.wakes.poke('listening')
+  }
+  const lostAll = () => {
+    converger.invalidate()
+    for (const part of [uplink, peers]) part.wakes.poke('listening')
+  }
+  const lostTunnels = () => {
+    converger.invalidate('tunnel')
+    peers.wakes.poke('listening')
+  }
+  const failing = (name: string) => (why: string | undefined) => failures.report(name, why === undefined ? [] : [{ scope: 'node', text: why }])
+  const tools = [
+    { argv: MONITORS.ip, line: (text: string) => heard(ipEvent(text)), lost: lostAll },
+    { argv: MONITORS.bridge, line: (text: string) => heard(bridgeEvent(text)), lost: lostTunnels },
+  ]
+  await Promise.all([followRules({ heard: ruleChanged, lost: lostRules, failing: failing('nft') }, signal, log), ...tools.map((one) => follow({ ...one, env: markedAs(facts.instance), failing: failing(one.argv.join(' ')) }, signal, log))])
+}
+
+// What is programmed stays, whatever the store does.
+async function followLeases(parts: Parts, store: SubnetStore, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    try {
+      for await (const snapshot of store.leases(signal)) parts.take(snapshot)
+    } catch (cause) {
+      if (!signal.aborted) log(`agent: Cannot follow the leases, trying again in 1 s: ${(cause as Error).message}`)
+    }
+    await pause(STORE_MS, signal)
+  }
+}
+
+function isOfTable({ family, table }: RuleChange, own: string): boolean {
+  return family === 'inet' && table === own
+}
+
+// The chain of iptables that pods' packets have to pass.
+function isOfForward({ family, table, what, chain }: RuleChange): boolean {
+  if (family === 'inet' || family === undefined || table !== 'filter' || what === 'other') return false
+  return chain === undefined || /^(FORWARD$|PLUMB-F)/.test(chain)
+}

@@ -1,0 +1,54 @@
+import type { Standing } from '../health/condition.ts'
+import { both } from '../lease/families.ts'
+import type { Lease } from '../lease/lease.ts'
+import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import type { Wakes } from '../scheduler/wakes.ts'
+import type { Context } from './context.ts'
+import type { Repairs } from './repairs.ts'
+
+/** Keeps subnet.env, which tells the CNI plugin `flannel` the node's subnet. */
+export class FilesPart implements Part {
+  readonly name = 'files'
+  readonly trouble = 'Cannot tell the node its subnet'
+  readonly quietMs = 0
+  readonly wakes: Wakes
+  readonly #context: Context
+  readonly #now: Standing
+  readonly #repairs: Repairs
+  readonly #served: (lease: Lease) => void
+  #written = ''
+
+  /** `served` is called with another lease once its file was written, or could not be: routes and rules come after it. */
+  constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs, served: (lease: Lease) => void) {
+    this.#context = context
+    this.#now = now
+    this.wakes = wakes
+    this.#repairs = repairs
+    this.#served = served
+  }
+
+  async step(): Promise<Outcome> {
+    const { lease, choice } = this.#now
+    if (!lease || !choice) return WAITING
+    try {
+      this.#write(lease, choice.uplink)
+    } finally {
+      this.#served(lease)
+    }
+    return DONE
+  }
+
+  #write(lease: Lease, { mtu: linkMtu, tunnel }: { readonly mtu: number; readonly tunnel: Parameters<Context['backend']['mtu']>[2] }): void {
+    const { backend, options, leased, log } = this.#context
+    const mtu = backend.mtu(options, linkMtu, tunnel)
+    const wanted = JSON.stringify([lease.subnets, mtu])
+    if (wanted === this.#written) {
+      if (!this.#repairs.isHeld(this)) this.#repairs.ofPart(this, 'file', leased(lease, mtu))
+      return
+    }
+    leased(lease, mtu)
+    this.#written = wanted
+    this.#now.mtu = mtu
+    log(`agent: this node has ${both(lease.subnets).join(' ')}${lease.expires === undefined ? '' : ` until ${new Date(lease.expires).toISOString()}`} mtu=${mtu}`)
+  }
+}

@@ -1,0 +1,84 @@
+import { leaveForward, passForward } from '../firewall/forward.ts'
+import { overlaid, partsOf, ruleset } from '../firewall/masquerade.ts'
+import { keepTable } from '../firewall/table.ts'
+import type { Standing } from '../health/condition.ts'
+import { both } from '../lease/families.ts'
+import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import type { Wakes } from '../scheduler/wakes.ts'
+import type { Context } from './context.ts'
+import type { Repairs } from './repairs.ts'
+
+const TROUBLE = 'Cannot load the firewall rules'
+
+/** Keeps the agent's own nft table. */
+export class TablePart implements Part {
+  readonly name = 'table'
+  readonly trouble = TROUBLE
+  readonly quietMs: number
+  readonly wakes: Wakes
+  readonly #context: Context
+  readonly #now: Standing
+  readonly #repairs: Repairs
+  readonly #table: ReturnType<typeof keepTable>
+  #isLoaded = false
+
+  constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs) {
+    this.#context = context
+    this.#now = now
+    this.wakes = wakes
+    this.#repairs = repairs
+    this.quietMs = context.quietMs
+    this.#table = keepTable(context.firewall.table)
+  }
+
+  doubt(): void {
+    this.#table.doubt()
+  }
+
+  async step(): Promise<Outcome> {
+    const { firewall, run, facts } = this.#context
+    const { table, masquerade, keep, random } = firewall
+    const { served } = this.#now
+    if (!served) return WAITING
+    if (this.#repairs.isHeld(this)) return DONE
+    const rules = { networks: facts.networks, own: both(served.subnets), masquerade, keep, random }
+    const isChanged = await this.#table.ensure({ over: overlaid(table, rules), anew: ruleset(table, rules), parts: partsOf(rules) }, run)
+    if (isChanged && this.#isLoaded) this.#repairs.ofPart(this, 'nft', [`nft table ${table}`])
+    this.#isLoaded = true
+    this.#now.kinds = { ...this.#now.kinds, nft: { wanted: 1, programmed: 1, repaired: this.#repairs.count('nft') } }
+    return DONE
+  }
+}
+
+/** Keeps what lets pods' packets pass the FORWARD chain of others. */
+export class ForwardPart implements Part {
+  readonly name = 'forward'
+  readonly trouble = TROUBLE
+  readonly quietMs: number
+  readonly wakes: Wakes
+  readonly #context: Context
+  readonly #now: Standing
+  readonly #repairs: Repairs
+  #isLoaded = false
+
+  constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs) {
+    this.#context = context
+    this.#now = now
+    this.wakes = wakes
+    this.#repairs = repairs
+    this.quietMs = context.quietMs
+  }
+
+  async step(): Promise<Outcome> {
+    const { firewall, run, facts } = this.#context
+    if (!this.#now.served) return WAITING
+    // Without forward rules those of an earlier start go.
+    if (!firewall.forward && !this.#isLoaded) await leaveForward(facts.instance, run)
+    if (firewall.forward && !this.#repairs.isHeld(this)) {
+      const changed = await passForward(facts.networks, facts.instance, run)
+      if (this.#isLoaded) this.#repairs.ofPart(this, 'nft', changed)
+    }
+    this.#isLoaded = true
+    return DONE
+  }
+}

@@ -1,0 +1,141 @@
+// What the agent keeps as it should be, in parts: each has wakes of its own and steps of its own (`scheduler/part.ts`), and they know each other through `Standing` alone.
+// From the first to the last: uplink, lease, files, then table, forward, rules of plugins and peers beside each other, and installation when all have done their work.
+import { beginning, conditionOf, type Standing, tell, withStep } from '../health/condition.ts'
+import type { Status } from '../health/status.ts'
+import { isSame } from '../lease/families.ts'
+import type { Lease } from '../lease/lease.ts'
+import { Scheduler } from '../scheduler/scheduler.ts'
+import { makeWakes } from '../scheduler/wakes.ts'
+import { type Snapshot, SubnetTakenError } from '../store/store.ts'
+import type { Context } from './context.ts'
+import { FilesPart } from './files.ts'
+import { ForwardPart, TablePart } from './firewall.ts'
+import { InstallationPart } from './installation.ts'
+import { LeasePart } from './lease.ts'
+import { PeersPart } from './peers.ts'
+import { PluginRulesPart } from './plugin-rules.ts'
+import { Probing } from './probing.ts'
+import { Repairs } from './repairs.ts'
+import { UplinkPart } from './uplink.ts'
+
+/** So often the next peers are asked whether they answer, in milliseconds. */
+const PROBE_MS = 1000
+
+/** All parts of one life of the agent, and what they have in common. */
+export class Parts {
+  readonly uplink: UplinkPart
+  readonly lease: LeasePart
+  readonly files: FilesPart
+  readonly table: TablePart
+  readonly forward: ForwardPart
+  readonly pluginRules: PluginRulesPart
+  readonly peers: PeersPart
+  readonly #installation: InstallationPart
+  readonly #context: Context
+  readonly #now: Standing
+  readonly #repairs: Repairs
+  readonly #probing: Probing | undefined
+  readonly #scheduler: Scheduler
+
+  constructor(context: Context, signal: AbortSignal) {
+    const { stale, probes, log } = context
+    const now: Standing = { ...beginning(), ...(stale && { lease: stale.lease, snapshot: { leases: stale.leases, unreadable: [] }, stale: stale.at }) }
+    const repairs = new Repairs(now, log)
+    const wakes = () => makeWakes(signal)
+    this.#context = context
+    this.#now = now
+    this.#repairs = repairs
+    this.uplink = new UplinkPart(context, now, wakes(), () => this.#uplinkLooked())
+    this.lease = new LeasePart(context, now, wakes(), { changed: () => this.files.wakes.poke('lease'), note: (text) => this.note(text) })
+    this.files = new FilesPart(context, now, wakes(), repairs, (lease) => this.#serve(lease))
+    this.table = new TablePart(context, now, wakes(), repairs)
+    this.forward = new ForwardPart(context, now, wakes(), repairs)
+    this.pluginRules = new PluginRulesPart(wakes(), repairs)
+    this.peers = new PeersPart(context, now, wakes(), repairs, { changed: () => this.#probing?.aimAnew(), note: (text, isNew) => this.note(text, isNew) })
+    this.#installation = new InstallationPart(
+      now,
+      wakes(),
+      () => this.#scheduler.isComplete(this.#installation),
+      () => context.synced(),
+    )
+    this.#probing = probes && new Probing(probes, context.backend, now, { note: (text) => this.note(text, true), log, silenced: () => this.#judge(), changed: () => this.#tell() })
+    const all = [this.uplink, this.lease, this.files, this.table, this.forward, this.pluginRules, this.peers, this.#installation]
+    this.#scheduler = new Scheduler(all, {
+      failures: context.failures,
+      failed: (text, isNew) => this.note(text, isNew),
+      isFatal: (cause) => cause instanceof SubnetTakenError,
+      stepped: (part, seconds) => {
+        now.steps = withStep(now.steps, seconds)
+        if (!now.isSynced && part !== this.#installation) this.#installation.wakes.poke('parts')
+        this.#judge()
+        this.#tell()
+      },
+    })
+  }
+
+  /** Works until the signal. Throws what ends the agent (SubnetTakenError), once every part has come to rest; `end` ends the signal then. */
+  async run(signal: AbortSignal, end: () => void): Promise<void> {
+    const probing = this.#probing && setInterval(() => this.#probing?.tick(), PROBE_MS)
+    this.#scheduler.renew('start')
+    try {
+      await this.#scheduler.run(this.#context.resyncMs, signal, end)
+    } finally {
+      clearInterval(probing)
+      this.#context.probes?.close()
+    }
+  }
+
+  /** Everything is looked at anew. */
+  renew(why: string): void {
+    this.#scheduler.renew(why)
+  }
+
+  /** Takes the leases of all nodes as the store tells them. */
+  take(snapshot: Snapshot): void {
+    this.lease.take(snapshot)
+    this.#probing?.aimAnew()
+    this.peers.wakes.poke('leases')
+  }
+
+  /** Tells what went wrong, in the log and the status; once, as long as it is the last, or where `isNew` says so. */
+  note(text: string, isNew = this.#now.lastError?.what !== text): void {
+    if (isNew) this.#context.log(`agent: ${text}`)
+    this.#now.lastError = { at: Date.now(), what: text }
+  }
+
+  /** How everything stands. */
+  status(): Status {
+    return tell(this.#context, this.#standing())
+  }
+
+  /** The part that has been in one step for the longest time. */
+  busy(): ReturnType<Scheduler['busy']> {
+    return this.#scheduler.busy()
+  }
+
+  // What a part makes of the uplink depends on more than its choice: a link that was down and is up has lost its routes.
+  #uplinkLooked(): void {
+    for (const part of [this.lease, this.files, this.peers]) part.wakes.poke('uplink')
+  }
+
+  #serve(lease: Lease): void {
+    const before = this.#now.served
+    this.#now.served = lease
+    if (before && isSame(before.subnets, lease.subnets)) return
+    this.#probing?.aimAnew()
+    for (const part of [this.table, this.forward, this.peers]) part.wakes.poke('lease')
+  }
+
+  #standing(): Standing {
+    const { converger } = this.#context
+    return { ...this.#now, refusal: this.lease.refusal, fights: this.#repairs.fights((key) => converger.isPending(key)) }
+  }
+
+  #judge(): void {
+    this.#context.condition(conditionOf(this.#context, this.#standing()))
+  }
+
+  #tell(): void {
+    this.#context.changed(() => this.status())
+  }
+}

@@ -1,0 +1,30 @@
+import type { Standing } from '../health/condition.ts'
+import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import type { Wakes } from '../scheduler/wakes.ts'
+
+/** Does once what comes after everything else: the plugins and their configuration on the node, the word to systemd, and the end of flannel's rules. */
+export class InstallationPart implements Part {
+  readonly name = 'installation'
+  readonly trouble = 'Cannot finish what the node needs'
+  readonly quietMs = 0
+  readonly wakes: Wakes
+  readonly #now: Standing
+  readonly #isTime: () => boolean
+  readonly #work: () => Promise<void>
+
+  /** `isTime` says whether all other parts have done their work. */
+  constructor(now: Standing, wakes: Wakes, isTime: () => boolean, work: () => Promise<void>) {
+    this.#now = now
+    this.wakes = wakes
+    this.#isTime = isTime
+    this.#work = work
+  }
+
+  async step(): Promise<Outcome> {
+    if (this.#now.isSynced) return DONE
+    if (!this.#isTime()) return WAITING
+    await this.#work()
+    this.#now.isSynced = true
+    return DONE
+  }
+}

@@ -1,0 +1,95 @@
+import { shown } from '../../lib/text/errors.ts'
+import type { Standing } from '../health/condition.ts'
+import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import type { Wakes } from '../scheduler/wakes.ts'
+import { Claiming } from '../store/claiming.ts'
+import type { Snapshot } from '../store/store.ts'
+import type { Context } from './context.ts'
+
+/** So many entries of a store that cannot be read are told of at once. */
+const TOLD = 20
+
+/** Keeps this node's lease in the store, and what the store says on the disk. */
+export class LeasePart implements Part {
+  readonly name = 'lease'
+  readonly trouble = 'Cannot announce this node'
+  readonly quietMs = 0
+  readonly wakes: Wakes
+  readonly #context: Context
+  readonly #now: Standing
+  readonly #changed: () => void
+  readonly #claiming: Claiming
+  #strangers = new Set<string>()
+  /** Whether the store itself has told the leases, and the configuration. */
+  #hasLeases = false
+  #isConfirmed = false
+
+  /** `changed` is called when this node has a lease, another one, or a renewed one; `note` tells what goes wrong. */
+  constructor(context: Context, now: Standing, wakes: Wakes, { changed, note }: { changed(): void; note(text: string): void }) {
+    this.#context = context
+    this.#now = now
+    this.wakes = wakes
+    this.#changed = changed
+    this.#claiming = new Claiming(context.store, context.conf, wakes, context.renewMarginMs, note)
+  }
+
+  /** Why there is no lease, or not what is to be published. */
+  get refusal(): string | undefined {
+    return this.#claiming.problem
+  }
+
+  /** Takes the leases of all nodes as the store tells them. */
+  take(snapshot: Snapshot): void {
+    this.#now.snapshot = snapshot
+    this.#hasLeases = true
+    this.#tellUnreadable(snapshot)
+    this.#claiming.take(snapshot.leases)
+    this.wakes.poke('leases')
+  }
+
+  /** The store has the network configuration that was known from before. */
+  confirm(): void {
+    this.#isConfirmed = true
+    this.wakes.poke('configuration')
+  }
+
+  async step(): Promise<Outcome> {
+    const { fatal } = this.#claiming
+    if (fatal) throw fatal
+    const { choice } = this.#now
+    if (choice) this.#claim(choice.uplink)
+    this.#keep()
+    const lease = this.#claiming.lease ?? this.#now.lease
+    const isOther = lease !== this.#now.lease
+    if (lease) this.#now.lease = lease
+    if (isOther) this.#changed()
+    const { contest } = this.#claiming
+    if (contest !== undefined) return { failures: [{ scope: 'part', text: contest }] }
+    return lease && this.#now.snapshot ? DONE : WAITING
+  }
+
+  #claim(uplink: Parameters<Context['backend']['announce']>[1]): void {
+    const { backend, node, identity, options, before, facts } = this.#context
+    this.#claiming.want({ node, ...(identity !== undefined && { identity }), ips: uplink.advertise, backend: backend.type, data: backend.announce(node, uplink, options, facts.standing) }, before)
+  }
+
+  // What the store says is kept. What was known before the start counts until all of that has come.
+  #keep(): void {
+    const { lease } = this.#claiming
+    const { snapshot, stale } = this.#now
+    if (!lease || !snapshot || !this.#hasLeases || (stale !== undefined && !this.#isConfirmed)) return
+    if (stale !== undefined) this.#context.log('agent: the store answers: what was known before the start counts no more')
+    delete this.#now.stale
+    this.#context.keep({ lease, leases: snapshot.leases })
+  }
+
+  // Each is told of once, as long as it stays as it is.
+  #tellUnreadable({ unreadable }: Snapshot): void {
+    const { log } = this.#context
+    const now = new Map(unreadable.map(({ key, why }) => [`${key} ${why}`, `agent: passed over ${shown(key)} in the store: ${why}`]))
+    const news = [...now].filter(([id]) => !this.#strangers.has(id))
+    for (const [, text] of news.slice(0, TOLD)) log(text)
+    if (news.length > TOLD) log(`agent: passed over ${news.length - TOLD} more`)
+    this.#strangers = new Set(now.keys())
+  }
+}

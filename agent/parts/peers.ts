@@ -1,0 +1,75 @@
+import { blackholes } from '../backend/blackhole.ts'
+import { news, scoped, summary, type Unreached } from '../backend/unreached.ts'
+import type { Standing } from '../health/condition.ts'
+import { isSame } from '../lease/families.ts'
+import type { Lease } from '../lease/lease.ts'
+import { giveBack } from '../node/garbage.ts'
+import { type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import type { Wakes } from '../scheduler/wakes.ts'
+import type { Context } from './context.ts'
+import type { Repairs } from './repairs.ts'
+
+/** Keeps what leads to the other nodes' pods: devices, routes, neighbours, tunnel entries. */
+export class PeersPart implements Part {
+  readonly name = 'peers'
+  readonly trouble = 'Cannot program the peers'
+  readonly quietMs: number
+  readonly wakes: Wakes
+  readonly #context: Context
+  readonly #now: Standing
+  readonly #repairs: Repairs
+  readonly #changed: () => void
+  readonly #note: (text: string, isNew: boolean) => void
+  #problems: Unreached = new Map()
+  #failed: Unreached = new Map()
+
+  /** `changed` is called when other peers than before cannot be reached; `note` tells why. */
+  constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs, { changed, note }: { changed(): void; note(text: string, isNew: boolean): void }) {
+    this.#context = context
+    this.#now = now
+    this.wakes = wakes
+    this.quietMs = context.quietMs
+    this.#repairs = repairs
+    this.#changed = changed
+    this.#note = note
+  }
+
+  doubt(): void {
+    this.#context.converger.invalidate()
+  }
+
+  async step(why: readonly string[]): Promise<Outcome> {
+    const { backend, options, converger, facts, log, blackhole } = this.#context
+    const { served: lease, choice, snapshot } = this.#now
+    if (!lease || !choice || !snapshot) return WAITING
+    const { uplink } = choice
+    const { leases } = snapshot
+    const begun = performance.now()
+    const { resources, problems, ownersOf } = backend.want(lease, leases, uplink, options, facts)
+    converger.hold(this.#repairs.held())
+    const done = await converger.step(blackhole ? [...blackholes(lease.subnets), ...resources] : resources)
+    giveBack(done.changed)
+    const { peers: failed, others } = scoped(done, ownersOf)
+    this.#tellUnreached(problems, failed, leases)
+    for (const [kind, what] of Object.entries(done.repaired)) this.#repairs.note(this, kind, what)
+    const counts = Object.entries(done.counts).map(([kind, count]) => [kind, { ...count, repaired: this.#repairs.count(kind) }] as const)
+    this.#now.kinds = { ...this.#now.kinds, ...Object.fromEntries(counts) }
+    if (done.changed > 0) {
+      const peers = leases.filter((one) => !isSame(one.subnets, lease.subnets)).length
+      log(`agent: programmed ${peers - this.#now.unreached.size} peers by ${backend.type} on ${uplink.name} changed=${done.changed} took=${Math.round(performance.now() - begun)}ms why=${why.join(',')}`)
+    }
+    return { failures: others, isIncomplete: failed.size > 0 }
+  }
+
+  // Told of by reason, and once, as long as a peer has it.
+  #tellUnreached(problems: Unreached, failed: Unreached, leases: readonly Lease[]): void {
+    if (problems === this.#problems && failed.size === 0 && this.#failed.size === 0) return
+    const unreached = failed.size === 0 ? problems : new Map([...problems, ...failed])
+    for (const text of summary(news(unreached, this.#now.unreached), leases)) this.#note(text, true)
+    this.#problems = problems
+    this.#failed = failed
+    this.#now.unreached = unreached
+    this.#now.lost = summary(unreached, leases)
+    this.#changed()
+  }
+}

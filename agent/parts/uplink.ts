@@ -1,0 +1,72 @@
+import { ValueError } from '../../lib/text/errors.ts'
+import { chooseUplink, overlap, see, type Uplink } from '../backend/uplink.ts'
+import type { Standing } from '../health/condition.ts'
+import type { Event } from '../kernel/events.ts'
+import { PROTO } from '../kernel/marks.ts'
+import { both, isSame } from '../lease/families.ts'
+import { DONE, type Outcome, type Part } from '../scheduler/part.ts'
+import type { Wakes } from '../scheduler/wakes.ts'
+import type { Context } from './context.ts'
+
+/** Keeps the choice of the link and the addresses that lead to the other nodes. */
+export class UplinkPart implements Part {
+  readonly name = 'uplink'
+  readonly trouble = 'Cannot choose the uplink'
+  readonly quietMs: number
+  readonly wakes: Wakes
+  readonly #context: Context
+  readonly #now: Standing
+  readonly #changed: () => void
+  readonly #links = new Map<string, string>()
+
+  /** `changed` is called after each choice. */
+  constructor(context: Context, now: Standing, wakes: Wakes, changed: () => void) {
+    this.#context = context
+    this.#now = now
+    this.wakes = wakes
+    this.quietMs = context.quietMs
+    this.#changed = changed
+  }
+
+  async step(): Promise<Outcome> {
+    const { wish, run, conf, log } = this.#context
+    const sight = await see(wish, run)
+    const before = this.#now.choice?.uplink
+    const choice = chooseUplink(sight, wish, conf, before)
+    if (!before) this.#refuseOverlap(sight)
+    this.#now.choice = choice
+    const { name, mtu, tunnel } = choice.uplink
+    if (!before || !isSameUplink(before, choice.uplink)) log(`agent: uplink ${name} ${both(tunnel).join(' ')}: ${choice.why} mtu=${mtu}`)
+    this.#changed()
+    return DONE
+  }
+
+  /** Whether what happened may change the choice, or which peers are on the uplink. */
+  concerns({ kind, key, gone, text, resource }: Event): boolean {
+    const name = this.#now.choice?.uplink.name
+    // A link is told of whenever a device is made on it, too, and looks as it did.
+    if (kind === 'link' && !gone && this.#links.get(key) === text) return false
+    // Pods come and go: what is gone is not remembered.
+    if (kind === 'link' && gone) this.#links.delete(key)
+    else if (kind === 'link') this.#links.set(key, text)
+    const dev = resource.kind === 'link' ? resource.name : 'dev' in resource ? resource.dev : undefined
+    if (kind !== 'link' && kind !== 'addr' && !(resource.kind === 'route' && resource.proto !== PROTO)) return false
+    return name === undefined || dev === undefined || dev === name || (resource.kind === 'route' && resource.dst.endsWith('/0'))
+  }
+
+  #refuseOverlap(sight: Parameters<typeof overlap>[0]): void {
+    const { conf, allowOverlap, backend, options, before, log } = this.#context
+    for (const pool of allowOverlap ? [] : [conf.v4, conf.v6]) {
+      const meets = pool && overlap(sight, pool.network, backend.links(options))
+      if (!meets) continue
+      const text = `the network ${pool.network} overlaps the route ${meets} of this node`
+      // A node that has pods already is served on.
+      if (!before?.v4 && !before?.v6) throw new ValueError(`${text}; want another "Network", or --allow-overlap`)
+      log(`agent: ${text}: addresses there may be out of reach`)
+    }
+  }
+}
+
+function isSameUplink(a: Uplink, b: Uplink): boolean {
+  return a.name === b.name && a.index === b.index && a.mtu === b.mtu && isSame(a.tunnel, b.tunnel) && isSame(a.advertise, b.advertise)
+}
