@@ -1,3 +1,4 @@
+// Tests the order of all rooms: lib, agent, plugins, cli.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
@@ -100,6 +101,14 @@ const files = [...new Glob('{lib,plugins,agent,cli,scripts,bench,test}/**/*.{ts,
 const product = files.filter(({ room }) => room in ROOMS)
 
 describe('architecture', () => {
+  it('the first line of a test file says which room it tests, and names files that exist', () => {
+    const wrong = [...new Glob('test/**/*.test.ts').scanSync({ cwd: ROOT })].flatMap((name) => {
+      const [first = ''] = readFileSync(join(ROOT, name), 'utf8').split('\n')
+      const named = first.match(/\b(?:agent|cli|conf|docs|lib|plugins|scripts|test)\/[\w./-]*\w/g) ?? []
+      return first.startsWith('// Tests ') && named.every((one) => existsSync(join(ROOT, one))) ? [] : [`${name}: ${first}`]
+    })
+    assert.deepEqual(wrong, [])
+  })
   it('a room imports only what stands below it, and test, bench and scripts are imported by none', () => {
     const wrong = product.flatMap(({ name, room, text }) =>
       imports(text)

@@ -158,7 +158,8 @@ function summary(done: readonly Report[]): number {
   const count = (state: Outcome['state']) => every.filter((one) => one.state === state)
   const [passed, failed, skipped] = [count('passed'), count('failed'), count('skipped')]
   const lines = [
-    `\nslowest: ${[...done]
+    `\nfolders: ${folders(done)}`,
+    `slowest: ${[...done]
       .sort((a, b) => b.ms - a.ms)
       .slice(0, 5)
       .map(({ job, ms }) => `${job.name} ${(ms / 1000).toFixed(1)} s`)
@@ -169,4 +170,14 @@ function summary(done: readonly Report[]): number {
   ]
   process.stdout.write(`${lines.join('\n')}\n`)
   return failed.length > 0 ? 1 : 0
+}
+
+/** How long the files of each folder took, one after the other; several ran at a time. */
+function folders(done: readonly Report[]): string {
+  const took = new Map<string, number>()
+  for (const { job, ms } of done) {
+    const folder = /^(test\/\w+)\//.exec(job.name)?.[1] ?? 'checks'
+    took.set(folder, (took.get(folder) ?? 0) + ms)
+  }
+  return [...took].map(([folder, ms]) => `${folder} ${Math.round(ms / 1000)} s`).join(', ')
 }

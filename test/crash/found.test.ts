@@ -1,3 +1,4 @@
+// Tests lib/verbs, killed at every step.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync } from 'node:fs'
 import { conf as shaped } from '../support/bandwidth.ts'

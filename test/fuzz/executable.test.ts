@@ -1,3 +1,4 @@
+// Tests the executable, with random input.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// Tests agent: one or several agents on nodes of their own.
 import assert from 'node:assert/strict'
 import { until } from '../support/harness.ts'
 import { fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'

@@ -1,3 +1,4 @@
+// Tests agent/cleanup.ts.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { type Cluster, fileStore, inCluster, type Node, subnetEnv } from '../support/nodes.ts'

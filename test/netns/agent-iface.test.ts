@@ -1,3 +1,4 @@
+// Tests agent/backend/uplink.ts and agent/parts/uplink.ts.
 import assert from 'node:assert/strict'
 import { until } from '../support/harness.ts'
 import { type Cluster, fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'

@@ -1,3 +1,4 @@
+// Tests agent/firewall and agent/parts.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { until } from '../support/harness.ts'

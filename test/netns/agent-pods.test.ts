@@ -1,3 +1,4 @@
+// Tests agent: one or several agents on nodes of their own.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

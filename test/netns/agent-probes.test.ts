@@ -1,3 +1,4 @@
+// Tests agent/backend/probes.ts.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import type { Probe } from '../../agent/backend/probes.ts'

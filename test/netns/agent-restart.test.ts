@@ -1,3 +1,4 @@
+// Tests agent: one or several agents on nodes of their own.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { overlaid, partsOf, ruleset } from '../../agent/firewall/masquerade.ts'

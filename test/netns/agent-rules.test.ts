@@ -1,3 +1,4 @@
+// Tests agent/firewall and agent/parts.
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
 import { type Namespace, until } from '../support/harness.ts'

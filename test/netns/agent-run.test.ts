@@ -1,3 +1,4 @@
+// Tests agent/kernel/run.ts.
 import assert from 'node:assert/strict'
 import { hasNexthops } from '../../agent/kernel/nexthops.ts'
 import { run } from '../../agent/kernel/run.ts'

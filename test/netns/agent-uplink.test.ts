@@ -1,3 +1,4 @@
+// Tests agent/backend/uplink.ts and agent/parts/uplink.ts.
 import assert from 'node:assert/strict'
 import { assertReach, flow, gatewayOf, routeByHub, stand } from '../support/etcd-networks.ts'
 import { type Namespace, until } from '../support/harness.ts'

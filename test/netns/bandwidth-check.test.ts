@@ -1,3 +1,4 @@
+// Tests plugins/bandwidth.ts.
 import assert from 'node:assert/strict'
 import { conf } from '../support/bandwidth.ts'
 import { chainedNetwork } from '../support/chained-network.ts'

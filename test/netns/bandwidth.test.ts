@@ -1,3 +1,4 @@
+// Tests plugins/bandwidth.ts.
 import assert from 'node:assert/strict'
 import { load } from '../../bench/traffic.ts'
 import type { NetnsPath } from '../../lib/text/values.ts'

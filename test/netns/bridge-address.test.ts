@@ -1,3 +1,4 @@
+// Tests plugins/bridge.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// Tests plugins/bridge.ts.
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { inNamespaces, type Namespace, type Row, snapshot } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// Tests plugins/bridge.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync } from 'node:fs'
 import { execa } from 'execa'

@@ -1,3 +1,4 @@
+// Tests plugins/bridge.ts.
 import assert from 'node:assert/strict'
 import { type Call, inNamespaces, type Namespace, ping, type Row, snapshot, until } from '../support/harness.ts'
 import { bridgeConf, network, traces } from '../support/network.ts'

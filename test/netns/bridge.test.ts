@@ -1,3 +1,4 @@
+// Tests plugins/bridge.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// Tests agent/kernel.
 import assert from 'node:assert/strict'
 import hostGw from '../../agent/backend/types/host-gw.ts'
 import vxlan from '../../agent/backend/types/vxlan.ts'

@@ -1,3 +1,4 @@
+// Tests agent/kernel.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import vxlan from '../../agent/backend/types/vxlan.ts'

@@ -1,3 +1,4 @@
+// Tests agent/kernel.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { inNamespaces, type Namespace } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// Tests agent/kernel.
 import assert from 'node:assert/strict'
 import type { Backend } from '../../agent/backend/backend.ts'
 import hostGw from '../../agent/backend/types/host-gw.ts'

@@ -1,3 +1,4 @@
+// Tests lib/verbs and lib/journal, killed at every step.
 import assert from 'node:assert/strict'
 import { leftOf, unfinished } from '../support/attachment-leftovers.ts'
 import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// Tests cli/demo.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { assertTold, DIST, itEndsOn, itFindsOut, machine, type Sabotage } from '../support/demo.ts'

@@ -1,3 +1,4 @@
+// Tests agent/dhcp and plugins/dhcp.ts.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
 import { daemon, dnsmasq, LAN, lan, leased, leaseFiles, onServer, place, type Server, socketPath, systemd, udhcpd } from '../support/dhcp.ts'

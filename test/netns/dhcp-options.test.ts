@@ -1,3 +1,4 @@
+// Tests agent/dhcp and plugins/dhcp.ts.
 import assert from 'node:assert/strict'
 import { LAN, leased, place, type Server } from '../support/dhcp.ts'
 import { inNamespaces, until } from '../support/harness.ts'

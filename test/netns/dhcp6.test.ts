@@ -1,3 +1,4 @@
+// Tests agent/dhcp and plugins/dhcp.ts.
 import assert from 'node:assert/strict'
 import { daemon, dhcpd6, LAN, lan, leased, leaseFiles, place, socketPath } from '../support/dhcp.ts'
 import { inNamespaces, ping, type Row, until } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// Tests the commands in README.md and docs.
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

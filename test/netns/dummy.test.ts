@@ -1,3 +1,4 @@
+// Tests plugins/dummy.ts.
 import assert from 'node:assert/strict'
 import type { Result } from '../../lib/cni/result.ts'
 import dummy from '../../plugins/dummy.ts'

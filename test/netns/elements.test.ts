@@ -1,4 +1,4 @@
-// Tests agent/kernel/elements: sets and maps of any size, in a table of the kernel's own.
+// Tests agent/kernel/elements.ts: sets and maps of any size, in a table of the kernel's own.
 import assert from 'node:assert/strict'
 import { dumpElements } from '../../agent/kernel/element-dump.ts'
 import { Elements, type Shape } from '../../agent/kernel/elements.ts'

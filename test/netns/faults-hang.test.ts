@@ -1,3 +1,4 @@
+// Tests lib/os.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { inNamespaces, ping, plugin, until } from '../support/harness.ts'

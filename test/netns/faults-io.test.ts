@@ -1,3 +1,4 @@
+// Tests lib/verbs: what an ADD leaves when a step fails.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { leftOf } from '../support/attachment-leftovers.ts'

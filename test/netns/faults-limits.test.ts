@@ -1,3 +1,4 @@
+// Tests lib/verbs: what an ADD leaves when a step fails.
 import assert from 'node:assert/strict'
 import { testRefusals } from '../support/kernel-limits.ts'
 import { CHAIN, clear, onStage, SCENES, type Scene, unchanged } from '../support/plugin-scenes.ts'

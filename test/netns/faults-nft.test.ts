@@ -1,3 +1,4 @@
+// Tests lib/nft.
 import assert from 'node:assert/strict'
 import { isWhole, lostRules } from '../../lib/nft/ruleset.ts'
 import { run } from '../../lib/os/exec.ts'

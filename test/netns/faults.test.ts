@@ -1,3 +1,4 @@
+// Tests lib/verbs: what an ADD leaves when a step fails.
 import assert from 'node:assert/strict'
 import { leftOf } from '../support/attachment-leftovers.ts'
 import { type Answer, inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// Tests plugins/firewall.ts.
 import assert from 'node:assert/strict'
 import { bridgeBefore, chainedNetwork, shutNode } from '../support/chained-network.ts'
 import { inNamespaces, type Namespace, ping, plugin, type Row, snapshot, until } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// Tests plugins/flannel.ts.
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

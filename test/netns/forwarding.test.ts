@@ -1,3 +1,4 @@
+// Tests lib/wiring.
 import assert from 'node:assert/strict'
 import { type Answer, inNamespaces, type Namespace, plugin } from '../support/harness.ts'
 import { bridgeConf, type Conf, network } from '../support/network.ts'

@@ -1,3 +1,4 @@
+// Tests lib/verbs: GC.
 import assert from 'node:assert/strict'
 import { readdirSync, writeFileSync } from 'node:fs'
 import { execa } from 'execa'

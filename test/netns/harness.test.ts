@@ -1,3 +1,4 @@
+// Tests test/support.
 import assert from 'node:assert/strict'
 import { existsSync, writeFileSync } from 'node:fs'
 import { inNamespaces, ping, snapshot, until } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// Tests agent/health.
 import assert from 'node:assert/strict'
 import { connect, type Socket } from 'node:net'
 import { serveHealth } from '../../agent/health/health.ts'

@@ -1,3 +1,4 @@
+// Tests plugins/host-local.ts and lib/pools.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// Tests lib/runtime.
 import assert from 'node:assert/strict'
 import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { addNetwork, statusNetwork } from '../../lib/runtime/runtime.ts'

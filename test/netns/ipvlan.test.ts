@@ -1,3 +1,4 @@
+// Tests plugins/ipvlan.ts.
 import assert from 'node:assert/strict'
 import type { Result } from '../../lib/cni/result.ts'
 import ipvlan from '../../plugins/ipvlan.ts'

@@ -1,3 +1,4 @@
+// Tests lib/journal.
 import assert from 'node:assert/strict'
 import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// Tests lib/journal.
 import assert from 'node:assert/strict'
 import { chmodSync, existsSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// Tests plugins/macvlan.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { type Namespace, ping, plugin, snapshot } from '../support/harness.ts'

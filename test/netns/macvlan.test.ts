@@ -1,3 +1,4 @@
+// Tests plugins/macvlan.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync } from 'node:fs'
 import { type Namespace, ping, plugin, type Row, snapshot, until } from '../support/harness.ts'

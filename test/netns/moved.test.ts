@@ -1,3 +1,4 @@
+// Tests lib/takeover.
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { chain, good } from '../support/chained.ts'

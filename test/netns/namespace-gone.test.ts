@@ -1,3 +1,4 @@
+// Tests lib/verbs: DEL without a namespace.
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
 import { chain, good } from '../support/chained.ts'

@@ -1,3 +1,4 @@
+// Tests lib/verbs/orphans.ts.
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
 import { inNamespaces, type Namespace } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// Tests lib/verbs/orphans.ts.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { type Answer, type Call, inNamespaces, type Namespace, plugin, snapshot, until } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// Tests lib/nft.
 import assert from 'node:assert/strict'
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { inNamespaces, type Namespace, ping } from '../support/harness.ts'

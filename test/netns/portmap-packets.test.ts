@@ -1,3 +1,4 @@
+// Tests plugins/portmap.ts and lib/nft.
 import assert from 'node:assert/strict'
 import { inNamespaces } from '../support/harness.ts'
 import { type Port, portNetwork } from '../support/host-ports.ts'

@@ -1,3 +1,4 @@
+// Tests plugins/portmap.ts and lib/nft.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { inNamespaces, type Namespace, type Row } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// Tests lib/cni and lib/verbs.
 import assert from 'node:assert/strict'
 import { inNamespaces, plugin, snapshot } from '../support/harness.ts'
 import { bridgeConf, containerId, network, traces } from '../support/network.ts'

@@ -1,3 +1,4 @@
+// Tests plugins/ptp.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { inNamespaces, type Namespace, ping, type Row, until } from '../support/harness.ts'

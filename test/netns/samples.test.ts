@@ -1,3 +1,4 @@
+// Tests conf.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { DIST, left, on, onFreshNode } from '../peers/tool.ts'

@@ -1,3 +1,4 @@
+// Tests lib/wiring.
 import assert from 'node:assert/strict'
 import { references } from '../../scripts/peers.ts'
 import { inNamespaces, type Namespace, ping, plugin, type Row, until } from '../support/harness.ts'

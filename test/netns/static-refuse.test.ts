@@ -1,3 +1,4 @@
+// Tests plugins/static.ts.
 import assert from 'node:assert/strict'
 import { inNamespaces, snapshot } from '../support/harness.ts'
 import { type Conf, containerId, network, traces } from '../support/network.ts'

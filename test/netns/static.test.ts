@@ -1,3 +1,4 @@
+// Tests plugins/static.ts.
 import assert from 'node:assert/strict'
 import { inNamespaces, ping, type Row, until } from '../support/harness.ts'
 import { network, traces } from '../support/network.ts'

@@ -1,3 +1,4 @@
+// Tests agent/health.
 import assert from 'node:assert/strict'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { serveHealth } from '../../agent/health/health.ts'

@@ -1,3 +1,4 @@
+// Tests lib/journal and lib/pools under many calls at once.
 import assert from 'node:assert/strict'
 import { storm } from '../storm/storm.ts'
 import { inNamespaces } from '../support/harness.ts'

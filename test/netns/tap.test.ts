@@ -1,3 +1,4 @@
+// Tests plugins/tap.ts.
 import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import type { Attachment, InterfacePlugin, NodeFacts } from '../../lib/cni/plugin.ts'

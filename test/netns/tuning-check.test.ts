@@ -1,3 +1,4 @@
+// Tests plugins/tuning.ts.
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import { execa } from 'execa'

@@ -1,3 +1,4 @@
+// Tests plugins/tuning.ts.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { chain, good } from '../support/chained.ts'

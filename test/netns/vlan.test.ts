@@ -1,3 +1,4 @@
+// Tests plugins/vlan.ts.
 import assert from 'node:assert/strict'
 import type { Result } from '../../lib/cni/result.ts'
 import vlan from '../../plugins/vlan.ts'

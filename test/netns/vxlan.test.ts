@@ -1,3 +1,4 @@
+// Tests agent/backend/types/vxlan.ts.
 import assert from 'node:assert/strict'
 import vxlan from '../../agent/backend/types/vxlan.ts'
 import { inside } from '../../lib/os/netns.ts'

@@ -1,3 +1,4 @@
+// Tests cli/fuse.ts and the fused plugins.
 import assert from 'node:assert/strict'
 import { fuse } from '../../cli/fuse.ts'
 import { inNamespaces, type Namespace, plugin, type Row, snapshot } from '../support/harness.ts'

@@ -1,3 +1,4 @@
+// Tests agent/store/etcd, with a real etcd.
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// Tests plugins, call by call beside the reference plugins.
 import { refused } from '../beside/scenes.ts'
 import { beside, inLane } from '../beside/suite.ts'
 

@@ -1,3 +1,4 @@
+// Tests plugins, call by call beside the reference plugins.
 import { sampleScenes } from '../beside/suite.ts'
 
 sampleScenes(false)

@@ -1,3 +1,4 @@
+// Tests chained plugins, after the reference plugins.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { hasPlugin, lanes } from '../beside/lanes.ts'

@@ -1,3 +1,4 @@
+// Tests plugins, called by cnitool.
 import assert from 'node:assert/strict'
 import { existsSync, rmSync } from 'node:fs'
 import { join } from 'node:path'

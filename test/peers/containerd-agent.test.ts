@@ -1,3 +1,4 @@
+// Tests plugins, called by containerd.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { remains } from '../support/container-leftovers.ts'

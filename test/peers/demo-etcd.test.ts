@@ -1,3 +1,4 @@
+// Tests cli/demo.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { assertTold, demo, itEndsOn, itFindsOut, machine, type Sabotage } from '../support/demo.ts'

@@ -1,3 +1,4 @@
+// Tests agent/dhcp, with real DHCP servers.
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, realpathSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'

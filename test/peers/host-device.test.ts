@@ -1,3 +1,4 @@
+// Tests plugins/host-device.ts.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { references } from '../../scripts/peers.ts'

@@ -1,3 +1,4 @@
+// Tests plugins, called by podman.
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// Tests plugins, called by podman.
 import assert from 'node:assert/strict'
 import type { Namespace } from '../support/harness.ts'
 import { IMAGE } from '../support/image.ts'

@@ -1,3 +1,4 @@
+// Tests plugins/sbr.ts.
 import assert from 'node:assert/strict'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'

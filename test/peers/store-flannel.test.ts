@@ -1,3 +1,4 @@
+// Tests agent/store, beside flanneld.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync } from 'node:fs'
 import { decodeKey, decodeLease, encodeKey, encodeValue, type Lease } from '../../agent/lease/lease.ts'

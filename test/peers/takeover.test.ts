@@ -1,3 +1,4 @@
+// Tests lib/takeover and plugins, with pods of the reference plugins.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { inNamespaces } from '../support/harness.ts'

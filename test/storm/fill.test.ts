@@ -1,3 +1,4 @@
+// Tests lib/verbs, lib/journal and lib/pools under storms of calls.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync } from 'node:fs'
 import { inNamespaces, type Namespace, type Row, snapshot, until } from '../support/harness.ts'

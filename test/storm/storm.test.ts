@@ -1,3 +1,4 @@
+// Tests lib/verbs, lib/journal and lib/pools under storms of calls.
 import assert from 'node:assert/strict'
 import { inNamespaces } from '../support/harness.ts'
 import { spread } from './calls.ts'

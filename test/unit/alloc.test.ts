@@ -1,3 +1,4 @@
+// Tests agent/backend.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { Glob } from 'bun'

@@ -1,3 +1,4 @@
+// Tests agent/lease.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { allocate, fits, overlaps } from '../../agent/lease/allocate.ts'

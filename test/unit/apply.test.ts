@@ -1,3 +1,4 @@
+// Tests lib/state.
 import assert from 'node:assert/strict'
 import { failures, rows } from '../../lib/os/iproute2.ts'
 import type { Output, Run } from '../../lib/os/run.ts'

@@ -1,3 +1,4 @@
+// Tests plugins/bridge.ts.
 import assert from 'node:assert/strict'
 import type { Attachment, InterfacePlugin, NetConf, Wiring } from '../../lib/cni/plugin.ts'
 import type { Result } from '../../lib/cni/result.ts'

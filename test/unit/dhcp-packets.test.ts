@@ -1,3 +1,4 @@
+// Tests agent/dhcp.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { associationIn, encodeAssociation } from '../../agent/dhcp/association6.ts'

@@ -1,3 +1,4 @@
+// Tests the executable that scripts/build.ts makes.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

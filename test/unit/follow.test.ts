@@ -1,3 +1,4 @@
+// Tests agent/store.
 import assert from 'node:assert/strict'
 import { follow, type Source } from '../../agent/store/follow.ts'
 import { StoreError } from '../../agent/store/store.ts'

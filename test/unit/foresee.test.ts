@@ -1,3 +1,4 @@
+// Tests lib/wiring.
 import assert from 'node:assert/strict'
 import { readdirSync, writeFileSync } from 'node:fs'
 import { parseIp } from '../../lib/text/ip.ts'

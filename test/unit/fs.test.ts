@@ -1,3 +1,4 @@
+// Tests lib/os/fs.ts.
 import assert from 'node:assert/strict'
 import * as native from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,3 +1,4 @@
+// Tests cli/fuse.ts.
 import assert from 'node:assert/strict'
 import { fuse } from '../../cli/fuse.ts'
 

@@ -1,3 +1,4 @@
+// Tests agent/health.
 import assert from 'node:assert/strict'
 import { add, begin, type History } from '../../agent/health/page/history.ts'
 import { layout, type Place } from '../../agent/health/page/layout.ts'

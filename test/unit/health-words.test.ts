@@ -1,3 +1,4 @@
+// Tests agent/health.
 import assert from 'node:assert/strict'
 import { span, stepWords, storeWords } from '../../agent/health/phrases.ts'
 import { drift, nameOf, ordered, reach, total, unreachable } from '../../agent/health/reachability.ts'

@@ -1,3 +1,4 @@
+// Tests lib/journal.
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,3 +1,4 @@
+// Tests agent/backend.
 import assert from 'node:assert/strict'
 import hostGw from '../../agent/backend/types/host-gw.ts'
 import { handler } from '../../lib/state/kinds/index.ts'

@@ -1,3 +1,4 @@
+// Tests whatever reads input: lib/cni, agent/store.
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

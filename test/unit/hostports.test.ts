@@ -1,3 +1,4 @@
+// Tests plugins/portmap.ts and lib/nft.
 import assert from 'node:assert/strict'
 import type { Result } from '../../lib/cni/result.ts'
 import { hostPorts, type Mapping, podAddresses, readProtocol, refuseTwice } from '../../lib/nft/host-ports.ts'

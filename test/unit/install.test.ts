@@ -1,3 +1,4 @@
+// Tests agent/node and lib/runtime.
 import assert from 'node:assert/strict'
 import { chmodSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,3 +1,4 @@
+// Tests lib/text.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { Address4, Address6 } from 'ip-address'

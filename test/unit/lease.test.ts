@@ -1,3 +1,4 @@
+// Tests agent/lease.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { decodeKey, decodeLease, encodeKey, encodeValue, parseNode } from '../../agent/lease/lease.ts'

@@ -1,3 +1,4 @@
+// Tests lib/state.
 import assert from 'node:assert/strict'
 import { failures } from '../../lib/os/iproute2.ts'
 import { type Link, link } from '../../lib/state/kinds/link.ts'

@@ -1,3 +1,4 @@
+// Tests agent/health.
 import assert from 'node:assert/strict'
 import { metrics } from '../../agent/health/metrics.ts'
 import { BUCKETS, type Status } from '../../agent/health/status.ts'

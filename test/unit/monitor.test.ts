@@ -1,3 +1,4 @@
+// Tests agent/kernel.
 import assert from 'node:assert/strict'
 import { follow } from '../../agent/kernel/monitor.ts'
 import { until } from '../support/harness.ts'

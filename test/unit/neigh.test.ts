@@ -1,3 +1,4 @@
+// Tests lib/state.
 import assert from 'node:assert/strict'
 import { failures } from '../../lib/os/iproute2.ts'
 import { handler } from '../../lib/state/kinds/index.ts'

@@ -1,3 +1,4 @@
+// Tests agent/lease.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { fits } from '../../agent/lease/allocate.ts'

@@ -1,3 +1,4 @@
+// Tests the generated pages: scripts.
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'

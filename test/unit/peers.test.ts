@@ -1,3 +1,4 @@
+// Tests agent/backend.
 import assert from 'node:assert/strict'
 import type { Facts } from '../../agent/backend/backend.ts'
 import { type Context, eachPeer } from '../../agent/backend/peers.ts'

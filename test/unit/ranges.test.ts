@@ -1,3 +1,4 @@
+// Tests lib/pools.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { Address4, Address6 } from 'ip-address'

@@ -1,3 +1,4 @@
+// Tests agent/kernel.
 import assert from 'node:assert/strict'
 import { type RuleChange, tellChanges } from '../../agent/kernel/rule-events.ts'
 import { request } from '../../lib/os/rtnetlink.ts'

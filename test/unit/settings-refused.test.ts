@@ -1,3 +1,4 @@
+// Tests agent/settings.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { FLAGS, type FlagName } from '../../agent/settings/flags.ts'

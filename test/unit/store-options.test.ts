@@ -1,3 +1,4 @@
+// Tests agent/store.
 import assert from 'node:assert/strict'
 import { loginOf, origins, prefixOf } from '../../agent/store/etcd/options.ts'
 import { openStore } from '../../agent/store/open.ts'

@@ -1,3 +1,4 @@
+// Tests agent/firewall.
 import assert from 'node:assert/strict'
 import { keepTable, type Table } from '../../agent/firewall/table.ts'
 import type { Run } from '../../lib/os/run.ts'

@@ -1,3 +1,4 @@
+// Tests plugins/tuning.ts.
 import assert from 'node:assert/strict'
 import type { Attachment, ChainedPlugin, NetConf, NodeFacts } from '../../lib/cni/plugin.ts'
 import type { Result } from '../../lib/cni/result.ts'

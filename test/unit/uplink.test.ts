@@ -1,3 +1,4 @@
+// Tests agent/backend.
 import assert from 'node:assert/strict'
 import { chooseUplink, overlap, type Sight, type Wish } from '../../agent/backend/uplink.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'

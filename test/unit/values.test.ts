@@ -1,3 +1,4 @@
+// Tests lib/text.
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { batches } from '../../lib/state/apply.ts'

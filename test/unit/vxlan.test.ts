@@ -1,3 +1,4 @@
+// Tests agent/backend.
 import assert from 'node:assert/strict'
 import type { Wanted } from '../../agent/backend/backend.ts'
 import vxlan from '../../agent/backend/types/vxlan.ts'

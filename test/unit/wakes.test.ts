@@ -1,3 +1,4 @@
+// Tests agent/scheduler.
 import assert from 'node:assert/strict'
 import { watchFights } from '../../agent/kernel/fights.ts'
 import { bell } from '../../agent/scheduler/pause.ts'

@@ -1,3 +1,4 @@
+// Tests plugins, called by cnitool.
 import { cnitool } from '../../scripts/peers.ts'
 import { everyVerb, onFreshNode } from '../peers/tool.ts'
 import { wireMaster } from '../support/kinds.ts'

@@ -1,3 +1,4 @@
+// Tests plugins/dummy.ts.
 import { inNamespaces } from '../support/harness.ts'
 import { lanConf } from '../support/lan.ts'
 import { live } from '../support/pod-life.ts'

@@ -1,3 +1,4 @@
+// Tests test/support/machine.
 import assert from 'node:assert/strict'
 import { inNamespaces, plugin } from '../support/harness.ts'
 import { bridgeConf } from '../support/network.ts'

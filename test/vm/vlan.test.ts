@@ -1,3 +1,4 @@
+// Tests plugins/vlan.ts.
 import assert from 'node:assert/strict'
 import { lanConf, linksOf, onLan, ROUTER } from '../support/lan.ts'
 import { network } from '../support/network.ts'

@@ -1,3 +1,4 @@
+// Tests plugins/vrf.ts.
 import assert from 'node:assert/strict'
 import { existsSync, rmSync } from 'node:fs'
 import { execa } from 'execa'
