@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 import type { Link } from '../lib/state/kinds/link.ts'
-import type { Cidr } from '../lib/text/ip.ts'
+import type { Cidr, Ip } from '../lib/text/ip.ts'
 import { type NetworkName, parse } from '../lib/text/values.ts'
 import type { Wish } from './backend/uplink.ts'
 import { TABLE } from './firewall/masquerade.ts'
@@ -32,10 +32,14 @@ export function scopeOf(settings: Settings, conf: NetworkConf, links: readonly L
 }
 
 /** The store that the settings name. */
-export function storeWish({ store }: Settings): StoreWish {
+export function storeWish({ store, node }: Pick<Settings, 'store' | 'node'>): StoreWish {
   if (store.kind === 'file') {
     const given = !existsSync(`${store.dir}/config`) && existsSync(store.netConf) ? { configFile: store.netConf } : {}
     return { store: 'file', dir: store.dir, ...given }
+  }
+  if (store.kind === 'kube') {
+    const { kubeconfig, server, netConf, annotationPrefix, setCondition } = store
+    return { store: 'kube', node, ...(kubeconfig && { kubeconfig }), ...(server && { server }), configFile: netConf, annotationPrefix, setCondition }
   }
   const { endpoints, prefix, tls, user } = store
   return {
@@ -52,12 +56,12 @@ export function storeWish({ store }: Settings): StoreWish {
 /** Where is kept what an agent knows of the network. */
 export function knownPlace(settings: Settings): Place {
   const { store, node, files } = settings
-  const which = store.kind === 'etcd' ? [...store.endpoints, store.prefix] : [store.dir]
+  const which = store.kind === 'etcd' ? [...store.endpoints, store.prefix] : store.kind === 'kube' ? [store.server ?? store.kubeconfig ?? 'in-cluster'] : [store.dir]
   return { path: statePath(files.stateDir, 'network', instanceOf(settings)), node, store: [store.kind, ...which].join(' ') }
 }
 
 /** What was asked of the uplink. */
-export function wishOf({ uplink }: Settings): Wish {
+export function wishOf({ uplink }: Settings, inStore: Both<Ip> = {}): Wish {
   const { interfaces, patterns, canReach, tunnel, advertise } = uplink
-  return { ifaces: interfaces, patterns: patterns.map(({ source }) => source), ...(canReach ? { canReach } : {}), tunnel, advertise: { ...uplink.public, ...advertise } }
+  return { ifaces: interfaces, patterns: patterns.map(({ source }) => source), ...(canReach ? { canReach } : {}), tunnel, advertise: { ...uplink.public, ...inStore, ...advertise } }
 }

@@ -19,7 +19,7 @@ import type { Failure } from './scheduler/failures.ts'
 import { pause } from './scheduler/pause.ts'
 import type { Settings } from './settings/settings.ts'
 import { doubtOf, type Keeper, type Known } from './store/last-known.ts'
-import { StoreError, type SubnetStore } from './store/store.ts'
+import { type Remembered, StoreError, type SubnetStore } from './store/store.ts'
 
 /** What is there before the network is known. */
 export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 'failures'> {
@@ -40,6 +40,8 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
   const { backend, options } = await chosen(conf, settings)
   const instance = instanceOf(settings)
   const identity = makeIdentity(files.stateDir)
+  const told = await remembered(given.store, signal, awaiting)
+  const links = backend.links(options)
   return {
     node,
     ...(identity !== undefined && { identity }),
@@ -48,10 +50,10 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     ...('leases' in stale && { stale }),
     backend,
     options,
-    facts: { instance, nexthops: await nexthops(signal, awaiting), networks: networksOf(conf), standing: standingIn(backend.links(options)) },
-    converger: new Converger(scopeOf(settings, conf, backend.links(options), before?.network), run),
+    facts: { instance, nexthops: await nexthops(signal, awaiting), networks: networksOf(conf), standing: new Map([...(backend.standing?.(options, told.data) ?? []), ...standingIn(links)]) },
+    converger: new Converger(scopeOf(settings, conf, links, before?.network), run),
     run,
-    wish: wishOf(settings),
+    wish: wishOf(settings, told.addresses),
     before: before?.subnet ?? readSubnetEnv(files.subnetEnv).subnet,
     firewall: { table: tableOf(instance), masquerade: firewall.masquerade, keep: firewall.nonMasquerade, random: firewall.randomFully, forward: firewall.forward },
     allowOverlap: network.allowOverlap,
@@ -62,7 +64,7 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     subnetEnv: files.subnetEnv,
     leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
     keep: (known) => keeper.take({ conf, ...known }),
-    synced: () => settle(settings),
+    synced: () => settle(settings, given.store),
     condition: makeTeller(),
     ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
     log: (text) => log(text),
@@ -103,6 +105,22 @@ async function configured(store: SubnetStore, recalled: () => Known | undefined,
     }
   }
 }
+
+// At a start without the store nothing is known: devices that stand have their addresses.
+async function remembered(store: SubnetStore, signal: AbortSignal, awaiting: (text: string) => void): Promise<Remembered> {
+  for (let said = ''; ; await pause(WAIT_MS, signal)) {
+    signal.throwIfAborted()
+    try {
+      return (await store.remembered?.(AbortSignal.any([signal, AbortSignal.timeout(WAIT_MS)]))) ?? NOTHING
+    } catch (cause) {
+      if (!(cause instanceof StoreError)) throw cause
+      if (!store.state().connected) return NOTHING
+      said = say(cause.message, said, awaiting)
+    }
+  }
+}
+
+const NOTHING: Remembered = { addresses: {}, data: {} }
 
 async function nexthops(signal: AbortSignal, awaiting: (text: string) => void): Promise<boolean> {
   for (let said = ''; ; await pause(WAIT_MS, signal)) {
@@ -183,8 +201,9 @@ function writeNode(settings: Settings, { v4, v6 }: NetworkConf, lease: Lease, mt
   return written
 }
 
-async function settle(settings: Settings): Promise<void> {
+async function settle(settings: Settings, store: SubnetStore): Promise<void> {
   await installNode(settings)
+  await store.ready?.()
   notify('READY=1')
   // Only now: until then what flannel left masquerades for us.
   if (settings.firewall.replaceFlannel) for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)

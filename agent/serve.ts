@@ -1,4 +1,7 @@
 import { log } from '../lib/os/log.ts'
+import { accessOf } from './cluster/access.ts'
+import { Api } from './cluster/api.ts'
+import { nodeOfPod } from './cluster/pod-node.ts'
 import { tellWaiting } from './health/condition.ts'
 import { makeNews } from './health/current-status.ts'
 import { serveHealth } from './health/health.ts'
@@ -18,7 +21,8 @@ import { doubtOf, keepKnown, recall } from './store/last-known.ts'
 import { openStore } from './store/open.ts'
 
 /** Runs the agent until the signal; begins anew when SIGHUP finds another network configuration in the store. Throws what ends it otherwise: another agent of the same name, settings or a network configuration that cannot be served, a subnet that belongs to another. */
-export async function serve(settings: Settings, version: string, signal: AbortSignal): Promise<void> {
+export async function serve(given: Settings, version: string, signal: AbortSignal): Promise<void> {
+  const settings = await named(given, version, signal)
   const unlock = lockInstance(instanceOf(settings), settings.files.subnetEnv)
   const flanneld = flanneldBeside()
   if (flanneld !== undefined) log(`agent: flanneld runs on this node, process ${flanneld}: both write routes, devices and ${settings.files.subnetEnv}; stop it, or delete its DaemonSet`)
@@ -30,6 +34,12 @@ export async function serve(settings: Settings, version: string, signal: AbortSi
   } finally {
     unlock()
   }
+}
+
+// A pod that nobody told its node's name asks the API, as flannel does.
+async function named(settings: Settings, version: string, signal: AbortSignal): Promise<Settings> {
+  const { store } = settings
+  return store.kind === 'kube' && store.pod ? { ...settings, node: await nodeOfPod(new Api(accessOf(store), `plumb-agent/${version}`), store.pod, signal) } : settings
 }
 
 async function serveOne(settings: Settings, version: string, signal: AbortSignal, anew: () => void): Promise<void> {

@@ -26,6 +26,8 @@ export interface Backend<Conf = unknown, Data = unknown> {
   mtu(conf: Conf, uplink: number, families: Both<unknown>): number
   /** What peers need to know of this node: the same after a restart. `standing` are the MACs of the backend's devices that were there when the agent began. */
   announce(node: string, uplink: Uplink, conf: Conf, standing?: ReadonlyMap<string, Mac>): Both<Data>
+  /** The MACs that a node announced earlier, by device: they stay when the devices are made again. Absent where nothing is announced. */
+  standing?(conf: Conf, earlier: Both<unknown>): ReadonlyMap<string, Mac>
   /** What a node announced, read from anybody's JSON. Throws ValueError. */
   data(raw: Both<unknown>): Both<Data>
   /** `self` is this node's lease with what it announced; peers are read here, and one that cannot be is a problem. */

@@ -14,7 +14,6 @@ export interface Flag {
 }
 
 const ENGINE = 'the rules are nftables, which are watched as they change'
-const KUBE = 'it belongs to --kube-subnet-mgr'
 
 /** Every setting, flanneld's first, with flanneld's names and defaults (flannel 0.28, main.go). */
 export const FLAGS = {
@@ -39,12 +38,12 @@ export const FLAGS = {
   'iptables-resync': { kind: 'number', fallback: '5', value: 'SECONDS', about: 'no effect', idle: ENGINE },
   'healthz-ip': { kind: 'text', fallback: '0.0.0.0', value: 'IP', about: 'address of the status server, when healthz-port is given' },
   'healthz-port': { kind: 'number', fallback: '0', value: 'PORT', about: 'port of the status server; 0 for none' },
-  'net-config-path': { kind: 'text', fallback: '/etc/kube-flannel/net-conf.json', value: 'FILE', about: "the network's configuration, for the file store" },
-  'kube-subnet-mgr': { kind: 'flag', fallback: 'false', about: 'refused: there is no store in the Kubernetes API' },
-  'kube-api-url': { kind: 'text', fallback: '', value: 'URL', about: 'no effect', idle: KUBE },
-  'kube-annotation-prefix': { kind: 'text', fallback: 'flannel.alpha.coreos.com', value: 'TEXT', about: 'no effect', idle: KUBE },
-  'kubeconfig-file': { kind: 'text', fallback: '', value: 'FILE', about: 'no effect', idle: KUBE },
-  'set-node-network-unavailable': { kind: 'flag', fallback: 'true', about: 'no effect', idle: KUBE },
+  'net-config-path': { kind: 'text', fallback: '/etc/kube-flannel/net-conf.json', value: 'FILE', about: "the network's configuration, for the stores file and kube" },
+  'kube-subnet-mgr': { kind: 'flag', fallback: 'false', about: 'leases in the Kubernetes API, as --store=kube' },
+  'kube-api-url': { kind: 'text', fallback: '', value: 'URL', about: 'API server, in place of the one of the kubeconfig; alone: without credentials' },
+  'kube-annotation-prefix': { kind: 'text', fallback: 'flannel.alpha.coreos.com', value: 'TEXT', about: 'what the annotations of a Node begin with' },
+  'kubeconfig-file': { kind: 'text', fallback: '', value: 'FILE', about: 'kubeconfig; else the service account of the pod' },
+  'set-node-network-unavailable': { kind: 'flag', fallback: 'true', about: 'write the condition NetworkUnavailable of the Node' },
   v: { kind: 'number', fallback: '0', value: 'LEVEL', about: 'no effect', idle: 'there is one level of log' },
   vmodule: { kind: 'text', fallback: '', value: 'TEXT', about: 'no effect', idle: 'there is one level of log' },
   log_backtrace_at: { kind: 'text', fallback: '', value: 'TEXT', about: 'no effect', idle: 'there are no such traces' },
@@ -53,7 +52,7 @@ export const FLAGS = {
   config: { kind: 'text', fallback: '', value: 'FILE', about: 'settings from a YAML file; flags and environment count before it' },
   'check-config': { kind: 'flag', fallback: 'false', about: 'read the settings, say what is wrong, and end' },
   'node-name': { kind: 'text', fallback: '', value: 'NAME', about: 'whose lease it is, whatever the addresses are (NODE_NAME, else the host name)' },
-  store: { kind: 'text', fallback: '', value: 'file|etcd', about: 'where leases are; etcd when anything of etcd is given, else file' },
+  store: { kind: 'text', fallback: '', value: 'file|etcd|kube', about: 'where leases are; kube with kube-subnet-mgr, etcd when anything of etcd is given, else file' },
   'file-store-dir': { kind: 'text', fallback: '/var/lib/plumb/store', value: 'DIR', about: 'folder of the file store, shared by all nodes; must exist' },
   'state-dir': { kind: 'text', fallback: '/var/lib/plumb', value: 'DIR', about: 'what the node remembers: its last lease, what it installed' },
   'tunnel-address': { kind: 'list', fallback: '', value: 'IP[,IP]', about: "where this node's tunnels begin, one per family; else an address of the link" },

@@ -15,9 +15,8 @@ export function readSettings(argv: readonly string[], env: Readonly<Record<strin
   const { given: variables, unknown } = fromEnvironment(env)
   const given: Given = new Map([...(file ? fromFile(file) : []), ...variables, ...flags])
   const read = readersOf(given)
-  if (read.flag('kube-subnet-mgr')) read.refuse('kube-subnet-mgr', 'true: plumb keeps no leases in the Kubernetes API; want --store=etcd or --store=file (docs/migrate-from-flannel.md)')
   const only = read.flag('version') ? 'version' : read.flag('check-config') ? 'check-config' : undefined
-  const [store, status] = [storeOf(read, given), statusOf(read, given)]
+  const [store, status] = [storeOf(read, given, podOf(given, env)), statusOf(read, given)]
   return {
     ...(only && { only }),
     node: read.one('node-name', nodeName) ?? nodeName(host),
@@ -72,7 +71,22 @@ function printed(text: string): string {
 }
 
 function isForOther(name: FlagName, kind: Settings['store']['kind']): boolean {
-  return kind === 'file' ? name.startsWith('etcd-') || name === 'subnet-lease-renew-margin' : name === 'file-store-dir' || name === 'net-config-path'
+  const stores = STORES.find(([names]) => names.test(name))?.[1]
+  return stores !== undefined && !stores.includes(kind)
+}
+
+/** Which stores a setting is for; all others are for every store. */
+const STORES: readonly (readonly [RegExp, readonly Settings['store']['kind'][]])[] = [
+  [/^(etcd-|subnet-lease-renew-margin$)/, ['etcd']],
+  [/^file-store-dir$/, ['file']],
+  [/^net-config-path$/, ['file', 'kube']],
+  [/^(kube-api-url|kube-annotation-prefix|kubeconfig-file|set-node-network-unavailable)$/, ['kube']],
+]
+
+// flannel's way when nobody names the node: the API says where the pod is.
+function podOf(given: Given, env: Readonly<Record<string, string | undefined>>): { name: string; namespace: string } | undefined {
+  const [name, namespace] = [env['POD_NAME'], env['POD_NAMESPACE']]
+  return given.has('node-name') || !name || !namespace ? undefined : { name, namespace }
 }
 
 function nodeName(text: string): string {

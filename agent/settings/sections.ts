@@ -3,14 +3,16 @@ import { isSix } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { type Ip, parseCidr, parseIp } from '../../lib/text/ip.ts'
 import { printable } from '../../lib/text/printable.ts'
+import { prefixOf } from '../lease/annotation-prefix.ts'
 import type { FlagName } from './flags.ts'
 import type { Readers } from './readers.ts'
-import type { FirewallSettings, NetworkSettings, Settings, UplinkSettings } from './settings.ts'
+import type { FirewallSettings, KubeSettings, NetworkSettings, Settings, UplinkSettings } from './settings.ts'
 import type { Given } from './sources.ts'
 
 /** Where leases are: as was said, else in etcd when anything of etcd was, else in a folder. Throws ValueError. */
-export function storeOf(read: Readers, given: Given): Settings['store'] {
-  const kind = read.one('store', word('file', 'etcd')) ?? ([...given.keys()].some((name) => name.startsWith('etcd-')) ? 'etcd' : 'file')
+export function storeOf(read: Readers, given: Given, pod: KubeSettings['pod']): Settings['store'] {
+  const kind = read.one('store', word('file', 'etcd', 'kube')) ?? (read.flag('kube-subnet-mgr') ? 'kube' : [...given.keys()].some((name) => name.startsWith('etcd-')) ? 'etcd' : 'file')
+  if (read.flag('kube-subnet-mgr') && kind !== 'kube') read.refuse('kube-subnet-mgr', `true: want --store=kube with it, not --store=${kind}`)
   const [dir, netConf] = [path(read, 'file-store-dir'), path(read, 'net-config-path')]
   const renewMarginMs = read.number('subnet-lease-renew-margin', 1, 1439) * 60_000
   const [key, certificate, authority] = (['etcd-keyfile', 'etcd-certfile', 'etcd-cafile'] as const).map((name) => read.one(name, file))
@@ -18,11 +20,18 @@ export function storeOf(read: Readers, given: Given): Settings['store'] {
   const prefix = read.one('etcd-prefix', (text) => posix.normalize(text).replace(/\/$/, '')) ?? ''
   const [name, password] = [read.text('etcd-username'), read.text('etcd-password')]
   if (kind === 'file') return { kind, dir, netConf }
+  if (kind === 'kube') return kubeOf(read, netConf, pod)
   if (endpoints.length === 0) read.refuse('etcd-endpoints', '"": want at least one URL')
   if (prefix === '') read.refuse('etcd-prefix', `${shown(read.text('etcd-prefix'))}: want a key such as /coreos.com/network`)
   if (!key !== !certificate) read.refuse(key ? 'etcd-keyfile' : 'etcd-certfile', `${shown(key ?? certificate)}: want etcd-keyfile and etcd-certfile, or neither`)
   if (password !== '' && name === '') read.refuse('etcd-password', 'alone: want etcd-username with it')
   return { kind, endpoints, prefix, tls: { ...(key && { key }), ...(certificate && { certificate }), ...(authority && { authority }) }, ...(name && { user: { name, password } }), renewMarginMs }
+}
+
+function kubeOf(read: Readers, netConf: string, pod: KubeSettings['pod']): KubeSettings {
+  const [kubeconfig, server] = [read.one('kubeconfig-file', file), read.one('kube-api-url', apiServer)]
+  const annotationPrefix = read.one('kube-annotation-prefix', prefixOf) ?? ''
+  return { kind: 'kube', ...(kubeconfig && { kubeconfig }), ...(server && { server }), netConf, annotationPrefix, setCondition: read.flag('set-node-network-unavailable'), ...(pod && { pod }) }
 }
 
 /** Which link leads to the other nodes. Throws ValueError. */
@@ -100,6 +109,12 @@ function endpoint(scheme: 'http' | 'https'): (text: string) => string {
     if (!url || !/^https?:$/.test(url.protocol) || url.pathname !== '/' || url.search || url.hash) throw new ValueError(`${shown(text)}: want a URL such as https://10.0.0.1:2379`)
     return url.origin
   }
+}
+
+function apiServer(text: string): string {
+  const url = URL.parse(text)
+  if (!url || !/^https?:$/.test(url.protocol) || url.username || url.password || url.search || url.hash) throw new ValueError(`${shown(text)}: want a URL such as https://10.0.0.1:6443`)
+  return text
 }
 
 function family(wanted: 4 | 6): (text: string) => Ip {

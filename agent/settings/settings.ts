@@ -7,7 +7,7 @@ export interface Settings {
   /** Print the version, or check the settings, and end. */
   readonly only?: 'version' | 'check-config'
   readonly node: string
-  readonly store: FileStoreSettings | EtcdSettings
+  readonly store: FileStoreSettings | EtcdSettings | KubeSettings
   readonly uplink: UplinkSettings
   readonly network: NetworkSettings
   readonly firewall: FirewallSettings
@@ -40,6 +40,20 @@ export interface EtcdSettings {
   readonly user?: { readonly name: string; readonly password: string }
   /** How long before its end a lease is renewed. */
   readonly renewMarginMs: number
+}
+
+/** Leases in the Kubernetes API. */
+export interface KubeSettings {
+  readonly kind: 'kube'
+  /** A pod's own way to the API when neither this nor `server` is given. */
+  readonly kubeconfig?: string
+  readonly server?: string
+  readonly netConf: string
+  readonly annotationPrefix: string
+  /** Whether the node's condition NetworkUnavailable is written. */
+  readonly setCondition: boolean
+  /** The pod that the agent runs in, when nobody said which node it is on: the API knows. */
+  readonly pod?: { readonly name: string; readonly namespace: string }
 }
 
 /** Which link leads to the other nodes, and which addresses count. */

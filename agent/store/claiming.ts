@@ -26,6 +26,7 @@ export class Claiming {
   #published = ''
   #seen: Lease | undefined
   #running = false
+  #isAway = false
   #retryAt = 0
   #retryMs = RETRY_MS
   /** When the lease is to be renewed, by performance.now(): a clock that is set back delays nothing. */
@@ -46,7 +47,8 @@ export class Claiming {
     const { lease } = this
     // What is being published may be among them already.
     if (lease && !this.#running && this.#published !== '' && !this.#isAmong(lease, leases)) this.#lose(lease, leases)
-    if (!lease && leases.length < this.#others) this.#retryAt = 0
+    // A store that did not answer, or had nothing for this node, may have it by now.
+    if (!lease && (leases.length < this.#others || this.#isAway)) this.#retryAt = 0
     this.#others = leases.length
   }
 
@@ -74,12 +76,14 @@ export class Claiming {
       this.lease = await this.#store.claim(draft, this.#conf, AbortSignal.timeout(LONGEST_RETRY_MS))
       this.#published = wanted
       this.problem = undefined
+      this.#isAway = false
       this.#retryMs = RETRY_MS
       const { expires } = this.lease
       this.#renewAt = expires === undefined ? Number.POSITIVE_INFINITY : performance.now() + Math.max(1000, expires - this.#marginMs - Date.now())
       this.#wakes.poke('lease')
     } catch (cause) {
       if (cause instanceof SubnetTakenError) this.fatal = cause
+      this.#isAway = cause instanceof StoreError
       const known = [SubnetTakenError, StoreError, OutOfSubnetsError].some((one) => cause instanceof one)
       this.problem = known ? (cause as Error).message : String(cause)
       const had = both(draft.before ?? {}).join(' ')

@@ -1,8 +1,9 @@
 // Where nodes find the network's configuration, their own subnet and each other's. This file is the interface of a store and its errors; each folder beside it is a
 // store (`file/`, `etcd/`), and `open.ts`, which is made of the folders, opens one. `claiming.ts` keeps this node's lease, `last-known.ts` what was known before a start.
-import type { Cidr } from '../../lib/text/ip.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
+import { UnavailableError } from '../scheduler/follow.ts'
 
 /** What a node asks for. */
 export interface Draft extends Pick<Lease, 'ips' | 'backend' | 'data'> {
@@ -34,6 +35,14 @@ export interface StoreState {
   readonly heard?: number
 }
 
+/** What a store knows of this node before it claims anything. */
+export interface Remembered {
+  /** Addresses that somebody gave the node in the store, to be told to peers. */
+  readonly addresses: Both<Ip>
+  /** What it published last. */
+  readonly data: Both<unknown>
+}
+
 /** Where nodes find their subnets and each other's. */
 export interface SubnetStore {
   /** The network's configuration (net-conf.json). Waits until there is one; asks at least once a second. Throws ValueError for one that is wrong. */
@@ -44,12 +53,16 @@ export interface SubnetStore {
   leases(signal: AbortSignal): AsyncIterable<Snapshot>
   /** Gives the node's lease back; nothing held is success. With an identity, what another node of this name holds stays. */
   release(node: string, identity?: string): Promise<void>
+  /** What the store knows of this node; absent where it knows nothing beside leases. Throws StoreError. */
+  remembered?(signal: AbortSignal): Promise<Remembered>
+  /** The node serves its pods now: told to whoever the store tells of it. Throws StoreError. */
+  ready?(): Promise<void>
   state(): StoreState
   close(): Promise<void>
 }
 
 /** The store does not answer, or not as it should: what was asked can be asked again. */
-export class StoreError extends Error {
+export class StoreError extends UnavailableError {
   override name = 'StoreError'
 }
 /** Every subnet of the network is taken. */

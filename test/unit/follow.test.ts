@@ -1,6 +1,6 @@
-// Tests agent/store.
+// Tests agent/scheduler.
 import assert from 'node:assert/strict'
-import { follow, type Source } from '../../agent/store/follow.ts'
+import { follow, type Source } from '../../agent/scheduler/follow.ts'
 import { StoreError } from '../../agent/store/store.ts'
 import { until } from '../support/harness.ts'
 

@@ -78,6 +78,13 @@ const vxlan: Backend<Conf, Vtep> = {
     const one = (family: Family) => (tunnel[family] === undefined ? {} : { [family]: { VNI, VtepMAC: macOf(family) } })
     return { ...one('v4'), ...one('v6') }
   },
+  standing(conf, earlier) {
+    const known = (family: Family): readonly [string, Mac][] => {
+      const told = vtepOf({ data: earlier }, family)
+      return typeof told === 'string' || (told.VNI ?? conf.VNI) !== conf.VNI ? [] : [[device(conf, family), told.VtepMAC]]
+    }
+    return new Map(FAMILIES.flatMap(known))
+  },
   data: (raw) => ({ ...(raw.v4 === undefined ? {} : { v4: vtep(raw.v4, 'BackendData') }), ...(raw.v6 === undefined ? {} : { v6: vtep(raw.v6, 'BackendV6Data') }) }),
   want(self, peers, uplink, conf, facts) {
     // Other routes come and go, and mean nothing to a tunnel.
@@ -128,7 +135,7 @@ function underlay(value: unknown): number {
   return value as number
 }
 
-function vtepOf(lease: Lease, family: Family): Vtep | string {
+function vtepOf(lease: Pick<Lease, 'data'>, family: Family): Vtep | string {
   const raw = lease.data[family]
   if (raw === undefined) return `it announces no VtepMAC for IPv${family === 'v4' ? 4 : 6}`
   try {

@@ -1,4 +1,4 @@
-import { follow as followSource, type Source } from '../follow.ts'
+import { follow as followSource, type Source } from '../../scheduler/follow.ts'
 import type { Connection } from './connection.ts'
 import type { WatchResponse } from './generated/etcd_pb.js'
 import type { Keys } from './keys.ts'

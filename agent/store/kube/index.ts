@@ -1,0 +1,278 @@
+import { log } from '../../../lib/os/log.ts'
+import { readText } from '../../../lib/os/reading.ts'
+import { shown, ValueError } from '../../../lib/text/errors.ts'
+import { type Ip, parseIp } from '../../../lib/text/ip.ts'
+import { accessOf, type Wish } from '../../cluster/access.ts'
+import { Api } from '../../cluster/api.ts'
+import { Collection, PATIENCE } from '../../cluster/collection.ts'
+import { prefixOf } from '../../lease/annotation-prefix.ts'
+import { both, isSame } from '../../lease/families.ts'
+import { type Both, type Lease, parseNode } from '../../lease/lease.ts'
+import { type NetworkConf, parseNetworkConf } from '../../lease/network-configuration.ts'
+import { follow, UnavailableError } from '../../scheduler/follow.ts'
+import { pause } from '../../scheduler/pause.ts'
+import { FLAGS } from '../../settings/flags.ts'
+import { snapshots } from '../snapshots.ts'
+import { type Draft, type Remembered, type Snapshot, StoreError, type StoreState, type SubnetStore } from '../store.ts'
+import { annotationsOf, type KubeNode, leaseOf, NAMES, overwriteOf, projectNode, snapshotOf, subnetsOf } from './node.ts'
+
+/** The options of the store. */
+export interface Options extends Wish {
+  /** This node's name in the cluster. */
+  readonly node: string
+  /** net-conf.json, which a ConfigMap puts in place; read each time when somebody asks. */
+  readonly configFile: string
+  /** What flannel's annotations begin with; flannel.alpha.coreos.com unless given. */
+  readonly annotationPrefix?: string
+  /** Whether the node's condition NetworkUnavailable is written; yes unless given. */
+  readonly setCondition?: boolean
+  /** plumb's version, for the API server's log. */
+  readonly version?: string
+}
+
+const NODES = '/api/v1/nodes'
+const CONFIG_MS = 500
+const FAMILIES = ['v4', 'v6'] as const
+
+/** The store that is the cluster itself, as flanneld's `--kube-subnet-mgr`: Kubernetes gives each Node its pod CIDR, and the nodes publish what peers need in annotations. Nothing is sent before the first call. Throws ValueError for options that cannot be used. */
+export function open(options: Options): SubnetStore {
+  return new KubeStore(options)
+}
+
+class KubeStore implements SubnetStore {
+  readonly #node: string
+  readonly #options: Options
+  readonly #prefix: string
+  readonly #api: Api
+  readonly #nodes: Collection<KubeNode>
+  readonly #closing = new AbortController()
+  #read = new WeakMap<KubeNode, { readonly lease?: Lease | undefined; readonly error?: ValueError }>()
+  #conf: NetworkConf | undefined
+  #error: string | undefined
+  #asking: Promise<KubeNode | undefined> | undefined
+  #had: Lease | undefined
+  #changed = () => {}
+  /** The node serves its pods: its condition is kept so. */
+  #isReady = false
+
+  constructor(options: Options) {
+    this.#options = options
+    this.#node = parseNode(options.node)
+    this.#prefix = prefixOf(options.annotationPrefix ?? FLAGS['kube-annotation-prefix'].fallback)
+    this.#api = new Api(accessOf(options), `plumb-agent/${options.version ?? '0'}`)
+    this.#nodes = new Collection(this.#api, { path: NODES, project: (raw) => projectNode(raw, this.#prefix, this.#node) }, (key, now) => this.#noticed(key, now))
+  }
+
+  async config(signal: AbortSignal): Promise<NetworkConf> {
+    const ended = this.#until(signal)
+    // A file says nothing of whether the cluster answers, on which all else depends.
+    await this.#tried(() => this.#answer(ended))
+    while (!ended.aborted) {
+      const text = readText(this.#options.configFile)
+      if (text !== undefined) return this.#use(parseNetworkConf(text))
+      await pause(CONFIG_MS, ended)
+    }
+    throw new StoreError(`There is no network configuration at ${this.#options.configFile}`)
+  }
+
+  async claim(draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
+    const ended = this.#until(signal)
+    this.#use(conf)
+    return this.#tried(async () => {
+      const node = await this.#own(ended)
+      if (!node) throw new StoreError(`There is no Node ${shown(this.#node)} in the cluster; want the name that the kubelet uses (NODE_NAME, or --node-name)`)
+      const lease = this.#wanted(draft, conf, node)
+      const wanted = annotationsOf(lease, { annotations: {} })
+      const differs = Object.entries(wanted).filter(([name, value]) => node.annotations[name] !== value)
+      if (differs.length > 0) await this.#annotate(Object.fromEntries(differs), ended)
+      if (this.#had && !isSame(this.#had.subnets, lease.subnets))
+        log(`agent: Kubernetes gave this node ${both(lease.subnets).join(' ')} in place of ${both(this.#had.subnets).join(' ')}: no other node reaches pods that started before; start them again`)
+      this.#had = lease
+      return lease
+    })
+  }
+
+  leases(signal: AbortSignal): AsyncIterable<Snapshot> {
+    const nodes = this.#nodes
+    const followed = async (changed: () => void, ended: AbortSignal) => {
+      this.#changed = changed
+      if (nodes.isListed) changed()
+      const source = {
+        known: () => nodes.known(),
+        list: async (until: AbortSignal) => {
+          await nodes.list(until)
+          changed()
+        },
+        watch: (after: string, until: AbortSignal) => nodes.watch(after, until),
+        apply: (event: Parameters<typeof nodes.apply>[0]) => nodes.apply(event),
+      }
+      await follow(source, PATIENCE, ended)
+    }
+    return snapshots(() => this.#snapshot(), followed, this.#until(signal))
+  }
+
+  async release(node: string): Promise<void> {
+    this.#isReady = false
+    const gone = [NAMES.managed, NAMES.backend, ...FAMILIES.flatMap((family) => [NAMES.data[family], NAMES.ip[family]])]
+    await this.#tried(async () => {
+      if ((await this.#api.get(`${NODES}/${node}`, this.#closing.signal)) === undefined) return
+      await this.#annotate(Object.fromEntries(gone.map((name) => [name, null])), this.#closing.signal)
+      if (this.#options.setCondition !== false) await this.#condition('True', 'PlumbIsRemoved', 'plumb was removed from this node', this.#closing.signal)
+    })
+  }
+
+  async remembered(signal: AbortSignal): Promise<Remembered> {
+    const node = await this.#tried(() => this.#answer(this.#until(signal)))
+    const annotations = node?.annotations ?? {}
+    const addresses: { v4?: Ip; v6?: Ip } = {}
+    const data: { v4?: unknown; v6?: unknown } = {}
+    for (const family of FAMILIES) {
+      const [ip, json] = [annotations[NAMES.own[family]], annotations[NAMES.data[family]]]
+      if (ip) addresses[family] = this.#address(NAMES.own[family], ip)
+      try {
+        if (json) data[family] = JSON.parse(json)
+      } catch {
+        // Somebody's text: what cannot be read is published again.
+      }
+    }
+    return { addresses, data }
+  }
+
+  async ready(): Promise<void> {
+    this.#isReady = true
+    if (this.#options.setCondition === false) return
+    await this.#tried(() => this.#condition('False', 'FlannelIsUp', 'Flannel is running on this node', this.#closing.signal))
+  }
+
+  state(): StoreState {
+    const { connected, error, heard } = this.#api.state()
+    const told = error ?? this.#error
+    return { name: 'kube', connected, ...(told !== undefined && !connected && { error: told }), ...(heard !== undefined && { heard }) }
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort()
+  }
+
+  // What this node is to publish, of its Node as it is now. Throws StoreError.
+  #wanted({ ips, backend, data }: Draft, conf: NetworkConf, node: KubeNode): Lease {
+    try {
+      if (node.podCidrs.length === 0) throw new ValueError('it has no pod CIDR; want the controller manager to give one (kube-controller-manager --allocate-node-cidrs=true --cluster-cidr=…, kubeadm --pod-network-cidr=…)')
+      const subnets = subnetsOf(node, conf)
+      const older = this.#older(subnets, node)
+      if (older !== undefined) throw new ValueError(`its pod CIDR ${both(subnets).join(' and ')} overlaps that of node ${shown(older)}, which is older`)
+      const published: { v4?: Ip; v6?: Ip } = {}
+      for (const family of FAMILIES) {
+        const text = overwriteOf(node, family)
+        const ip = text === undefined ? ips[family] : this.#address(NAMES.overwrite[family], text)
+        if (ip !== undefined && ips[family] !== undefined && subnets[family] !== undefined) published[family] = ip
+      }
+      const ofFamilies = <T>(values: Both<T>): Both<T> => Object.fromEntries(FAMILIES.flatMap((family) => (subnets[family] !== undefined && values[family] !== undefined ? [[family, values[family]]] : [])))
+      return { node: this.#node, subnets, ips: published, backend, data: ofFamilies(data) }
+    } catch (cause) {
+      if (!(cause instanceof ValueError)) throw cause
+      throw new StoreError(`Cannot use the Node ${shown(this.#node)}: ${cause.message}`, { cause })
+    }
+  }
+
+  #older(subnets: Both<string>, { name, created }: KubeNode): string | undefined {
+    const holder = this.#snapshot().leases.find((lease) => lease.node !== name && FAMILIES.some((family) => subnets[family] !== undefined && lease.subnets[family] === subnets[family]))
+    const other = holder && this.#nodes.items.get(holder.node ?? '')
+    return other && (other.created < created || (other.created === created && other.name < name)) ? other.name : undefined
+  }
+
+  #address(annotation: string, text: string): Ip {
+    try {
+      return parseIp(text)
+    } catch (cause) {
+      throw new StoreError(`Cannot use the annotation ${this.#prefix}${annotation} of the Node ${shown(this.#node)}: ${(cause as Error).message}`, { cause })
+    }
+  }
+
+  // Who asks again while the server is slow waits for the same answer, and does not begin a new one each time.
+  async #answer(signal: AbortSignal): Promise<KubeNode | undefined> {
+    this.#asking ??= this.#own(this.#closing.signal).finally(() => {
+      this.#asking = undefined
+    })
+    const given = Promise.withResolvers<never>()
+    const end = () => given.reject(new UnavailableError(this.#api.state().error ?? 'The Kubernetes API has not answered yet'))
+    signal.addEventListener('abort', end, { once: true })
+    if (signal.aborted) end()
+    try {
+      return await Promise.race([this.#asking, given.promise])
+    } finally {
+      signal.removeEventListener('abort', end)
+      given.promise.catch(() => {})
+    }
+  }
+
+  async #own(signal: AbortSignal): Promise<KubeNode | undefined> {
+    const raw = await this.#api.get(`${NODES}/${this.#node}`, signal)
+    return raw === undefined ? undefined : projectNode(raw, this.#prefix, this.#node)
+  }
+
+  async #annotate(annotations: Readonly<Record<string, string | null>>, signal: AbortSignal): Promise<void> {
+    const named = Object.fromEntries(Object.entries(annotations).map(([name, value]) => [`${this.#prefix}${name}`, value]))
+    await this.#api.patch(`${NODES}/${this.#node}/status`, { metadata: { annotations: named } }, signal)
+  }
+
+  async #condition(status: 'True' | 'False', reason: string, message: string, signal: AbortSignal): Promise<void> {
+    const now = new Date().toISOString().replace(/\.\d+/, '')
+    await this.#api.patch(`${NODES}/${this.#node}/status`, { status: { conditions: [{ type: 'NetworkUnavailable', status, reason, message, lastTransitionTime: now, lastHeartbeatTime: now }] } }, signal)
+  }
+
+  // A Node that was deleted and made again has no condition.
+  #noticed(key: string, now: KubeNode | undefined): void {
+    if (key === this.#node && now && this.#isReady && now.networkUnavailable !== 'False') this.ready().catch((cause) => log(`agent: ${(cause as Error).message}`))
+    if (this.#nodes.isListed) this.#changed()
+  }
+
+  #snapshot(): Snapshot {
+    const conf = this.#conf
+    if (!conf) return { leases: [], unreadable: [] }
+    return snapshotOf(this.#nodes.items.values(), this.#nodes.refused, (node) => this.#leaseOf(node, conf))
+  }
+
+  // Ten thousand nodes are read once each, not with every change of one of them.
+  #leaseOf(node: KubeNode, conf: NetworkConf): Lease | undefined {
+    let known = this.#read.get(node)
+    if (!known) {
+      try {
+        known = { lease: this.#isPublished(node) ? leaseOf(node, conf) : undefined }
+      } catch (cause) {
+        if (!(cause instanceof ValueError)) throw cause
+        known = { error: cause }
+      }
+      this.#read.set(node, known)
+    }
+    if (known.error) throw known.error
+    return known.lease
+  }
+
+  // An administrator has told this node to publish another address than it does: its lease counts as gone, and is published again.
+  #isPublished(node: KubeNode): boolean {
+    return node.name !== this.#node || FAMILIES.every((family) => node.annotations[NAMES.ip[family]] === undefined || [undefined, node.annotations[NAMES.ip[family]]].includes(overwriteOf(node, family)))
+  }
+
+  #use(conf: NetworkConf): NetworkConf {
+    if (this.#conf !== conf) this.#read = new WeakMap()
+    this.#conf = conf
+    return conf
+  }
+
+  async #tried<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      const done = await work()
+      this.#error = undefined
+      return done
+    } catch (cause) {
+      if (!(cause instanceof UnavailableError) && !(cause instanceof ValueError)) throw cause
+      this.#error = cause.message
+      throw cause instanceof StoreError ? cause : new StoreError(cause.message, { cause })
+    }
+  }
+
+  #until(signal: AbortSignal): AbortSignal {
+    return AbortSignal.any([signal, this.#closing.signal])
+  }
+}

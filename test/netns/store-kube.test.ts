@@ -1,0 +1,226 @@
+// Tests agent/store/kube and agent/cluster, with an API server that lies, hangs and cuts.
+import assert from 'node:assert/strict'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
+import { until } from '../support/harness.ts'
+import { type KubeServer, kubeconfigOf, kubeServer, type Raw, refusal } from '../support/kube-server.ts'
+import { draft, followed, type KubeCluster, NETWORK, published, storeOf, testKube } from '../support/suites/testKube.ts'
+
+const NODES = '/api/v1/nodes'
+const CONF = parseNetworkConf(NETWORK)
+const signal = AbortSignal.timeout(600_000)
+
+/** The administrator's hands on a server of this process. */
+function administered(server: KubeServer): KubeCluster {
+  const headers = { Authorization: 'Bearer secret-of-the-test' }
+  const ask = async (method: string, path: string, body?: object) => {
+    const response = await fetch(`${server.url}${path}`, { method, headers, tls: { ca: readFileSync(server.caFile) }, ...(body && { body: JSON.stringify(body) }) } as RequestInit)
+    return response.ok ? ((await response.json()) as Raw) : undefined
+  }
+  return {
+    kubeconfig: server.kubeconfig,
+    create: async (name, podCIDRs, annotations = {}) => void (await ask('POST', NODES, { metadata: { name, annotations }, spec: podCIDRs.length > 0 ? { podCIDR: podCIDRs[0], podCIDRs } : {}, status: {} })),
+    annotate: async (name, annotations) => void (await ask('PATCH', `${NODES}/${name}`, { metadata: { annotations } })),
+    heartbeat: async (name) => void (await ask('PATCH', `${NODES}/${name}`, { status: { conditions: [{ type: 'Ready', status: 'True', lastHeartbeatTime: new Date().toISOString() }] } })),
+    remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),
+    get: (name) => ask('GET', `${NODES}/${name}`),
+  }
+}
+
+describe('the kube store', () => {
+  testKube('a server of the test', async () => administered(await kubeServer()))
+})
+
+/** A cluster of a node and one peer, followed; and the number of snapshots since. */
+async function watching(network = NETWORK) {
+  const server = await kubeServer()
+  const admin = administered(server)
+  await admin.create('own', ['10.244.1.0/24'])
+  await admin.create('peer', ['10.244.2.0/24'], published(2))
+  const store = storeOf(server.kubeconfig, 'own', { network })
+  await store.config(signal)
+  const end = new AbortController()
+  const seen = followed(store, end.signal)
+  await until(() => seen.last()?.leases.length === 1)
+  const peers = () => (seen.last()?.leases ?? []).map(({ node }) => node)
+  return { server, admin, store, seen, peers, end }
+}
+
+describe('the kube store, when the API misbehaves', () => {
+  const cuts: readonly (readonly [string, string | Uint8Array | undefined])[] = [
+    ['between two lines', undefined],
+    ['inside a line', '{"type":"MODIFIED","object":{"metadata":{"name":"pe'],
+    ['inside a letter', Uint8Array.from([0x7b, 0x22, 0xc3])],
+  ]
+  for (const [where, rest] of cuts)
+    it(`a watch that is cut ${where} goes on from the last change, without a list`, async () => {
+      const { server, admin, peers, end } = await watching()
+      server.asked()
+      server.cut(rest)
+      await admin.create('third', ['10.244.3.0/24'], published(3))
+      // What came between two watches is told by the second: the server of the test tells only what comes while somebody watches.
+      await until(() => server.asked().some((line) => line.includes('watch=true')))
+      await admin.annotate('third', { 'flannel.alpha.coreos.com/public-ip': '172.30.0.33' })
+      await until(() => peers().includes('third'))
+      assert.ok(!server.asked().some((line) => line.startsWith(`GET ${NODES}?limit`)))
+      end.abort()
+    })
+
+  it('410 in the stream, and as a status: everything is listed again, and nothing that stands is forgotten for a moment', async () => {
+    const { server, admin, peers, seen, end } = await watching()
+    for (const how of ['stream', 'status'] as const) {
+      const before = seen.count()
+      if (how === 'stream') server.compact()
+      else server.fault = ({ url }) => (url.searchParams.has('watch') ? refusal(410, 'Expired', 'too old') : undefined)
+      server.cut()
+      await admin.create(`new-${how}`, [how === 'stream' ? '10.244.5.0/24' : '10.244.6.0/24'], published(how === 'stream' ? 5 : 6))
+      await until(() => peers().includes(`new-${how}`))
+      server.fault = undefined
+      assert.ok(seen.count() > before)
+      assert.ok(peers().includes('peer'))
+    }
+    await admin.remove('peer')
+    await until(() => !peers().includes('peer'))
+    end.abort()
+  })
+
+  it('a page that is refused with 410 begins the list again; 1,200 nodes come in three pages', async () => {
+    const server = await kubeServer()
+    const admin = administered(server)
+    await admin.create('own', ['10.244.1.0/24'])
+    for (let i = 0; i < 1200; i++) await admin.create(`n${i}`, [`10.244.${16 + (i >> 4)}.${(i & 15) << 4}/28`], published(2))
+    let refused = 0
+    server.fault = ({ url }) => (url.searchParams.has('continue') && refused++ === 0 ? refusal(410, 'Expired', 'the continue token is too old') : undefined)
+    server.asked()
+    const store = storeOf(server.kubeconfig, 'own')
+    await store.config(signal)
+    const end = new AbortController()
+    const seen = followed(store, end.signal)
+    await until(() => seen.last() !== undefined, 20_000)
+    assert.equal(seen.last()?.leases.length, 1200)
+    assert.equal(server.asked().filter((line) => line.startsWith(`GET ${NODES}?limit`)).length, 5)
+    end.abort()
+  }).timeout(60_000)
+
+  for (const status of [429, 500, 503])
+    it(`a server that answers ${status} keeps what is known; the state says so, and 5 s after it is well everything is right`, async () => {
+      const { server, admin, store, peers, end } = await watching()
+      server.fault = () => refusal(status, 'Busy', 'come back later', { 'Retry-After': '1' })
+      server.cut()
+      await until(() => store.state().connected === false && new RegExp(`${status} come back later`).test(store.state().error ?? ''))
+      assert.deepEqual(peers(), ['peer'])
+      await Bun.sleep(1500)
+      server.fault = undefined
+      const well = Date.now()
+      await until(async () => {
+        await admin.annotate('peer', { 'flannel.alpha.coreos.com/public-ip': `172.30.9.${1 + (Math.floor(Date.now() / 100) % 200)}` })
+        return store.state().connected
+      }, 6000)
+      assert.ok(Date.now() - well < 6000)
+      end.abort()
+    })
+
+  it('a server that is gone and comes back under the same address is found within 5 s', async () => {
+    const { server, admin, store, peers, end } = await watching()
+    server.close()
+    await until(() => /the connection was refused|closed|cut|Unable to connect/i.test(store.state().error ?? ''), 10_000)
+    assert.deepEqual(peers(), ['peer'])
+    await Bun.sleep(1000)
+    server.open()
+    await until(() => store.state().connected, 6000)
+    await admin.create('third', ['10.244.3.0/24'], published(3))
+    await until(() => peers().includes('third'), 6000)
+    end.abort()
+  })
+
+  it('a token that is renewed in its file counts at once; one that does not count is told with what is wrong', async () => {
+    const server = await kubeServer()
+    const admin = administered(server)
+    await admin.create('own', ['10.244.1.0/24'])
+    const dir = mkdtempSync('/tmp/kube-token-')
+    try {
+      writeFileSync(join(dir, 'token'), 'old')
+      writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(server.url, server.caFile, 'tokenFile: token'))
+      const store = storeOf(join(dir, 'kubeconfig'), 'own')
+      await assert.rejects(store.claim(draft('own', 1), CONF, signal), { name: 'StoreError', message: /401 Unauthorized; the credentials of the kubeconfig .* do not count/ })
+      writeFileSync(join(dir, 'token'), 'secret-of-the-test\n')
+      assert.deepEqual((await store.claim(draft('own', 1), CONF, signal)).subnets, { v4: '10.244.1.0/24' })
+      rmSync(join(dir, 'token'))
+      await assert.rejects(store.claim(draft('own', 1), CONF, signal), { name: 'StoreError', message: /Cannot read .*token/ })
+    } finally {
+      rmSync(dir, { recursive: true })
+    }
+  })
+
+  it('a program gives the token, and is asked again when the server refuses it', async () => {
+    const server = await kubeServer()
+    await administered(server).create('own', ['10.244.1.0/24'])
+    const dir = mkdtempSync('/tmp/kube-exec-')
+    try {
+      const script = '#!/bin/sh\necho run >>$0.log\nprintf \'{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"%s"}}\' "$(cat $0.token)"\n'
+      writeFileSync(join(dir, 'login'), script)
+      chmodSync(join(dir, 'login'), 0o755)
+      writeFileSync(join(dir, 'login.token'), 'stale')
+      writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(server.url, server.caFile, 'exec:\n  apiVersion: client.authentication.k8s.io/v1\n  command: ./login'))
+      const store = storeOf(join(dir, 'kubeconfig'), 'own')
+      await assert.rejects(store.claim(draft('own', 1), CONF, signal), /401 Unauthorized/)
+      writeFileSync(join(dir, 'login.token'), 'secret-of-the-test')
+      await store.claim(draft('own', 1), CONF, signal)
+      await store.claim(draft('own', 1), CONF, signal)
+      assert.equal(readFileSync(join(dir, 'login.log'), 'utf8'), 'run\nrun\n')
+    } finally {
+      rmSync(dir, { recursive: true })
+    }
+  })
+
+  it('a certificate of an unknown authority, one for other names, and a name that nobody knows are told as such', async () => {
+    const [server, other] = [await kubeServer(), await kubeServer()]
+    const dir = mkdtempSync('/tmp/kube-tls-')
+    const told = async (url: string, caFile: string) => {
+      writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(url, caFile, 'token: secret-of-the-test'))
+      return storeOf(join(dir, 'kubeconfig'), 'own')
+        .claim(draft('own', 1), CONF, signal)
+        .then(
+          () => 'claimed',
+          (cause) => (cause as Error).message,
+        )
+    }
+    try {
+      assert.match(await told(server.url, other.caFile), /does not answer: its certificate is signed by an authority that is not known here/)
+      assert.match(await told(server.url.replace('127.0.0.1', 'localhost'), server.caFile), /its certificate is for other names/)
+      assert.match(await told('https://nobody.invalid:6443', server.caFile), /does not answer: (its name is not known|there is no way to its address)/)
+    } finally {
+      rmSync(dir, { recursive: true })
+    }
+  })
+
+  it('a patch that an admission webhook refuses, and a role that misses a verb, are told with the object and what is wanted', async () => {
+    const server = await kubeServer()
+    await administered(server).create('own', ['10.244.1.0/24'])
+    const store = storeOf(server.kubeconfig, 'own')
+    server.fault = ({ method }) => (method === 'PATCH' ? refusal(403, 'Forbidden', 'nodes "own" is forbidden: User "x" cannot patch resource "nodes/status"') : undefined)
+    await assert.rejects(store.claim(draft('own', 1), CONF, signal), { name: 'StoreError', message: /refused PATCH \/api\/v1\/nodes\/own\/status: 403 nodes \\"own\\" is forbidden.*; want a role that allows it/ })
+    server.fault = ({ method }) => (method === 'PATCH' ? refusal(422, 'Invalid', 'admission webhook "guard" denied the request') : undefined)
+    await assert.rejects(store.claim(draft('own', 1), CONF, signal), /422 admission webhook \\"guard\\" denied the request/)
+  })
+
+  it('lists that are no lists, events that are no objects, and 10 MB of one object end nothing', async () => {
+    const { server, admin, peers, end } = await watching()
+    server.tell('{"type":"MODIFIED","object":null}')
+    server.tell('{"type":"ADDED","object":{"metadata":{}}}')
+    server.tell('{"type":"WHAT","object":{"metadata":{"name":"peer"}}}')
+    server.tell('{"type":"ERROR","object":{"code":500,"message":"oops"}}')
+    await admin.create('huge', ['10.244.9.0/24'], { ...published(9), other: 'x'.repeat(10_000_000) })
+    await until(() => peers().includes('huge'), 10_000)
+    server.fault = ({ url }) => (url.searchParams.has('limit') ? Response.json({ items: 7, metadata: {} }) : undefined)
+    server.compact()
+    server.cut()
+    await Bun.sleep(500)
+    assert.deepEqual(peers().toSorted(), ['huge', 'peer'])
+    server.fault = undefined
+    await admin.remove('huge')
+    await until(() => !peers().includes('huge'), 10_000)
+    end.abort()
+  })
+})

@@ -1,0 +1,182 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Server } from 'bun'
+import { certificates } from './certificates.ts'
+
+/** An object of the API, as JSON. */
+export interface Raw {
+  metadata: { name: string; namespace?: string; annotations?: Record<string, string | null>; resourceVersion?: string; creationTimestamp?: string; [key: string]: unknown }
+  spec?: Record<string, unknown>
+  status?: { conditions?: { type: string; [key: string]: unknown }[]; [key: string]: unknown }
+}
+
+/** What a request is answered with in place of the truth; undefined for the truth. */
+export type Fault = (asked: { readonly method: string; readonly url: URL; readonly headers: Headers }) => Response | Promise<Response> | undefined
+
+/** An API server in this process: objects by path, lists in pages, watches, patches. It stands in for kube-apiserver where a test has to make it lie, hang or cut; `suites/testKube.ts` passes on both. */
+export interface KubeServer {
+  readonly url: string
+  readonly kubeconfig: string
+  readonly caFile: string
+  /** Answers with this instead, until it is set back. */
+  fault: Fault | undefined
+  /** What was asked, `GET /api/v1/nodes?watch=true`, since the last call. */
+  asked(): string[]
+  /** Ends every watch: `how` is what is still sent, in bytes. */
+  cut(how?: string | Uint8Array): void
+  /** Sends a line to every watch. */
+  tell(line: string): void
+  /** Forgets all changes: whoever watches from before them is told 410. */
+  compact(): void
+  /** Closes the port; `open` opens it again. */
+  close(): void
+  open(): void
+}
+
+const TOKEN = 'secret-of-the-test'
+const dirs: string[] = []
+const servers: { stop(force: boolean): unknown }[] = []
+afterEach(() => {
+  for (const one of servers.splice(0)) one.stop(true)
+  for (const dir of dirs.splice(0)) rmSync(dir, { recursive: true, force: true })
+})
+
+interface Watcher {
+  readonly path: string
+  readonly send: (text: string | Uint8Array) => void
+  readonly end: () => void
+}
+
+/** Starts one, until the test ends: with a certificate of an authority of its own, for whoever has the token. */
+export async function kubeServer(): Promise<KubeServer> {
+  const dir = mkdtempSync('/tmp/kube-')
+  dirs.push(dir)
+  const { caFile = '' } = await certificates(dir, [{ name: 'api', ip: '127.0.0.1' }])
+  const objects = new Map<string, Map<string, Raw>>()
+  const watchers = new Set<Watcher>()
+  let [version, oldest, port] = [1, 0, 0]
+  const asked: string[] = []
+  let server: Server<undefined> | undefined
+  const made: KubeServer = {
+    get url() {
+      return `https://127.0.0.1:${port}`
+    },
+    kubeconfig: join(dir, 'kubeconfig'),
+    caFile,
+    fault: undefined,
+    asked: () => asked.splice(0),
+    cut(how) {
+      for (const watcher of [...watchers]) {
+        if (how !== undefined) watcher.send(how)
+        watcher.end()
+      }
+    },
+    tell(line) {
+      for (const watcher of watchers) watcher.send(`${line}\n`)
+    },
+    compact() {
+      oldest = ++version
+    },
+    close() {
+      server?.stop(true)
+    },
+    open,
+  }
+  function open(): void {
+    const tls = { cert: readFileSync(join(dir, 'api.pem')), key: readFileSync(join(dir, 'api.key')) }
+    server = Bun.serve({ hostname: '127.0.0.1', port, idleTimeout: 0, tls, fetch: (request) => answer(request) })
+    servers.push(server)
+    port = server.port ?? 0
+  }
+  async function answer(request: Request): Promise<Response> {
+    const url = new URL(request.url)
+    const { method, headers } = request
+    asked.push(`${method} ${url.pathname}${url.search}`)
+    const faulty = await made.fault?.({ method, url, headers })
+    if (faulty) return faulty
+    if (headers.get('Authorization') !== `Bearer ${TOKEN}`) return refusal(401, 'Unauthorized', 'Unauthorized')
+    const path = url.pathname.replace(/\/status$/, '')
+    if (url.searchParams.get('watch') === 'true') return watch(path, Number(url.searchParams.get('resourceVersion')))
+    const [, list = '', name] = /^(.*\/(?:nodes|pods|namespaces))(?:\/([^/]+))?$/.exec(path) ?? []
+    const kept = objects.get(list) ?? new Map<string, Raw>()
+    objects.set(list, kept)
+    if (method === 'POST') return put(list, kept, (await request.json()) as Raw, 'ADDED')
+    if (name === undefined) return page(kept, url)
+    const found = kept.get(name)
+    if (!found) return refusal(404, 'NotFound', `nodes "${name}" not found`)
+    if (method === 'GET') return Response.json(found)
+    if (method === 'PATCH') return put(list, kept, merged(found, (await request.json()) as Raw), 'MODIFIED')
+    kept.delete(name)
+    return told(list, 'DELETED', { ...found, metadata: { ...found.metadata, resourceVersion: `${++version}` } })
+  }
+  function put(list: string, kept: Map<string, Raw>, object: Raw, type: string): Response {
+    const now = { ...object, metadata: { creationTimestamp: new Date().toISOString(), ...object.metadata, resourceVersion: `${++version}` } }
+    kept.set(now.metadata.name, now)
+    return told(list, type, now)
+  }
+  function told(list: string, type: string, object: Raw): Response {
+    for (const watcher of watchers) if (watcher.path === list) watcher.send(`${JSON.stringify({ type, object })}\n`)
+    return Response.json(object)
+  }
+  function page(kept: ReadonlyMap<string, Raw>, url: URL): Response {
+    const [limit, from] = [Number(url.searchParams.get('limit') ?? 0) || kept.size, Number(url.searchParams.get('continue') ?? 0)]
+    const items = [...kept.values()].slice(from, from + limit)
+    const next = from + limit < kept.size ? `${from + limit}` : undefined
+    return Response.json({ kind: 'List', metadata: { resourceVersion: `${version}`, ...(next && { continue: next }) }, items })
+  }
+  function watch(path: string, since: number): Response {
+    if (since < oldest) return Response.json({ type: 'ERROR', object: { kind: 'Status', code: 410, reason: 'Expired', message: 'too old resource version' } })
+    let watcher: Watcher | undefined
+    const stream = new ReadableStream<Uint8Array>({
+      start(controller) {
+        const encoder = new TextEncoder()
+        watcher = {
+          path,
+          send: (text) => controller.enqueue(typeof text === 'string' ? encoder.encode(text) : text),
+          end() {
+            watchers.delete(watcher as Watcher)
+            controller.close()
+          },
+        }
+        watchers.add(watcher)
+        // kube-apiserver sends the head of its answer at once; Bun waits for the first bytes.
+        watcher.send('\n')
+      },
+      cancel() {
+        if (watcher) watchers.delete(watcher)
+      },
+    })
+    return new Response(stream, { headers: { 'Content-Type': 'application/json' } })
+  }
+  open()
+  writeFileSync(join(dir, 'token'), TOKEN)
+  writeFileSync(made.kubeconfig, kubeconfigOf(made.url, caFile, `tokenFile: ${join(dir, 'token')}`))
+  return made
+}
+
+/** A kubeconfig as text: `user` is what stands below `user:`. */
+export function kubeconfigOf(server: string, caFile: string, user: string): string {
+  return `apiVersion: v1
+kind: Config
+clusters: [{name: test, cluster: {server: "${server}", certificate-authority: "${caFile}"}}]
+users:
+  - name: test
+    user:
+      ${user.replace(/\n/g, '\n      ')}
+contexts: [{name: test, context: {cluster: test, user: test}}]
+current-context: test
+`
+}
+
+/** An answer that refuses, as kube-apiserver words it. */
+export function refusal(code: number, reason: string, message: string, headers: Record<string, string> = {}): Response {
+  return Response.json({ kind: 'Status', status: 'Failure', code, reason, message }, { status: code, headers })
+}
+
+// A strategic merge patch of a Node: maps by key, null removes, conditions by their type.
+function merged(object: Raw, change: Raw): Raw {
+  const annotations = Object.fromEntries(Object.entries({ ...object.metadata.annotations, ...change.metadata?.annotations }).filter(([, value]) => value !== null))
+  const changed = change.status?.conditions ?? []
+  const conditions = [...(object.status?.conditions ?? []).filter(({ type }) => !changed.some((one) => one.type === type)), ...changed]
+  return { ...object, spec: { ...object.spec, ...change.spec }, metadata: { ...object.metadata, annotations }, status: { ...object.status, ...change.status, conditions } }
+}
