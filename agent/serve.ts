@@ -95,7 +95,7 @@ function attempt(work: () => void): void {
 /** How often the agent compares the store's network configuration with its own, in milliseconds. */
 const CONF_MS = 60_000
 
-/** The ends of one run. `life` is the signal of its end. `end` ends it. `anew` ends it and starts the next run. */
+/** The ways to end one run. `life` is the signal of its end. `end` ends it. `anew` ends it and lets the next run start. */
 interface Ends {
   readonly life: AbortSignal
   end(): void
