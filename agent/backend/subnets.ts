@@ -54,7 +54,7 @@ export class Subnets<Owner> {
   }
 }
 
-/** The addresses that a peer's subnet must not cover, and the networks that it must lie in. */
+/** The addresses that a peer's subnet must not overlap, and the networks that it must lie in. */
 export interface Places {
   /** The subnets of this node. */
   readonly own: Both<Cidr>

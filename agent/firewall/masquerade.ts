@@ -1,5 +1,5 @@
-// This folder makes the agent's firewall rules. Begin with `ruleset` in this file, which writes the nft table. `table.ts` loads the table
-// and keeps it. `forward.ts` adds rules to iptables, and `flannel-rules.ts` removes flannel's rules.
+// This folder makes the agent's firewall rules. Begin with `ruleset` in this file. It writes the nft table. `table.ts` loads the table and
+// keeps it. `forward.ts` adds rules to iptables, and `flannel-rules.ts` removes flannel's rules.
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 

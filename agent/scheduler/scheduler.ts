@@ -31,9 +31,7 @@ export class Scheduler {
     this.#hooks = hooks
   }
 
-  /**
-   * Runs the parts until the signal. After a fatal error of a step, it calls `end`, which must end that signal, and then throws the error.
-   */
+  /** Runs the parts until the signal. After a fatal error of a step, it calls `end` and throws the error. `end` must end that signal. */
   async run(resyncMs: number, signal: AbortSignal, end: () => void): Promise<void> {
     const resync = resyncMs > 0 ? setInterval(() => this.renew('resync'), resyncMs) : undefined
     try {
