@@ -26,8 +26,8 @@ export function ruleset(name: string, firewall: Firewall): string {
 
 /**
  * One transaction that updates an earlier table of the agent without deleting it. Each chain has either its old or its new rules for a
- * packet. When chains are replaced, the kernel has both for a moment. A packet may then meet the new chain without its rules, and the old
- * chain without its rules. The transaction fails on a table of another shape. Pure.
+ * packet. When chains are replaced, the kernel has both for a moment. A packet may then meet the new chain before it has rules, and the
+ * old chain after it lost its rules. The transaction fails on a table of another shape. Pure.
  */
 export function overlaid(name: string, firewall: Firewall): string {
   const kept = partsOf(firewall)
