@@ -19,17 +19,23 @@ import { listenerOf } from './node/instance-lock.ts'
 import type { Settings } from './settings/settings.ts'
 import { openStore } from './store/open.ts'
 
-/** How long the store may take: a node is cleaned up without it, too. */
+/** Time limit for the store. The cleanup of the node goes on without an answer. */
 const STORE_MS = 5000
 
-/** Removes everything that the agent made and installed on this node, and gives its subnet back; gives what was done, one line each. What is not there any more is no error. Throws CniError 11 while the agent runs: it would make most of it again at once. */
+/**
+ * Removes everything that the agent made and installed on this node, and returns its subnet to the store. Gives one line for each action.
+ * A missing object is no error. Throws CniError 11 while the agent runs, because a running agent makes most of it again at once.
+ */
 export async function cleanup(settings: Settings): Promise<string[]> {
   const done = await withdraw(settings)
   const { undone, left } = uninstall(settings.files)
   return [...done, ...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`)]
 }
 
-/** The same, but for what it installed. With `dryRun` it changes nothing and gives what it would do, tools' lines as they are. */
+/**
+ * Does the work of `cleanup` except for installed files. With `dryRun` it changes nothing and gives the actions that it would take.
+ * Commands for tools appear in their own syntax.
+ */
 export async function withdraw(settings: Settings, { dryRun = false } = {}): Promise<string[]> {
   const { files, node } = settings
   const [done, lines]: [string[], string[]] = [[], []]
@@ -53,7 +59,7 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   return [...done, ...lines, ...forgotten.map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)]
 }
 
-/** Whether there is something of this agent's on the node. */
+/** Whether an object of this agent is left on the node: its state, its socket, its nft table or a marked link. */
 export function hasLeft(settings: Settings): boolean {
   const { files, node } = settings
   const instance = instanceOf(settings)
@@ -61,7 +67,7 @@ export function hasLeft(settings: Settings): boolean {
   return remembered(files.stateDir, node, instance) !== undefined || existsSync(files.socket) || isThere('inet', tableOf(instance)) || isMarked()
 }
 
-// Tools that only show something answer; what the others would be given is noted.
+// The `Run` of a dry run. Commands that only show something run for real. The input of all other commands is noted in `lines`.
 function asking(tools: Run, lines: string[]): Run {
   const asked: Run = async (argv, stdin, ns) => {
     if (argv.includes('-j') || argv[0]?.endsWith('-save')) return tools(argv, stdin, ns)
@@ -79,7 +85,7 @@ async function runningAt(socket: string): Promise<CniError | undefined> {
 
 const EMPTY: NetworkConf = { backend: { type: 'alloc', options: {} }, enableNFTables: false }
 
-// The backend's devices are known by its configuration, but found by their mark without it.
+// The network configuration names the backend's devices. Without it, cleanup still finds devices by their mark.
 async function released(settings: Settings, done: string[], dryRun: boolean): Promise<NetworkConf | undefined> {
   const store = await openStore(storeWish(settings))
   try {

@@ -1,5 +1,6 @@
-// The agent: `run` takes a command line and begins. `serve.ts` is one life of it, `prepare.ts` what it waits for, `parts/` what it does then.
-// The rooms below it, from the ground up: scheduler, lease, settings, node, store, kernel, backend, firewall, health, parts.
+// The node agent. `run` takes a command line and starts the agent. `serve.ts` runs it until a signal or a new network configuration.
+// `prepare.ts` waits for the configuration and the tools. `parts/` does the work then. The folders from the lowest layer up: scheduler,
+// lease, settings, node, store, kernel, backend, firewall, health, parts, dhcp.
 import { existsSync, readFileSync } from 'node:fs'
 import { log } from '../lib/os/log.ts'
 import { type CniError, ValueError } from '../lib/text/errors.ts'
@@ -11,14 +12,17 @@ import { describe, readSettings, settingRows, settingsPath } from './settings/re
 import type { Settings } from './settings/settings.ts'
 import { SubnetTakenError } from './store/store.ts'
 
-/** What the command line lends: plumb's version, where stdout is, and how rows become text. */
+/** The values that the command line gives to the agent: plumb's version, a printer for stdout, and a formatter for tables. */
 export interface Desk {
   readonly version: string
   print(text: string): void
   table(rows: readonly (readonly string[])[]): string
 }
 
-/** Runs `plumb agent ARGV` until a signal and gives the exit status: 0 when a signal ended it, 1 when something did. Throws ValueError for settings that are wrong. */
+/**
+ * Runs `plumb agent ARGV` until a signal and gives the exit status. 0 means that a signal ended the agent. 1 means that an error ended it.
+ * Throws ValueError for wrong settings.
+ */
 export async function run(argv: readonly string[], { version, print, table }: Desk): Promise<number> {
   if (argv.some((one) => /^(-h|-?-help)$/.test(one))) {
     print(`${HELP}\n\n${table(settingRows())}`)
@@ -50,7 +54,7 @@ Options are flanneld's, with one dash or two, as FLANNELD_NAME in the environmen
 
 exit status: 0 ended by SIGTERM or SIGINT (pods stay reachable), 1 something failed, 2 the settings are wrong`
 
-/** The settings of an agent's command line, with the environment and the file that it names. Throws ValueError. */
+/** Reads the settings from the command line, the environment and the file of `--config`. Throws ValueError. */
 export function settingsOf(argv: readonly string[]): Settings {
   const path = settingsPath(argv, process.env)
   if (path !== undefined && !existsSync(path)) throw new ValueError(`Cannot read --config ${path}: there is no such file`)
@@ -65,7 +69,7 @@ async function untilSignal(settings: Settings, version: string): Promise<number>
       notify('STOPPING=1')
       log(`agent: ended by ${signal}; what it made stays, and pods stay reachable`)
       end.abort()
-      // A second one does not wait for what is under way.
+      // A second signal ends the process at once. It does not wait for work in progress.
       process.once(signal, () => process.exit(1))
     })
   try {

@@ -15,23 +15,26 @@ import type { StoreWish } from './store/open.ts'
 
 const SUBNET_FILE = '/run/flannel/subnet.env'
 
-/** The agent's name among those of this node: as with flannel each has a subnet file of its own. */
+/**
+ * The agent's name, unique on this node. It derives from the path of the subnet file. As with flannel, each agent of a node has a separate
+ * subnet file.
+ */
 export function instanceOf({ files }: Settings): NetworkName {
   return parse.network(files.subnetEnv === SUBNET_FILE ? 'default' : `n${Bun.hash.xxHash64(files.subnetEnv).toString(16)}`)
 }
 
-/** The nft table of an agent. */
+/** The name of the agent's nft table. */
 export function tableOf(instance: NetworkName): string {
   return instance === 'default' ? TABLE : `${TABLE}_${instance}`
 }
 
-/** What of the kernel is this agent's, with what it had under an earlier configuration. */
+/** The kernel objects that belong to this agent. They include the objects of an earlier network configuration. */
 export function scopeOf(settings: Settings, conf: NetworkConf, links: readonly Link['name'][], earlier: Both<Cidr> = {}): Scope {
   const networks = [...networksOf(conf), ...both(earlier)]
   return { instance: instanceOf(settings), links, networks: [...new Set(networks)], ...(settings.firewall.replaceFlannel ? { takeOver: true as const } : {}) }
 }
 
-/** The store that the settings name. */
+/** The store that the settings select. */
 export function storeWish({ store, node }: Pick<Settings, 'store' | 'node'>): StoreWish {
   if (store.kind === 'file') {
     const given = !existsSync(`${store.dir}/config`) && existsSync(store.netConf) ? { configFile: store.netConf } : {}
@@ -53,14 +56,14 @@ export function storeWish({ store, node }: Pick<Settings, 'store' | 'node'>): St
   }
 }
 
-/** Where is kept what an agent knows of the network. */
+/** The file for the agent's last known state of the network, with the node and the store that the state belongs to. */
 export function knownPlace(settings: Settings): Place {
   const { store, node, files } = settings
   const which = store.kind === 'etcd' ? [...store.endpoints, store.prefix] : store.kind === 'kube' ? [store.server ?? store.kubeconfig ?? 'in-cluster'] : [store.dir]
   return { path: statePath(files.stateDir, 'network', instanceOf(settings)), node, store: [store.kind, ...which].join(' ') }
 }
 
-/** What was asked of the uplink. */
+/** The uplink settings in the form that `chooseUplink` needs. `inStore` are the addresses that the store gives this node. */
 export function wishOf({ uplink }: Settings, inStore: Both<Ip> = {}): Wish {
   const { interfaces, patterns, canReach, tunnel, advertise } = uplink
   return { ifaces: interfaces, patterns: patterns.map(({ source }) => source), ...(canReach ? { canReach } : {}), tunnel, advertise: { ...uplink.public, ...inStore, ...advertise } }

@@ -21,9 +21,9 @@ import type { Settings } from './settings/settings.ts'
 import { doubtOf, type Keeper, type Known } from './store/last-known.ts'
 import { type Remembered, StoreError, type SubnetStore } from './store/store.ts'
 
-/** What is there before the network is known. */
+/** The values that exist before the network configuration is known. */
 export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 'failures'> {
-  /** What was known before this start. */
+  /** The state of the network that the previous run kept on disk. */
   known(): Known | undefined
   readonly keeper: Keeper
   readonly settings: Settings
@@ -31,7 +31,10 @@ export interface Ground extends Pick<Context, 'version' | 'store' | 'changed' | 
   readonly signal: AbortSignal
 }
 
-/** Waits for what the parts need: the network's configuration, as it was known last when the store does not answer, and tools that work; says what it waits for as long as it does. Throws ValueError for a configuration that is wrong. */
+/**
+ * Waits for the network configuration and for working tools. When the store does not answer, it uses the last known configuration. It
+ * calls `awaiting` with the reason as long as it waits. Throws ValueError for a wrong configuration.
+ */
 export async function prepare({ settings, before, known, keeper, signal, ...given }: Ground, awaiting: (text: string) => void): Promise<Context> {
   const { node, files, firewall, network } = settings
   const stale = await configured(given.store, known, signal, awaiting)
@@ -71,7 +74,8 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
   }
 }
 
-// Devices of these names that are VXLAN's. One of another kind is in the way, and told of as such.
+// The VXLAN devices that already have one of these names, with their MACs. A device of another kind is left out, and the converger reports
+// it.
 function standingIn(links: readonly string[]): ReadonlyMap<string, Mac> {
   return new Map(linksNow().flatMap(({ name, kind, mac }) => (kind === 'vxlan' && links.includes(name) ? [[name, mac]] : [])))
 }
@@ -84,7 +88,7 @@ const NO_CONFIG = 'the network’s configuration is not known yet'
 const WAIT_MS = 1000
 const LOOK_MS = 30_000
 
-// What is missing is said once, until something else is.
+// Logs each reason for waiting once, until the reason changes.
 async function configured(store: SubnetStore, recalled: () => Known | undefined, signal: AbortSignal, awaiting: (text: string) => void): Promise<Known | Pick<Known, 'conf'>> {
   awaiting(NO_CONFIG)
   let known: { readonly found: Known | undefined } | undefined
@@ -96,7 +100,7 @@ async function configured(store: SubnetStore, recalled: () => Known | undefined,
       known ??= { found: recalled() }
       const { found } = known
       const doubt = found && doubtOf(found)
-      // A store that answers has no configuration: that counts.
+      // A connected store that gives no configuration has none. This answer counts, so the agent does not use the copy on disk.
       if (found && doubt === undefined && !store.state().connected) {
         log(`agent: the store does not answer, starting with what was known at ${new Date(found.at).toISOString()}: ${cause.message}`)
         return found
@@ -140,14 +144,14 @@ function say(text: string, said: string, awaiting: (text: string) => void): stri
   return text
 }
 
-/** The backend that a configuration names, and its options, read. Throws ValueError. */
+/** Opens the backend that a configuration names, and reads its options. Throws ValueError. */
 async function chosen({ backend: { type, options } }: NetworkConf, { network }: Settings): Promise<Pick<Context, 'backend' | 'options'>> {
   const backend = await openBackend(type)
   const offload = network.txChecksumOffload === 'auto' ? {} : { TxChecksumOffload: network.txChecksumOffload === 'on' }
   return { backend, options: backend.conf({ ...options, ...offload }) }
 }
 
-/** Waits until the store has said what its network configuration is, for a start without it; gives what `differs` gives. */
+/** Waits until the store gives its network configuration, after a start without the store. Gives the same result as `differs`. */
 export async function confirmed({ store, conf, failures }: Context, settings: Settings, signal: AbortSignal): Promise<string | undefined> {
   for (; ; await pause(WAIT_MS, signal)) {
     signal.throwIfAborted()
@@ -157,7 +161,7 @@ export async function confirmed({ store, conf, failures }: Context, settings: Se
       failures.report(CONFIGURATION, [])
       return other(now, conf)
     } catch (cause) {
-      // A store that does not answer is told of by its state.
+      // The state of the store already reports a store that does not answer.
       if (cause instanceof ValueError) failures.report(CONFIGURATION, [unusable(cause)])
     }
   }
@@ -169,7 +173,10 @@ function unusable({ message }: ValueError): Failure {
   return { scope: 'part', text: `Cannot use the network configuration that the store has now, going on with the one before: ${message}` }
 }
 
-/** Whether the store has another network configuration by now, as a clause. Whoever changed it may want to choose the moment, node by node, as with flannel. One that cannot be used is reported, and changes nothing. */
+/**
+ * Gives a clause when the store has another network configuration now. The agent does not apply it here. As with flannel, an administrator
+ * may want to choose the moment, node by node. An unusable configuration is reported and changes nothing.
+ */
 export async function differs({ store, conf, failures }: Context, settings: Settings, signal: AbortSignal): Promise<string | undefined> {
   try {
     const now = await store.config(AbortSignal.any([signal, AbortSignal.timeout(LOOK_MS)]))
@@ -177,7 +184,7 @@ export async function differs({ store, conf, failures }: Context, settings: Sett
     failures.report(CONFIGURATION, [])
     return other(now, conf)
   } catch (cause) {
-    // A store that does not answer is told of by its state.
+    // The state of the store already reports a store that does not answer.
     if (cause instanceof ValueError) failures.report(CONFIGURATION, [unusable(cause)])
     return undefined
   }
@@ -191,7 +198,8 @@ function writeNode(settings: Settings, { v4, v6 }: NetworkConf, lease: Lease, mt
   const { node, files, firewall } = settings
   const instance = instanceOf(settings)
   const subnet = { network: { ...(v4 ? { v4: v4.network } : {}), ...(v6 ? { v6: v6.network } : {}) }, subnet: lease.subnets, mtu, ipMasq: firewall.masquerade }
-  // In this order: what is not remembered `cleanup` cannot tell from flannel's. Pods start though the state cannot be written.
+  // Writes the remembered lease first, because `cleanup` needs it to tell this subnet.env from flannel's. Writes subnet.env even when the
+  // state cannot be written, so that pods can start.
   const written: string[] = []
   try {
     if (remember(files.stateDir, node, subnet, instance)) written.push(statePath(files.stateDir, 'lease', instance))
@@ -205,6 +213,6 @@ async function settle(settings: Settings, store: SubnetStore): Promise<void> {
   await installNode(settings)
   await store.ready?.()
   notify('READY=1')
-  // Only now: until then what flannel left masquerades for us.
+  // Runs last. Until the agent's own rules are loaded, flannel's rules masquerade for the pods.
   if (settings.firewall.replaceFlannel) for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
 }

@@ -20,7 +20,10 @@ import type { Settings } from './settings/settings.ts'
 import { doubtOf, keepKnown, recall } from './store/last-known.ts'
 import { openStore } from './store/open.ts'
 
-/** Runs the agent until the signal; begins anew when SIGHUP finds another network configuration in the store. Throws what ends it otherwise: another agent of the same name, settings or a network configuration that cannot be served, a subnet that belongs to another. */
+/**
+ * Runs the agent until the signal. After SIGHUP it starts again when the store has another network configuration. Throws the error that
+ * ends the agent otherwise. Examples are another agent of the same name, unusable settings or configuration, and a subnet of another node.
+ */
 export async function serve(given: Settings, version: string, signal: AbortSignal): Promise<void> {
   const settings = await named(given, version, signal)
   const unlock = lockInstance(instanceOf(settings), settings.files.subnetEnv)
@@ -36,7 +39,7 @@ export async function serve(given: Settings, version: string, signal: AbortSigna
   }
 }
 
-// A pod that nobody told its node's name asks the API, as flannel does.
+// A pod without NODE_NAME asks the API for its node, as flannel does.
 async function named(settings: Settings, version: string, signal: AbortSignal): Promise<Settings> {
   const { store } = settings
   return store.kind === 'kube' && store.pod ? { ...settings, node: await nodeOfPod(new Api(accessOf(store), `plumb-agent/${version}`), store.pod, signal) } : settings
@@ -45,13 +48,13 @@ async function named(settings: Settings, version: string, signal: AbortSignal): 
 async function serveOne(settings: Settings, version: string, signal: AbortSignal, anew: () => void): Promise<void> {
   const { node, files } = settings
   const before = remembered(files.stateDir, node, instanceOf(settings))
-  // Not held: ten thousand leases that the store tells once more.
+  // Reads the file on each call and keeps nothing in memory. The file may hold ten thousand leases, and the store sends them again.
   const known = () => recall(knownPlace(settings))
   const isDoubtful = () => {
     const last = known()
     return last !== undefined && doubtOf(last) !== undefined
   }
-  // Pods that start meanwhile have what they had; who reads the file needs no store for it.
+  // Writes the remembered subnet.env before the store answers. Pods that start now get the same subnet as before.
   if (before && !isDoubtful()) attempt(() => writeSubnetEnv(files.subnetEnv, before))
   endOrphans(instanceOf(settings))
   const store = await openStore(storeWish(settings))
@@ -61,7 +64,7 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
   const failures = keepFailures(tell)
   const keeper = keepKnown(knownPlace(settings), (why) => failures.report('last known', why === undefined ? [] : [{ scope: 'part', text: why }]))
   let standing = () => tellWaiting({ node, version, store, failures }, '')
-  // Whatever ends this life ends all of it.
+  // Every end of this run stops all of its work.
   const end = new AbortController()
   const life = AbortSignal.any([signal, end.signal])
   try {
@@ -90,7 +93,7 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
   }
 }
 
-// The parts tell of it, and try again.
+// Only logs the error. The parts report it later and try again.
 function attempt(work: () => void): void {
   try {
     work()
@@ -99,10 +102,10 @@ function attempt(work: () => void): void {
   }
 }
 
-/** So often the agent looks whether the network configuration is another. */
+/** How often the agent compares the store's network configuration with its own, in milliseconds. */
 const CONF_MS = 60_000
 
-/** When a life ends: `life` says that it has, `end` ends it, `anew` lets another one begin. */
+/** The ways to end one run. `life` is the signal of its end. `end` ends it. `anew` ends it and lets the next run start. */
 interface Ends {
   readonly life: AbortSignal
   end(): void

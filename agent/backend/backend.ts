@@ -1,5 +1,6 @@
-// How packets get from node to node. This file is the interface of a backend: a pure function from leases to resources. Each file of `types/` is one backend.
-// `uplink.ts` chooses the link to the other nodes, `peers.ts` has what backends share, `probes.ts` asks peers whether they answer.
+// This folder decides how packets get from node to node. This file is the interface of a backend: a pure function from leases to
+// resources. Each file of `types/` is one backend. `uplink.ts` chooses the link to the other nodes. `peers.ts` has the code that backends
+// share. `probes.ts` asks peers whether they answer.
 import type { Link } from '../../lib/state/kinds/link.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
@@ -7,45 +8,51 @@ import type { Mac, NetworkName } from '../../lib/text/values.ts'
 import type { Both, Lease, SubnetKey } from '../lease/lease.ts'
 import type { Uplink } from './uplink.ts'
 
-/** What a backend wants of this node, and what of it cannot be had. */
+/** The resources that a backend wants on this node, and the peers that it cannot reach. */
 export interface Wanted {
   readonly resources: readonly Resource[]
-  /** Why a peer cannot be reached, as a clause, by the key of its lease. */
+  /** For each unreachable peer a clause with the reason, by the key of its lease. */
   readonly problems: ReadonlyMap<SubnetKey, string>
-  /** Which lease each of these resources, named by their keys, reaches; a resource of this node's own is not among them. */
+  /** Maps the keys of resources to the lease that each resource reaches. Resources of this node itself are left out. */
   ownersOf(keys: ReadonlySet<string>): ReadonlyMap<string, SubnetKey>
 }
 
-/** How packets get from node to node: one file per way, pure. */
+/** One way to get packets from node to node. A backend is pure. */
 export interface Backend<Conf = unknown, Data = unknown> {
-  /** `BackendType` of its leases. */
+  /** The `BackendType` of its leases. */
   readonly type: string
-  /** Reads `Backend` of net-conf.json. Throws ValueError naming the key. */
+  /** Reads `Backend` of net-conf.json. Throws ValueError with the name of the key. */
   conf(options: Readonly<Record<string, unknown>>): Conf
-  /** What a pod's packet may hold, by what the uplink's may and the families that are on. */
+  /** The MTU of pods in bytes, from the uplink's MTU and the active families. */
   mtu(conf: Conf, uplink: number, families: Both<unknown>): number
-  /** What peers need to know of this node: the same after a restart. `standing` are the MACs of the backend's devices that were there when the agent began. */
+  /**
+   * The data that peers need about this node. It is the same after a restart. `standing` has the MACs of the backend's devices at the
+   * agent's start.
+   */
   announce(node: string, uplink: Uplink, conf: Conf, standing?: ReadonlyMap<string, Mac>): Both<Data>
-  /** The MACs that a node announced earlier, by device: they stay when the devices are made again. Absent where nothing is announced. */
+  /** The MACs that this node announced earlier, by device name. Devices that are made again get the same MAC. Absent in a backend that announces nothing. */
   standing?(conf: Conf, earlier: Both<unknown>): ReadonlyMap<string, Mac>
-  /** What a node announced, read from anybody's JSON. Throws ValueError. */
+  /** Parses the data that a node announced. Any program may have written it. Throws ValueError. */
   data(raw: Both<unknown>): Both<Data>
-  /** `self` is this node's lease with what it announced; peers are read here, and one that cannot be is a problem. */
+  /** The wanted resources. `self` is this node's lease with its announced data. A peer with unreadable data becomes a problem. */
   want(self: Lease, peers: readonly Lease[], uplink: Uplink, conf: Conf, facts: Facts): Wanted
-  /** Where a node of this lease answers when packets get there by this backend, by family: probes go from there to there. Empty when that is not this backend's business. */
+  /**
+   * The addresses, by family, at which a node with this lease answers probes. Probes also start from them. Empty when the backend does not
+   * carry the packets itself.
+   */
   answersAt(lease: Lease): Both<Ip>
-  /** The devices that are this backend's own, of this configuration: everything on them is the agent's. */
+  /** The names of the devices that belong to this backend and configuration. Everything on them belongs to the agent. */
   links(conf: Conf): readonly Link['name'][]
 }
 
-/** What the kernel can do, which agent of the node this is, and where the pods of all nodes are. */
+/** Facts about the kernel, this agent and the network. */
 export interface Facts {
-  /** It has nexthop objects (Linux 5.3). */
+  /** The kernel has nexthop objects (Linux 5.3). */
   readonly nexthops: boolean
-  /** The agent's name among those of this node: devices are marked with it, and the ids of nexthops derive from it. */
+  /** The agent's name on this node. It marks devices, and the ids of nexthops derive from it. */
   readonly instance: NetworkName
-  /** The MACs of the backend's devices that were there when the agent began. */
+  /** The MACs of the backend's devices that existed when the agent started. */
   readonly standing?: ReadonlyMap<string, Mac>
-  /** The networks that peers' subnets lie in. */
+  /** The networks that contain the subnets of peers. */
   readonly networks: readonly Cidr[]
 }

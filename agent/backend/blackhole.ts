@@ -5,10 +5,13 @@ import { PROTO } from '../kernel/marks.ts'
 import { both } from '../lease/families.ts'
 import type { Both } from '../lease/lease.ts'
 
-/** The metric that comes after all others. */
+/** The highest metric, so that every other route comes first. */
 const LAST = 2 ** 32 - 1
 
-/** Routes that drop what is for a node's own subnets (`--ip-blackhole-route`), last of all, so that a bridge's own to the whole subnet counts before them. */
+/**
+ * Routes that drop packets to a node's own subnets (`--ip-blackhole-route`). They have the highest metric. A bridge's route to the whole
+ * subnet therefore comes first.
+ */
 export function blackholes(subnets: Both<Cidr>): Route[] {
   return both(subnets).map((dst) => ({ kind: 'route', ns: 'host', dev: parse.ifname('lo'), dst, via: [], priority: LAST, proto: PROTO, blackhole: true }))
 }

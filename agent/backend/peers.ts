@@ -13,14 +13,14 @@ import type { Facts, Wanted } from './backend.ts'
 import { judgePlaces, type Span, Subnets, spanOf } from './subnets.ts'
 import type { Uplink } from './uplink.ts'
 
-/** One peer of one family, with an address that is not this node's own. */
+/** One peer in one family, with an address that differs from this node's addresses. */
 export interface Peer {
   readonly lease: Lease
   readonly family: 'v4' | 'v6'
   readonly subnet: Cidr
   readonly ip: Ip
 }
-/** What a backend knows of this node when it looks at a peer. */
+/** The facts about this node that a backend uses for a peer. */
 export interface Context<C> {
   readonly type: string
   readonly self: Lease
@@ -29,21 +29,22 @@ export interface Context<C> {
   readonly facts: Facts
 }
 
-/** Why a peer's subnet is refused, by where it lies. */
+/** Gives the reason for refusing a peer's subnet, by its place in the address space. */
 type Judge = ReturnType<typeof judgePlaces>
-/** What one peer comes to: the resources that reach it, or a clause that says why it cannot be reached. */
+/** The result for one peer: the resources that reach it, or a clause that says why it cannot be reached. */
 export type Reach = (peer: Peer) => readonly Resource[] | string
-// What one lease comes to.
+// The result for one lease.
 interface Made {
   readonly key: SubnetKey
   lease: Lease
   readonly resources: readonly Resource[]
-  /** What of its subnets may be its own: where they lie nothing is wrong. */
+  /** The subnets of the lease that have no misplacement. Other leases may still overlap them. */
   readonly spans: readonly Span<Lease>[]
-  /** Why it cannot be reached. */
+  /** The reason why the peer cannot be reached. */
   readonly problem?: string
 }
-// What all leases come to, one after the other. `isPlain` when each comes to what it would come to alone: then one is replaced without a look at the others.
+// The result for all leases, in order. `isPlain` means that no lease affects another one. Then one lease can be replaced without a look at
+// the others.
 interface Sum {
   readonly peers: readonly Lease[]
   readonly made: readonly Made[]
@@ -54,7 +55,8 @@ interface Sum {
   readonly holders: Holders
   readonly ids: Ids
 }
-// What only one peer can have, by device: a MAC behind one address, an address behind one MAC. `count` leases, of one node, have the same.
+// The resources that only one node can have, per device: a MAC leads to one address, and an address to one MAC. `count` is the number of
+// leases of one node that share the entry.
 type Holders = Map<string, Map<string, { by: string; count: number }>>
 type Ids = Map<number, { readonly gateway: string; count: number }>
 
@@ -62,9 +64,9 @@ const FAMILIES = ['v4', 'v6'] as const
 const NONE: readonly never[] = []
 
 /**
- * A function from peers to what they come to, by a function of one peer. It remembers: a peer whose lease says what it said before, while all else is the same
- * too, gives the same objects, and what changes among ten thousand leases costs what that one costs. This node's own lease among them comes to nothing, and
- * so does one that is refused: peers come oldest first, and the older of two that share an address keeps it.
+ * Makes a function of all peers from a function of one peer. It caches: an unchanged lease under unchanged conditions gives the same
+ * objects. A change of one lease among ten thousand therefore costs only as much as that lease. This node's own lease and refused leases
+ * give no resources. Peers must come oldest first. When two leases share an address, the older lease keeps it.
  */
 export function eachPeer<C>(prepare: (context: Context<C>) => Reach): (peers: readonly Lease[], context: Context<C>) => Wanted {
   let known = new Map<SubnetKey, Made>()
@@ -79,7 +81,7 @@ export function eachPeer<C>(prepare: (context: Context<C>) => Reach): (peers: re
     const make = (peer: Lease) => {
       const key = encodeKey(peer.subnets)
       const before = known.get(key)
-      // A lease that was only renewed says the same.
+      // A lease that was only renewed has the same content.
       const made = before && (before.lease === peer || said(before.lease) === said(peer)) ? before : reached(key, peer, context, reach, judge)
       made.lease = peer
       known.set(key, made)
@@ -93,18 +95,18 @@ export function eachPeer<C>(prepare: (context: Context<C>) => Reach): (peers: re
   }
 }
 
-/** A route of the agent's to a subnet: through a nexthop object where the kernel has them. */
+/** The agent's route to a subnet. It goes through a nexthop object if the kernel supports these objects. */
 export function routed(route: Route & { readonly via: readonly [Ip] }, { nexthops, instance }: Facts): readonly Resource[] {
   return nexthops ? throughNexthop(route, instance) : [route]
 }
 
-/** Whether an address is on a link of the node, with no router in between: the most specific route decides. */
+/** Whether an address is on the uplink's link without a router in between. The most specific route decides. */
 export function onLink({ routes, name }: Uplink): (ip: Ip) => boolean {
   const tests = routes.map(({ dst, dev, gateway }) => ({ holds: within([dst]), direct: dev === name && !gateway }))
   return (ip) => tests.find(({ holds }) => holds(ip))?.direct ?? false
 }
 
-/** What to call a peer in a sentence: its subnets, and its name or addresses. */
+/** The name of a peer in a sentence: its subnets, and its node name or addresses. */
 export function called({ node, ips, subnets }: Lease): string {
   return `${both(subnets).join(' ')} of node ${node === undefined ? both(ips).join(' ') || 'without a name' : shown(node)}`
 }
@@ -116,7 +118,7 @@ function reached<C>(key: SubnetKey, lease: Lease, context: Context<C>, reach: Re
   for (const family of FAMILIES) {
     const subnet = lease.subnets[family]
     const own = context.self.subnets[family]
-    // A family that this node does not have has no device either; a lease of our own subnet is our own.
+    // A family that this node lacks has no device. A lease of this node's own subnet is this node's own lease.
     if (subnet === undefined || own === undefined || subnet === own) continue
     const misplaced = judge(subnet, lease.ips[family])
     if (misplaced === undefined) spans.push(spanOf(subnet, lease))
@@ -154,7 +156,7 @@ function whole(peers: readonly Lease[], all: readonly Made[]): Sum {
   return { peers, made, resources: settled, problems, isPlain: made === all, subnets, holders, ids }
 }
 
-// The same leases with resources that were moved, as they stand in the list.
+// The same leases with the moved resources. `resources` is in the order of the leases.
 function dealt(made: readonly Made[], resources: readonly Resource[]): readonly Made[] {
   let at = 0
   return made.map((one) => {
@@ -174,10 +176,11 @@ function ownersOf(made: readonly Made[], keys: ReadonlySet<string>): ReadonlyMap
   return owners
 }
 
-// So many at once are made anew with all others.
+// When more leases than this change at once, all results are computed again.
 const MANY = 1000
 
-// Only what stands between the leases that both lists begin with and those that both end with is another. Undefined when one of it has, or had, what another one has too.
+// Recomputes only the leases between the common beginning and the common end of both lists. Undefined when a lease shares, or shared, an
+// object with another lease.
 function changed(sum: Sum, peers: readonly Lease[], make: (peer: Lease) => Made): Sum | undefined {
   const most = Math.min(peers.length, sum.peers.length)
   let [start, end] = [0, 0]
@@ -227,7 +230,7 @@ function claimOf(resource: Resource): Claim | undefined {
   return undefined
 }
 
-// False when another has it; the lower of two keeps it, so that the order of the leases does not matter.
+// False when another holder has the object. The lower text of two keeps it, so that the order of the leases does not matter.
 function claim(resource: Resource, holders: Holders): boolean {
   const wanted = claimOf(resource)
   if (!wanted) return true
@@ -257,7 +260,7 @@ function release(resource: Resource, { holders, ids }: Sum): void {
   if (resource.kind === 'nexthop' && id && --id.count === 0) ids.delete(resource.id)
 }
 
-// What two leases of one node share, as one of IPv4 and one of both families, leads to that node either way.
+// Two leases of one node may overlap, for example an IPv4 lease and a lease of both families. Both lead to the same node.
 function withoutOverlaps(made: readonly Made[]): { kept: readonly Made[]; subnets: Subnets<Lease> } {
   const subnets = new Subnets<Lease>()
   let overlaps = 0
@@ -277,7 +280,7 @@ function isSameNode(one: Lease, other: Lease): boolean {
   return FAMILIES.every((family) => one.ips[family] === undefined || other.ips[family] === undefined || one.ips[family] === other.ips[family])
 }
 
-// Leases of one node, an old subnet's and a new one's, do not differ.
+// Removes leases that lose an object to another node. Leases of one node do not conflict, for example those of an old and a new subnet.
 function withoutRivals(made: readonly Made[]): { kept: readonly Made[]; holders: Holders } {
   const holders: Holders = new Map()
   let rivals = 0

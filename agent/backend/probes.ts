@@ -2,43 +2,43 @@ import { type Echoes, openEchoes } from '../../lib/os/echo.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Both, SubnetKey } from '../lease/lease.ts'
 
-/** What probes say of a peer: whether it answers, how many of its last ones were lost, and how long the last answer took, in milliseconds. */
+/** The result of the probes to a peer: whether it answers, how many recent probes were lost, and the last round trip in milliseconds. */
 export interface Probe {
-  /** `unknown` until it has answered once, or not answered three times. */
+  /** `unknown` until the peer has answered once or missed three probes in a row. */
   readonly state: 'unknown' | 'answers' | 'silent'
-  /** Of the last ten at most. */
+  /** The number of counted probes, at most ten. */
   readonly sent: number
   readonly lost: number
   readonly ms?: number
 }
-/** Where to ask, and from which address of this node. */
+/** The address to probe, and the address of this node to probe from. */
 export interface Aim {
   readonly key: SubnetKey
   readonly from: Both<Ip>
   readonly to: Both<Ip>
 }
-/** Asks peers over the overlay whether they are there, one after the other, each about once in an interval. */
+/** Probes peers over the overlay, one after the other. Each peer is probed about once in an interval. */
 export interface Probes {
-  /** Whom to ask from now on; what is known of those that were asked before stays. */
+  /** Sets the peers to probe from now on. Results of peers that were probed before stay. */
   aim(at: readonly Aim[]): void
-  /** What is known of a peer; undefined of one that is not asked. */
+  /** The results for a peer. Undefined for a peer that is not probed. */
   of(key: SubnetKey): Probe | undefined
-  /** Sends what is due, and takes in what came; gives the peers that turned silent or answer again. */
+  /** Sends the due probes and reads the answers. Gives the peers that became silent and those that answer again. */
   tick(now: number): { readonly silent: readonly SubnetKey[]; readonly back: readonly SubnetKey[] }
   close(): void
 }
 
-/** An answer that takes longer is none. */
+/** A later answer counts as lost. */
 const WAIT_MS = 2000
-/** So many without an answer are no accident; the second and third come at once after the first. */
+/** FEW lost probes in a row are not an accident. After the first loss, the next probes follow soon (AGAIN_MS). */
 const [FEW, AGAIN_MS] = [3, 1000]
-/** So many results are remembered of each. */
+/** The number of results that are kept per target. */
 const WINDOW = 10
-/** So many are asked in one tick at most: with very many peers each is asked less often. */
+/** The most probes in one tick. With very many peers, each peer is probed less often. */
 const MOST = 50
 const ALL = (1 << WINDOW) - 1
 
-// One family of one peer. `results` has a bit for each of the last probes, the newest lowest: 1 for lost.
+// One family of one peer. `results` has one bit per recent probe, the newest in the lowest bit. 1 means lost.
 interface Target {
   readonly key: SubnetKey
   readonly family: 'v4' | 'v6'
@@ -52,7 +52,10 @@ interface Target {
   ms: number | undefined
 }
 
-/** Makes them. `open` may throw: then nothing can be asked from that address, and `failing` is told why; undefined when it can. */
+/**
+ * Makes the probes. `open` may throw, and then probing from that address is impossible. `failing` is called with the reason then, and with
+ * undefined when it works.
+ */
 export function makeProbes(intervalMs: number, failing: (why: string | undefined) => void, open: (from: Ip) => Echoes = openEchoes): Probes {
   const targets = new Map<number, Target>()
   const byKey = new Map<SubnetKey, number[]>()
@@ -72,7 +75,7 @@ export function makeProbes(intervalMs: number, failing: (why: string | undefined
       sockets[family] = { from, echoes: undefined, againAt: now + WAIT_MS }
       failing((cause as Error).message)
     }
-    // The kernel needs a moment until it notes when packets come.
+    // The first probe waits. The kernel needs a moment until it notes the arrival times of packets.
     return undefined
   }
   function settle(target: Target, lost: boolean, now: number): void {
@@ -106,7 +109,7 @@ export function makeProbes(intervalMs: number, failing: (why: string | undefined
           const id = known ?? serial++
           const target = known === undefined ? undefined : targets.get(known)
           if (target) target.to = ip
-          // Not all at once: a thousand nodes that begin together would ask the same peer in the same second.
+          // Spreads the first probes. Otherwise a thousand nodes that start together probe the same peer in the same second.
           else targets.set(id, { key, family, to: ip, dueAt: now + Math.random() * Math.min(intervalMs, at.length * 20), sentAt: undefined, serial: 0, sent: 0, results: 0, state: 'unknown', ms: undefined })
           kept.add(id)
           byKey.set(key, [...(byKey.get(key) ?? []), id])
@@ -137,7 +140,7 @@ export function makeProbes(intervalMs: number, failing: (why: string | undefined
         if (target.sentAt !== undefined && now - target.sentAt > WAIT_MS) changing(target, () => settle(target, true, now))
         if (target.sentAt === undefined && target.dueAt <= now && count < MOST && send(id, target, now)) {
           count++
-          // Behind the others: when more are due than can be asked, each has its turn.
+          // Moves the target behind the others. When more targets are due than one tick allows, each gets its turn.
           targets.delete(id)
           targets.set(id, target)
         }
@@ -158,7 +161,7 @@ interface Socket {
   readonly againAt: number
 }
 
-// Of two families the worse one counts.
+// Of two families, the worse state counts.
 const RANK = { answers: 0, unknown: 1, silent: 2 } as const
 
 function lostOf({ results }: Target): number {

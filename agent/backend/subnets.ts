@@ -2,7 +2,7 @@ import { bitsOf, type Cidr, type Ip, split } from '../../lib/text/ip.ts'
 import type { Both } from '../lease/lease.ts'
 import { directRoutes, type Uplink } from './uplink.ts'
 
-/** The addresses of a subnet, as numbers, and whose they are. */
+/** The addresses of a subnet as numbers, with their owner. */
 export interface Span<Owner> {
   readonly family: 4 | 6
   readonly first: bigint
@@ -16,18 +16,18 @@ export function spanOf<Owner>(subnet: Cidr, owner: Owner): Span<Owner> {
   return { family, first, last, owner }
 }
 
-/** Subnets of which no two share an address. */
+/** A set of subnets that share no address. */
 export class Subnets<Owner> {
   readonly #spans: Record<4 | 6, Span<Owner>[]> = { 4: [], 6: [] }
 
-  /** The first that shares an address with a span. */
+  /** The first subnet that shares an address with a span. */
   rival(span: Span<Owner>): Span<Owner> | undefined {
     const spans = this.#spans[span.family]
     const at = this.#after(span)
     return [spans[at - 1], spans[at]].find((other) => other && meet(other, span))
   }
 
-  /** Adds a span, unless it has a rival; false then. */
+  /** Adds a span. Returns false and adds nothing when the span has a rival. */
   add(span: Span<Owner>): boolean {
     if (this.rival(span)) return false
     this.#spans[span.family].splice(this.#after(span), 0, span)
@@ -54,16 +54,19 @@ export class Subnets<Owner> {
   }
 }
 
-/** What a peer's subnet must not touch, and where it has to be. */
+/** The addresses that a peer's subnet must not overlap, and the networks that it must lie in. */
 export interface Places {
-  /** This node's own subnets. */
+  /** The subnets of this node. */
   readonly own: Both<Cidr>
-  /** The pods' networks. */
+  /** The networks of the pods. */
   readonly networks: readonly Cidr[]
   readonly uplink: Pick<Uplink, 'name' | 'tunnel' | 'advertise' | 'routes'>
 }
 
-/** Judges where peers' subnets lie: why a subnet, whose node announces `ip`, is refused, as a clause; undefined when it is not. */
+/**
+ * Makes a test for peers' subnets. It gives a clause that says why a subnet is refused, or undefined. `ip` is the address that its node
+ * announces.
+ */
 export function judgePlaces({ own, networks, uplink }: Places): (subnet: Cidr, ip: Ip | undefined) => string | undefined {
   const pools = networks.map((network) => spanOf(network, network))
   const mine = [own.v4, own.v6].flatMap((one) => (one === undefined ? [] : [spanOf(one, one)]))
@@ -77,7 +80,8 @@ export function judgePlaces({ own, networks, uplink }: Places): (subnet: Cidr, i
     if (taken) return `its subnet ${subnet} overlaps ${taken.owner}, this node's own`
     const address = addresses.find((one) => holds(span, one))
     if (address) return `its subnet ${subnet} holds ${address.owner}, this node's address on ${uplink.name}`
-    // A route to the very subnet is no underlay: the kernel refuses a second one, and that is told as what it is.
+    // A route to exactly this subnet is not the network of the uplink. The kernel refuses a second route to it, and that failure is
+    // reported separately.
     const link = links.find((one) => one.owner !== subnet && holds(span, one))
     if (link) return `its subnet ${subnet} covers ${link.owner}, the network of ${uplink.name}`
     if (ip !== undefined && holds(span, spanOf(`${ip}/${span.family === 4 ? 32 : 128}` as Cidr, ip))) return `its subnet ${subnet} holds ${ip}, the address that it announces`

@@ -5,15 +5,15 @@ import { encodeKey, type Lease, type SubnetKey } from '../lease/lease.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { called } from './peers.ts'
 
-/** Why a peer cannot be reached, by the key of its lease. */
+/** The reason for each peer that cannot be reached, by the key of its lease. */
 export type Unreached = ReadonlyMap<SubnetKey, string>
 
-/** So many reasons are told of at once. */
+/** The number of reasons that are reported at once. */
 const TOLD = 5
-// What a tool says of the node, whichever peer it was asked for.
+// Messages of tools that concern the whole node and not one peer.
 const OF_NODE = /there is no link|Cannot find device|not permitted|Permission denied|Out of memory|Cannot allocate memory|No buffer space/
 
-/** What of a step's failures is one peer's, and what is the node's. What could not be removed cuts nobody off. */
+/** Splits the failures of a step into those of single peers and those of the node. A failed removal cuts off no peer. */
 export function scoped({ failures }: Pick<Outcome, 'failures'>, ownersOf: (keys: ReadonlySet<string>) => ReadonlyMap<string, SubnetKey>): { readonly peers: Unreached; readonly others: readonly Failure[] } {
   const keyOf = ({ resource }: Step) => face(resource).key
   const owners = ownersOf(new Set([...failures].flatMap(([step, said]) => (OF_NODE.test(said) ? [] : [keyOf(step)]))))
@@ -27,7 +27,7 @@ export function scoped({ failures }: Pick<Outcome, 'failures'>, ownersOf: (keys:
   return { peers, others: (['node', 'part'] as const).flatMap((scope) => sentences(groups[scope]).map((text) => ({ scope, text }))) }
 }
 
-/** One sentence per reason, however many peers have it, and one for all reasons that are too many to tell. */
+/** Gives one sentence per reason, for any number of peers. One more sentence counts the peers with the remaining reasons. */
 export function summary(unreached: Unreached, leases: readonly Lease[]): string[] {
   if (unreached.size === 0) return []
   const groups = new Map<string, Lease[]>()
@@ -43,7 +43,7 @@ export function summary(unreached: Unreached, leases: readonly Lease[]): string[
   return [...all.slice(0, TOLD).map(([why, [first, ...more]]) => `Cannot reach ${called(first as Lease)}${andMore(more.length)}: ${why}`), ...(rest > 0 ? [`Cannot reach ${rest} more peers, for other reasons`] : [])]
 }
 
-/** What is in the one and not, or not for the same reason, in the other. */
+/** The entries of `now` that `before` lacks or has with another reason. */
 export function news(now: Unreached, before: Unreached): Unreached {
   return now === before ? new Map() : new Map([...now].filter(([key, why]) => before.get(key) !== why))
 }

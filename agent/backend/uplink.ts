@@ -6,44 +6,44 @@ import { type IfName, parse } from '../../lib/text/values.ts'
 import { PROTO } from '../kernel/marks.ts'
 import type { Both } from '../lease/lease.ts'
 
-/** The link towards the other nodes, and what stands on it. */
+/** The link towards the other nodes, with its addresses and routes. */
 export interface Uplink {
   readonly name: IfName
   readonly index: number
   readonly mtu: number
-  /** The addresses of the link that tunnels begin at. */
+  /** The local addresses of the tunnels, on this link. */
   readonly tunnel: Both<Ip>
-  /** The addresses that peers are told: the same, or what a NAT in between makes of them. */
+  /** The addresses that peers see. They equal `tunnel`, or they are the addresses that a NAT gives. */
   readonly advertise: Both<Ip>
-  /** The node's routes of the main table but for the agent's own, most specific first: `gateway` says that the next hop is a router. */
+  /** The node's routes in the main table without the agent's routes, most specific first. `gateway` says that the next hop is a router. */
   readonly routes: readonly { readonly dst: Cidr; readonly dev: IfName; readonly gateway: boolean }[]
 }
 
-/** Why this link and these addresses were chosen, for log and status: one sentence. */
+/** The chosen uplink. `why` gives the reason for log and status in one sentence. */
 export interface Choice {
   readonly uplink: Uplink
   readonly why: string
 }
 
-/** What a person asked for; nothing of it is the link of the default route. */
+/** The settings for the choice. Without any of them, the link of the default route is chosen. */
 export interface Wish {
-  /** `--iface`: addresses or names, the first that is there. */
+  /** `--iface`: addresses or names. The first one that exists is chosen. */
   readonly ifaces: readonly string[]
-  /** `--iface-regex`: what an address, else a name, has to match. */
+  /** `--iface-regex`: patterns for an address, or else for a name. */
   readonly patterns: readonly string[]
-  /** `--iface-can-reach`: the link that leads there. */
+  /** `--iface-can-reach`: the link that leads to this address is chosen. */
   readonly canReach?: Ip
-  /** The address that tunnels begin at. */
+  /** The local addresses of the tunnels. */
   readonly tunnel: Both<Ip>
-  /** What peers are told (`--public-ip`, `--public-ipv6`). */
+  /** The addresses for peers (`--public-ip`, `--public-ipv6`). */
   readonly advertise: Both<Ip>
 }
 
-/** The node's links, addresses and routes at one moment. */
+/** The links, addresses and routes of the node at one moment. */
 export interface Sight {
   readonly links: readonly LinkRow[]
   readonly routes: readonly RouteRow[]
-  /** What leads to `canReach`. */
+  /** The route to `canReach`. */
   readonly reach?: Omit<RouteRow, 'family'>
 }
 interface LinkRow {
@@ -75,7 +75,7 @@ interface RouteRow {
   readonly nexthops?: readonly { readonly dev?: string; readonly gateway?: string }[]
 }
 
-/** Looks at the node: three commands, four with `canReach`. Throws ExecError. */
+/** Reads the links, addresses and routes with three commands, or four with `canReach`. Throws ExecError. */
 export async function see({ canReach }: Pick<Wish, 'canReach'>, run: Run): Promise<Sight> {
   const rows = async (...argv: string[]) => {
     const { status, stdout, stderr } = await run(argv, '')
@@ -92,7 +92,13 @@ export async function see({ canReach }: Pick<Wish, 'canReach'>, run: Run): Promi
   return { links, routes: [...of(4, four), ...of(6, six)], ...(reach?.[0] ? { reach: reach[0] } : {}) }
 }
 
-/** Chooses as flannel does (pkg/ipmatch), but for `--public-ip`, which may be an address that only a NAT has. `on` are the families that the network has. Where nothing is asked, the link of `before` stays chosen while it is up, has its addresses, and no other took over as the only one with a default route: a VPN does not move the pods' network. A point-to-point link is never chosen unasked. Pure. Throws ValueError naming what was asked for and what there is. */
+/**
+ * Chooses as flannel does (pkg/ipmatch), except for `--public-ip`, because only a NAT may have that address. `on` has the families of the
+ * network.
+ * Without settings, the link of `before` stays chosen while it is up and has its addresses. It loses only to another link that alone has a
+ * default route. In this way a VPN does not move the pods' network. A point-to-point link is never chosen without a setting. Pure. Throws
+ * ValueError with the wanted and the existing links.
+ */
 export function chooseUplink(sight: Sight, wish: Wish, on: Both<unknown>, before?: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Choice {
   const families = [...(on.v4 ? [4 as const] : []), ...(on.v6 ? [6 as const] : [])]
   const { row, why, asked } = chooseLink(sight, wish, families, before)
@@ -109,12 +115,15 @@ export function chooseUplink(sight: Sight, wish: Wish, on: Both<unknown>, before
   return { uplink: { name, index: row.ifindex, mtu: row.mtu, tunnel, advertise, routes: routesOf(sight.routes) }, why: [why, ...told].join(', ') }
 }
 
-/** The networks that stand on the uplink itself: their addresses are its neighbours. */
+/** The networks on the uplink itself. Their addresses are direct neighbours. */
 export function directRoutes({ name, routes }: Pick<Uplink, 'name' | 'routes'>): readonly Cidr[] {
   return routes.flatMap(({ dst, dev, gateway }) => (dev === name && !gateway ? [dst] : []))
 }
 
-/** A route of the node, not the agent's, that a network's addresses would be taken from or lost to; undefined when there is none. Bridges are the pods' own. */
+/**
+ * Finds a route of the node that overlaps a network. Routes of the agent, of bridges and of `own` devices do not count, because they serve
+ * pods. Undefined when there is none.
+ */
 export function overlap({ links, routes }: Sight, network: Cidr, own: readonly string[]): string | undefined {
   const bridges = new Set(links.filter((row) => (row as { linkinfo?: { info_kind?: string } }).linkinfo?.info_kind === 'bridge').map(({ ifname }) => ifname))
   const found = routes.find(({ dst, dev = '', protocol }) => protocol !== String(PROTO) && dst !== 'default' && !bridges.has(dev) && !own.includes(dev) && meets(cidrOf(dst), network))
@@ -122,7 +131,7 @@ export function overlap({ links, routes }: Sight, network: Cidr, own: readonly s
 }
 
 type Family = 4 | 6
-/** A link, why, and which of its addresses was asked for, when one was. */
+/** A link, the reason for its choice, and a test for the wanted addresses if there are any. */
 interface Found {
   readonly row: LinkRow
   readonly why: string
@@ -164,7 +173,7 @@ function chooseLink({ links, routes, reach }: Sight, wish: Wish, families: reado
   return (before && kept(links, eligible, families, before)) ?? byDefaultRoute(links, routes, eligible, families, there)
 }
 
-// Another link takes over when it has a default route and this one has none any more.
+// Keeps the link of the previous choice. Another link takes over when it has a default route and this link lost its own.
 function kept(links: readonly LinkRow[], eligible: readonly RouteRow[], families: readonly Family[], { name, index, tunnel }: Pick<Uplink, 'name' | 'index' | 'tunnel'>): Found | undefined {
   const row = links.find(({ ifname, ifindex }) => ifname === name && ifindex === index)
   if (!row?.flags.includes('UP') || row.flags.includes('NO-CARRIER')) return undefined
@@ -176,7 +185,7 @@ function kept(links: readonly LinkRow[], eligible: readonly RouteRow[], families
   return { row, why: isFirst ? `${name} has the default route` : `${name} was chosen before, is up and has its address`, asked }
 }
 
-// A tunnel to a VPN is not the way to the other nodes, or only when somebody says so.
+// The tunnel of a VPN does not lead to the other nodes, unless a setting says so.
 function byDefaultRoute(links: readonly LinkRow[], routes: readonly RouteRow[], eligible: readonly RouteRow[], families: readonly Family[], there: () => string): Found {
   const found = families.map((family) => ({ family, dev: devicesOf(defaultRoute(eligible, family))[0] }))
   for (const { family, dev } of found) {
@@ -192,7 +201,7 @@ function byDefaultRoute(links: readonly LinkRow[], routes: readonly RouteRow[], 
   return { row, why: `${row.ifname} has the default route` }
 }
 
-// flannel: an address of any link first, then names; with both families each has to be there.
+// As in flannel, an address of any link matches first, then a name. With two families, the link needs both.
 function matching(links: readonly LinkRow[], pattern: RegExp, families: readonly Family[]): Omit<Found, 'why'> | undefined {
   const asked = (local: string) => pattern.test(local)
   const byAddress = links.find((row) => families.every((family) => usable(row, family).some(({ local }) => asked(local))))
@@ -201,7 +210,7 @@ function matching(links: readonly LinkRow[], pattern: RegExp, families: readonly
   return row && { row }
 }
 
-// The lowest metric, and of equals the first, as the kernel has it.
+// The lowest metric wins. Of equal metrics the first in the kernel's order wins.
 function defaultRoute(routes: readonly RouteRow[], family: Family): RouteRow | undefined {
   const all = routes.filter((row) => row.dst === 'default' && row.family === family && devicesOf(row).length > 0)
   return [...all].sort((a, b) => (a.metric ?? 0) - (b.metric ?? 0))[0]
@@ -212,7 +221,8 @@ function devicesOf(row: RouteRow | undefined): string[] {
   return row.dev !== undefined ? [row.dev] : (row.nexthops ?? []).flatMap(({ dev }) => dev ?? [])
 }
 
-// What a person asked for, what is told to the others, then: global before link-local, permanent before dynamic, lasting before temporary.
+// Prefers the wanted address, then the address for peers. After these, global comes before link-local, permanent before dynamic, and
+// lasting before temporary.
 function addressOf(row: LinkRow, family: Family, asked: (local: string) => boolean = () => false, told?: Ip): Ip | undefined {
   const all = usable(row, family)
   const rank = ({ scope, dynamic, temporary }: AddrRow) => (scope === 'global' ? 0 : 4) + (dynamic ? 2 : 0) + (temporary ? 1 : 0)
@@ -220,7 +230,7 @@ function addressOf(row: LinkRow, family: Family, asked: (local: string) => boole
   return best && parseIp(best.local)
 }
 
-// A loopback's are not: its other addresses are.
+// Host-scope addresses of a loopback device are not usable, but its other addresses are.
 function usable({ addr_info }: LinkRow, family: Family): AddrRow[] {
   return addr_info.filter((one) => isOf(one, family) && one.scope !== 'host' && !one.deprecated && !one.dadfailed)
 }
@@ -252,7 +262,7 @@ function canonical(text: string): string {
   try {
     return parseIp(text)
   } catch {
-    // A link's name.
+    // The text is a link's name.
     return ''
   }
 }

@@ -4,11 +4,14 @@ import { readText } from '../../lib/os/reading.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 
-// flannel pkg/trafficmngr: iptables chains and the tables that they stand in, and one nft table per family.
+// The names of flannel's pkg/trafficmngr: iptables chains by their table, and one nft table per family.
 const CHAINS = { nat: 'FLANNEL-POSTRTG', filter: 'FLANNEL-FWD' } as const
 const TABLES = { ip: 'flannel-ipv4', ip6: 'flannel-ipv6' } as const
 
-/** Removes what flanneld's firewall left on the node, of both its engines (`--replace-flannel`); gives what was removed. Starts nothing when there is nothing. Throws ExecError. */
+/**
+ * Removes the rules that flanneld left on the node, from iptables and from nft (`--replace-flannel`). Gives the names of the removed
+ * objects. Without such rules it starts no process. Throws ExecError.
+ */
 export async function removeFlannelRules(run: Run): Promise<string[]> {
   const done: string[] = []
   for (const family of ['ip', 'ip6'] as const) {

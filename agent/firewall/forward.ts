@@ -4,13 +4,19 @@ import { isSix } from '../../lib/text/cidr.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 import type { NetworkName } from '../../lib/text/values.ts'
 
-/** The name of an agent's chain among iptables' own; a second agent on the node has one of its own (28 characters are the most). An accept of ours in a table of nft does not lift a DROP of theirs, such as Docker's policy: it has to stand where theirs does. */
+/**
+ * The name of an agent's iptables chain. A second agent on the node has a separate chain. iptables allows at most 28 characters. An accept
+ * in an nft table does not override a DROP of iptables, such as Docker's policy. The accept must stand in the same hook of iptables.
+ */
 function chainOf(instance: NetworkName): string {
   return instance === 'default' ? 'PLUMB-FORWARD' : `PLUMB-FWD-${instance}`
 }
 const OURS = /^-A FORWARD -j PLUMB-(FORWARD$|FWD-)/
 
-/** Makes pods' packets pass iptables' FORWARD chain, before all rules but those of other agents, where there is one; what is right is left alone. Gives what was put right, one phrase per family. Throws ExecError. */
+/**
+ * Lets pods' packets pass the FORWARD chain of iptables where it exists, before all rules except those of other agents. A correct chain
+ * stays unchanged. Gives one phrase per repaired family. Throws ExecError.
+ */
 export async function passForward(networks: readonly Cidr[], instance: NetworkName, run: Run): Promise<string[]> {
   const done: string[] = []
   const name = chainOf(instance)
@@ -25,7 +31,7 @@ export async function passForward(networks: readonly Cidr[], instance: NetworkNa
   return done
 }
 
-/** Removes what `passForward` made. Throws ExecError. */
+/** Removes the chain of `passForward` and the jump to it. Throws ExecError. */
 export async function leaveForward(instance: NetworkName, run: Run): Promise<void> {
   await removeChain(chainOf(instance), run)
 }

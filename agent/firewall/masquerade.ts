@@ -1,44 +1,50 @@
+// This folder makes the agent's firewall rules. Begin with `ruleset` in this file. It writes the nft table. `table.ts` loads the table and
+// keeps it. `forward.ts` adds rules to iptables, and `flannel-rules.ts` removes flannel's rules.
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Cidr } from '../../lib/text/ip.ts'
 
-/** The agent's own nft table; a second agent on the node has its instance's name behind it. */
+/** The name of the agent's nft table. A second agent on the node appends its instance name. */
 export const TABLE = 'plumb_agent'
 
-/** What the rules are made of. */
+/** The inputs of the rules. */
 export interface Firewall {
   /** The networks of all nodes, and this node's part of them. */
   readonly networks: readonly Cidr[]
   readonly own: readonly Cidr[]
-  /** `--ip-masq`: without it only what is forwarded is accepted. */
+  /** `--ip-masq`. Without it, the table only accepts forwarded packets. */
   readonly masquerade: boolean
-  /** Where pods go under their own address. */
+  /** The networks that pods reach with their own address. */
   readonly keep: readonly Cidr[]
-  /** Source ports are chosen at random, so that two nodes' flows do not meet (`random-fully`). */
+  /** Random source ports, so that flows of two nodes do not collide (`random-fully`). */
   readonly random: boolean
 }
 
-/** The table as one transaction that puts it in the place of whatever it was before. Pure. */
+/** One transaction that replaces the table, whatever its content was. Pure. */
 export function ruleset(name: string, firewall: Firewall): string {
   return `table inet ${name}\ndelete table inet ${name}\n${body(name, firewall)}`
 }
 
-/** The same over an earlier table of ours, which stays: each of its chains has the old rules for a packet, or the new ones. Of chains that go and come the kernel knows both for a moment, and a packet may meet the new one without its rules yet and the old one without them any more. Fails on a table of another shape. Pure. */
+/**
+ * One transaction that updates an earlier table of the agent without deleting it. Each chain has either its old or its new rules for a
+ * packet. When chains are replaced, the kernel has both for a moment. A packet may then meet the new chain before it has rules, and the
+ * old chain after it lost its rules. The transaction fails on a table of another shape. Pure.
+ */
 export function overlaid(name: string, firewall: Firewall): string {
   const kept = partsOf(firewall)
   const all = partsOf({ ...firewall, networks: ['0.0.0.0/0' as Cidr, '::/0' as Cidr], masquerade: true })
   const declared = all.map((part) => `\t${part} { ${HEADS[part] ?? setHead(part.endsWith('6') ? 'ipv6_addr' : 'ipv4_addr')} }`)
   const each = all.map((part) => `${kept.includes(part) ? 'flush' : 'delete'} ${part.replace(' ', ` inet ${name} `)}`)
-  // The rules first: as long as they name a set it cannot go.
+  // Flushes the rules first, because a set cannot be deleted while a rule uses it.
   return [`table inet ${name} {`, ...declared, '}', `flush table inet ${name}`, ...each, body(name, firewall)].join('\n')
 }
 
-/** What stands in the table, `set own4` and so on. Pure. */
+/** The names of all objects in the table, such as `set own4`. Pure. */
 export function partsOf({ networks, masquerade }: Firewall): string[] {
   const families = [false, true].filter((six) => networks.some((one) => isSix(one) === six)).map((six) => (six ? 6 : 4))
   return [...families.flatMap((n) => [`set network${n}`, `set own${n}`, `set keep${n}`]), ...(masquerade ? ['chain postrouting'] : []), 'chain forward']
 }
 
-/** The transaction that removes the table; no error when there is none. */
+/** The transaction that removes the table. A missing table is no error. */
 export function removal(name: string): string {
   return `table inet ${name}\ndelete table inet ${name}\n`
 }
@@ -61,8 +67,11 @@ function body(name: string, { networks, own, masquerade, keep, random }: Firewal
   const of = (six: boolean, all: readonly Cidr[]) => all.filter((one) => isSix(one) === six).join(', ')
   const set = (called: string, type: string, elements: string) => `\tset ${called} { ${setHead(type)} ${elements ? `elements = { ${elements} }; ` : ''}}`
   const sets = families.flatMap(({ n, type, six, multicast }) => [set(`network${n}`, type, of(six, networks)), set(`own${n}`, type, of(six, own)), set(`keep${n}`, type, [multicast, of(six, keep)].filter(Boolean).join(', '))])
-  // In this order, for each family. To our pods: the client keeps its address, whoever it is. From our pods to pods: so do they.
-  // From pods to elsewhere, the nodes too: the node's address. From elsewhere to pods of other nodes: the answer has to come back through here.
+  // The rules of each family, in this order.
+  // Traffic to this node's pods keeps every client's address.
+  // Traffic from this node's pods to any pods keeps the pods' addresses.
+  // Traffic from pods to other targets, nodes included, gets the node's address.
+  // Traffic from other sources to pods of other nodes gets the node's address, because the answer must return through this node.
   const rules = families.flatMap(({ ip, n }) => [
     `\t\t${ip} daddr @own${n} return`,
     `\t\t${ip} saddr @own${n} ${ip} daddr @network${n} return`,
@@ -72,7 +81,7 @@ function body(name: string, { networks, own, masquerade, keep, random }: Firewal
   const postrouting = [
     '\tchain postrouting {',
     `\t\t${HEADS['chain postrouting']}`,
-    // kube-proxy masquerades these itself.
+    // kube-proxy masquerades packets with this mark itself.
     '\t\tmeta mark and 0x4000 == 0x4000 return',
     ...rules,
     '\t}',

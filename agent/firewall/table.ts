@@ -2,22 +2,22 @@ import { generation as kernelGeneration } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 
-/** What a table is to be: `over` loads it over an earlier one of ours, which no packet notices; `anew` in the place of whatever there is. */
+/** The wanted table. `over` updates an earlier table of the agent without any effect on packets. `anew` replaces any table. */
 export interface Wanted {
   readonly over: string
   readonly anew: string
-  /** All that stands in it: `set own4`, `chain forward`. */
+  /** The names of all objects in the table, such as `set own4` or `chain forward`. */
   readonly parts: readonly string[]
 }
-/** A whole nft table that is ours alone: loaded in one transaction, and again when somebody changed it. */
+/** An nft table that belongs to the agent alone. One transaction loads it. It is loaded again after another program changed it. */
 export interface Table {
-  /** Makes it so; true when it was loaded, for the first time or again. Throws ExecError. */
+  /** Makes the kernel's table equal to the wanted table. True when it was loaded. Throws ExecError. */
   ensure(wanted: Wanted, run: Run): Promise<boolean>
-  /** Somebody touched it: the next `ensure` looks. */
+  /** Notes that another program touched the table. The next `ensure` checks it. */
   doubt(): void
 }
 
-/** Keeps a table by name; `generation` counts the changes of all rules. */
+/** Keeps the table of this name. `generation` reads the counter of all rule changes. */
 export function keepTable(name: string, generation = kernelGeneration): Table {
   let loaded: { text: string; shown: string } | undefined
   let doubted = true
@@ -28,18 +28,18 @@ export function keepTable(name: string, generation = kernelGeneration): Table {
     async ensure(wanted, run) {
       const text = wanted.anew
       if (loaded?.text === text && !doubted) return false
-      // Before anything is asked: what changes from now on is doubtful again.
+      // Clears the doubt before the first query. A change from now on sets the doubt again.
       doubted = false
       try {
-        // nft prints rules in words of its own: what it printed after we loaded them is what it has to print.
+        // nft prints rules in a form of its own. The output after the load is the reference for later checks.
         if (loaded?.text === text && (await shown(name, run)) === loaded.shown) return false
         for (let tries = 1; ; tries++) {
           const before = generation()
           const { printed, changes } = await load(name, wanted, run)
           if (loaded?.text === text) return true
-          // Nobody else changed anything in between, so that what was printed is what was loaded.
+          // When no other program changed rules in between, the output shows the loaded table.
           if (before === undefined || generation() === before + changes || tries === TRIES) {
-            // Removed again already: the next `ensure` has to load it.
+            // Another program has removed the table already. The next `ensure` must load it.
             loaded = printed === undefined ? undefined : { text, shown: printed }
             return true
           }
@@ -52,10 +52,11 @@ export function keepTable(name: string, generation = kernelGeneration): Table {
   }
 }
 
-// Where others change rules all the time, one of these meets a quiet moment.
+// The number of attempts to load the table while no other program commits a transaction.
 const TRIES = 5
 
-// What nft then prints of it, undefined when it was removed again already, and how many changes that took.
+// Loads the table and gives nft's output of it, and the number of transactions. The output is undefined when the table was removed
+// already.
 async function load(name: string, { over, anew, parts }: Wanted, run: Run): Promise<{ printed: string | undefined; changes: number }> {
   const argv = ['nft', '-f', '-']
   let changes = 1

@@ -7,30 +7,34 @@ import { ExecError, missingModule } from '../../lib/text/errors.ts'
 import { tidy } from '../node/garbage.ts'
 import { deviceOf } from './memory.ts'
 
-/** What is to be done to one resource: put, or dropped. Its lines are made when they are needed, for there may be forty thousand. */
+/** One resource to make (`put`) or to remove. The tool's lines are made on demand, because there may be forty thousand steps. */
 export interface Step {
   readonly resource: Resource
   readonly put: boolean
-  /** What it is put in the place of. */
+  /** The resource in the kernel that the step replaces. */
   readonly over?: Resource
 }
 
-/** What makes a resource that is not there; with `takeOver` also where another's route is. */
+/** The step that makes a missing resource. With `takeOver`, a route also replaces another program's route to the same destination. */
 export function putOf(resource: Resource, takeOver?: true): Step {
   return takeOver && resource.kind === 'route' ? { resource, put: true, over: resource } : { resource, put: true }
 }
 
-/** What makes one that is there as it should be. */
+/** The step that changes an existing resource into the wanted one. */
 export function changeOf(want: Resource, have: Resource): Step {
   return { resource: want, put: true, over: have }
 }
 
-/** What removes one. */
+/** The step that removes a resource. */
 export function dropOf(resource: Resource): Step {
   return { resource, put: false }
 }
 
-/** Gives a tool all lines in one process, ten thousand things at a time; those that follow one that failed are tried too, but where it failed because its device is gone. What failed, and what the tool said. Throws ExecError when the tool ended before the last line. */
+/**
+ * Gives a tool all lines in one process, at most ten thousand steps at a time. After an error it still tries the following lines. It skips
+ * the lines of a device that is gone. Gives the failed steps, each with the tool's message. Throws ExecError when the tool ended before
+ * the last line.
+ */
 export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run: Run): Promise<Map<Step, string>> {
   const failed = new Map<Step, string>()
   for (let at = 0; at < steps.length; at += MOST) {
@@ -47,10 +51,12 @@ export async function perform(tool: 'ip' | 'bridge', steps: readonly Step[], run
   return failed
 }
 
-// The text of more is megabytes, several times over.
+// From MANY steps on, `eager` looks for a missing device first. MOST limits one process, because more text takes several copies of many
+// megabytes.
 const [MANY, MOST] = [500, 10_000]
 
-// Thousands of lines for a device that has just gone would fail one by one, for seconds: the first of them stands for all. Gives the steps that are still to be tried.
+// Without `-force`, the tool stops at the first error. If a device is gone, this error stands for all lines of that device. Otherwise
+// thousands of lines fail one by one, for seconds. Gives the steps that still must be tried.
 async function eager(tool: string, steps: readonly Step[], failed: Map<Step, string>, run: Run): Promise<readonly Step[]> {
   const [first] = await tried([tool, '-batch', '-'], steps, run)
   if (!first) return []
@@ -70,7 +76,7 @@ async function tried(argv: readonly string[], steps: readonly Step[], run: Run):
   const { status, stderr } = await run(argv, text)
   if (status === 0) return new Map()
   const { byLine, rest } = failures(stderr)
-  // A word that iproute2 cannot read ends it, without the number of the line.
+  // iproute2 stops at a word that it cannot parse, and gives no line number.
   if (byLine.size === 0 || !/^(Warning: .*)?$/.test(rest)) throw new ExecError(argv, undefined, rest || `ended with status ${status}`)
   return byLine
 }
@@ -92,7 +98,7 @@ function script(steps: readonly Step[]): string {
   return texts.join('\n')
 }
 
-/** What went wrong, one sentence per kind and reason, however many resources it is. */
+/** Describes the failures with one sentence per kind and reason. One sentence may stand for many resources. */
 export function sentences(failed: ReadonlyMap<Step, string>): string[] {
   const groups = new Map<string, Step[]>()
   for (const [step, said] of failed) {

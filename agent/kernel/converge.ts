@@ -1,3 +1,6 @@
+// This folder makes the kernel equal to a wanted list of links, addresses, routes, neighbours, nexthops and tunnel entries. Begin here.
+// `listing.ts` reads the kernel. `monitor.ts` and `events.ts` follow its changes. `memory.ts` keeps the known state. `elements.ts` does
+// the same for the elements of nft sets and maps.
 import { isRunning } from '../../lib/os/link-state.ts'
 import { inside } from '../../lib/os/netns.ts'
 import type { Run } from '../../lib/os/run.ts'
@@ -17,17 +20,20 @@ import { deviceOf, KernelState, KINDS } from './memory.ts'
 import { type Group, type Outcome, Tally } from './outcome.ts'
 import type { Scope } from './ownership.ts'
 
-// Few, and all else stands on them: they are looked at, and put right, first.
+// These kinds have few objects, and all other kinds depend on them. They are listed and repaired first.
 const BASE: readonly Kind[] = ['link', 'sysctl', 'addr']
 
-/** Makes the kernel what is wanted, step by step, and remembers what it has: a step looks only at what is in doubt, and touches only what differs. Nobody else's is touched. */
+/**
+ * Makes the kernel equal to the wanted resources, step by step, and remembers its state. A step lists only the kinds in doubt. It changes
+ * only resources that differ. It never changes objects of other programs.
+ */
 export class Converger {
   readonly #scope: Scope
   readonly #run: Run
   readonly #ns: Netns
   readonly #state: KernelState
 
-  /** `ns` is where it works: the namespace of this process, unless `run` can enter others. */
+  /** `ns` is the namespace to work in. It is the namespace of this process, unless `run` can enter other namespaces. */
   constructor(scope: Scope, run: Run, ns: Netns = 'host') {
     this.#scope = scope
     this.#run = Object.assign((argv: readonly string[], stdin: string) => run(argv, stdin, ns), { link: (name: string) => run.link?.(name, ns) ?? true })
@@ -35,27 +41,30 @@ export class Converger {
     this.#state = new KernelState(scope)
   }
 
-  /** The next step lists these kinds anew; all when none is named. */
+  /** The next step lists these kinds again. Without arguments it lists all kinds. */
   invalidate(...kinds: readonly Kind[]): void {
     this.#state.doubt(...kinds)
   }
 
-  /** Takes in what a monitor told. True when it is not what the last step left: then the next one has something to do. */
+  /** Takes in an event of a monitor. True when the event differs from the result of the last step, so that the next step has work. */
   heard(event: Event): boolean {
     return this.#state.heard(event)
   }
 
-  /** Leaves these resources as they are, whatever they should be, until it is called without them. By their keys. */
+  /** Leaves the resources with these keys unchanged until a later call omits them. */
   hold(keys: ReadonlySet<string>): void {
     this.#state.hold(keys)
   }
 
-  /** Whether a resource that is held has been changed since. */
+  /** Whether another program has changed a held resource since. */
   isPending(key: string): boolean {
     return this.#state.pending.has(key)
   }
 
-  /** Makes it so. Steps follow one another. Throws ExecError when a tool could not do its work at all; the next step then looks at everything. */
+  /**
+   * Makes the kernel equal to `want`. Calls must not overlap. Throws ExecError when a tool fails as a whole. The next step then lists
+   * everything.
+   */
   async step(want: readonly Resource[]): Promise<Outcome> {
     try {
       const group = grouped(want)
@@ -76,13 +85,14 @@ export class Converger {
     }
   }
 
-  // What stood on a link that somebody removes goes first, and is told of one by one: the look at the links waits until it is gone.
+  // Whether another program is removing this link at this moment. The kernel first removes the objects on the link, with one event each.
+  // The list of links then waits until the link is gone.
   #isFailing(link: Link): boolean {
     const have = this.#state.of('link').get(face(link).key)?.resource as Link | undefined
     return link.up && have?.up === true && !isRunning(link.name, this.#ns)
   }
 
-  // First and alone: what stands on a link goes with it.
+  // Links come first, in a batch of their own. The kernel removes the objects on a link together with the link.
   async #links(want: readonly Resource[], looked: boolean, tally: Tally): Promise<Set<string>> {
     const { add, ...there } = diff(want, this.#state.of('link'))
     const { change, drop } = this.#free({ add: [], ...there }, tally)
@@ -93,11 +103,11 @@ export class Converger {
     for (const one of [...drop, ...renewed.filter(({ want }) => !refused.has(want)).map(({ have }) => have)]) this.#state.forget((one as Link).name)
     await tally.perform('ip', steps, this.#run)
     for (const one of want as readonly Link[]) if (one.vxlan?.offload !== undefined && (looked || steps.length > 0) && !tally.hasFailed(one)) inside(this.#ns, () => offload(one, one.vxlan?.offload === true, tally))
-    // One that could not be changed in place still carries what stands on it.
+    // A link whose in-place change failed still carries its objects. Only a link that could not be made is unusable.
     return new Set([...add, ...renewed.map(({ want }) => want)].flatMap((one) => (tally.hasFailed(one) ? [(one as Link).name as string] : [])))
   }
 
-  // `type vxlan … dev X` without an X ends the whole batch, too.
+  // Fails a link that must not be tried. One reason is a missing underlay: `type vxlan … dev X` without X ends the whole batch.
   #refuse(link: Link, tally: Tally): boolean {
     const dev = link.vxlan?.dev
     const held = this.#state.held.has(face(link).key) ? 'another program removes it again and again; it is made again after a pause' : undefined
@@ -119,7 +129,7 @@ export class Converger {
     }
   }
 
-  // Before what may be ten thousand entries is looked at: with the last address of a device much else goes.
+  // Runs before kinds with up to ten thousand entries are listed. When a device loses its last address, the kernel also removes much else.
   async #addresses(want: readonly Resource[], unusable: ReadonlySet<string>, tally: Tally): Promise<void> {
     const { add } = this.#free(diff(want, this.#state.of('addr'), this.#state.settled('addr')), tally)
     const usable = add.filter((one) => !unusable.has(deviceOf(one) ?? ''))
@@ -130,7 +140,7 @@ export class Converger {
     )
   }
 
-  // What is new can be reached before a route leads there, and what is gone no longer has a route when it goes.
+  // A new peer's entries exist before a route leads there. A route to a removed peer goes before the peer's entries.
   async #rest(group: Group, unusable: Set<string>, tally: Tally): Promise<void> {
     const { others } = this.#state
     const isUsable = (one: Resource) => unusable.size === 0 || !unusable.has(deviceOf(one) ?? '')
@@ -158,7 +168,7 @@ export class Converger {
     )
   }
 
-  // Without what is held.
+  // Removes the held resources from a difference, and notes them as pending.
   #free(found: Difference, tally: Tally): Difference {
     const { held, pending } = this.#state
     if (held.size === 0) return found
@@ -172,7 +182,7 @@ export class Converger {
     return { add: found.add.filter(isFree), change: found.change.filter(({ want }) => isFree(want)), drop: found.drop.filter(isFree) }
   }
 
-  // `nexthop add … dev X` without an X ends the whole batch, so it is not tried.
+  // `nexthop add … dev X` without X ends the whole batch, so such a nexthop is not tried.
   #absent(add: readonly Resource[], unusable: Set<string>, tally: Tally): boolean {
     const before = unusable.size
     for (const one of new Map([...add].reverse().map((one) => [deviceOf(one) ?? '', one])).values()) {
@@ -195,12 +205,13 @@ function grouped(want: readonly Resource[]): Group {
   return group
 }
 
-// The kernel takes no gateway on a link while an IPv6 route to that very gateway leads over another (ip6_route_check_nh_onlink), so that route goes first.
+// The old IPv6 route must go first. The kernel refuses an onlink gateway while a route to that gateway leads over another link
+// (ip6_route_check_nh_onlink).
 function leadsAway(want: Resource, have: Resource): boolean {
   return want.kind === 'route' && have.kind === 'route' && want.onlink === true && isSix(want.dst) && want.dev !== have.dev
 }
 
-// An id that somebody else has already: the route goes without an object then.
+// Another program may own the id of a nexthop. The route then uses its gateway without a nexthop object.
 function withoutOthers(resources: readonly Resource[], others: ReadonlySet<number>): Resource[] {
   return resources.flatMap((one): Resource[] => {
     if (one.kind === 'nexthop') return others.has(one.id) ? [] : [one]

@@ -3,59 +3,68 @@ import { type Link, link } from '../../lib/state/kinds/link.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import type { Found } from './listing.ts'
 
-/** A resource as the kernel is known to have it, and what makes it this one; `odd` when it is like none that is wanted. What it looks like is made when it is asked for: forty thousand texts are ten megabytes. */
+/**
+ * A resource as the kernel is known to have it, with its key. `odd` marks an object that cannot equal a wanted resource. Its text is made
+ * on demand, because forty thousand texts take ten megabytes.
+ */
 export interface Entry {
   readonly resource: Resource
   readonly key: string
   readonly odd?: true
 }
-/** What stands in the kernel of one kind, by key. */
+/** The known objects of one kind in the kernel, by key. */
 export type Known = Map<string, Entry>
-/** What makes one kind of the kernel's objects what it should be. */
+/** The changes that make one kind of kernel objects equal to the wanted list. */
 export interface Difference {
-  /** Not there. */
+  /** Wanted and missing. */
   readonly add: readonly Resource[]
-  /** There, and otherwise. */
+  /** Wanted, but different in the kernel. */
   readonly change: readonly { readonly want: Resource; readonly have: Resource }[]
-  /** There, and not wanted. */
+  /** In the kernel, but not wanted. */
   readonly drop: readonly Resource[]
 }
 
-/** Compares by key and canonical text; of two that have one key the first counts. Linear, and much less when `settled`, a list that the kernel was made to agree with and still does, differs little from what is wanted. Pure. */
+/**
+ * Compares by key and canonical text. When two wanted resources have one key, the first counts. The time is linear. `settled` is a list
+ * that the kernel was made equal to and still is. The cost is much lower when it differs little from `want`. Pure.
+ */
 export function diff(want: readonly Resource[], known: Known, settled?: readonly Resource[]): Difference {
   return (settled && nearly(want, known, settled)) ?? whole(want, known)
 }
 
-/** A resource and what makes it this one. */
+/** A resource with its key. */
 export function face(resource: Resource): Entry {
   return { resource, key: handler(resource.kind).key(resource) }
 }
 
-/** What a resource looks like: the line that would make it, of a link what its events tell. */
+/**
+ * The text for comparison. For a link it holds the fields that link events tell. For other kinds it is the line that makes the resource.
+ */
 export function textOf(resource: Resource): string {
   if (resource.kind === 'link') return `${resource.up ? 'up' : 'down'} mtu ${resource.mtu} ${resource.mac}`
   return handler(resource.kind).put(resource)[0]?.text ?? ''
 }
 
-/** What the kernel is known to have looks like, empty when it is like none that is wanted. */
+/** The text of a known object. It is empty for an odd object. */
 export function looks({ resource, odd }: Entry): string {
   return odd ? '' : textOf(resource)
 }
 
-/** What was found, by key. */
+/** Indexes the found objects by key. */
 export function knownOf(found: readonly Found[]): Known {
   const known: Known = new Map()
   for (const { resource, odd } of found) {
     const entry = face(resource)
     const { key } = entry
-    // Twice the same thing in two lists, or one slot with two entries: neither is as wanted then, unless they are one.
+    // Two lists may show the same object, or one slot may hold two different objects. Different objects in one slot match no wanted
+    // resource.
     const same = known.get(key)
     known.set(key, odd || (same && looks(same) !== textOf(resource)) ? { ...entry, odd: true } : entry)
   }
   return known
 }
 
-// What of a link is not wanted one way or the other may be as it is.
+// An attribute that the wanted link leaves undefined may have any value.
 function isOther(want: Link, have: Link): boolean {
   return (link.change?.(want, have) ?? []).length > 0
 }
@@ -63,7 +72,7 @@ function isOther(want: Link, have: Link): boolean {
 function whole(want: readonly Resource[], known: Known): Difference {
   const { add, change, seen } = compare(want, known)
   const drop: Resource[] = []
-  // When as many are known as were found, none is too many.
+  // When all known objects are wanted, there is nothing to drop.
   if (known.size > seen.size - add.length) for (const [key, { resource }] of known) if (!seen.has(key)) drop.push(resource)
   return { add, change, drop }
 }
@@ -83,7 +92,8 @@ function compare(want: readonly Resource[], known: Known): Omit<Difference, 'dro
   return { add, change, seen }
 }
 
-// Only what stands between the part that both lists begin with and the part that both end with is looked at. Whether what left that middle is wanted elsewhere is asked of the whole list.
+// Compares only the part between the common beginning and the common end of both lists. A resource that left this part may stand elsewhere
+// in `want`, so it is looked up in the whole list.
 function nearly(want: readonly Resource[], known: Known, settled: readonly Resource[]): Difference | undefined {
   const most = Math.min(want.length, settled.length)
   let [start, end] = [0, 0]

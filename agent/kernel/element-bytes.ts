@@ -1,19 +1,19 @@
 import { bitsOf, format, parseIp } from '../../lib/text/ip.ts'
 
-/** What a part of a key or a value is, by nft's name. */
+/** The type of one part of a key or a value, by nft's name. */
 export type Datatype = 'ipv4_addr' | 'ipv6_addr' | 'inet_proto' | 'inet_service' | 'mark' | 'ifname'
 
-/** linux/netfilter/nf_tables.h and nft(8): what a verdict is for the kernel. */
+/** The kernel's codes of verdicts (linux/netfilter/nf_tables.h and nft(8)). */
 const VERDICTS: Readonly<Record<string, number>> = { drop: 0, accept: 1, continue: -1, return: -5, jump: -3, goto: -4 }
 const PROTOCOLS: Readonly<Record<string, number>> = { icmp: 1, tcp: 6, udp: 17, 'ipv6-icmp': 58, sctp: 132 }
 const IFNAMSIZ = 16
-/** Each part of a concatenation begins at a register of its own. */
+/** Each part of a concatenation begins at a new register of 4 bytes. */
 const REGISTER = 4
 const utf8 = new TextEncoder()
 
-/** How one datatype is written: its bytes in the kernel, to and from nft's text. */
+/** Converts one datatype between the kernel's bytes and nft's text. */
 interface Codec {
-  /** Of the bytes, without what fills up a register. */
+  /** The number of bytes, without the padding of a register. */
   readonly size: number
   write(text: string): Uint8Array
   read(bytes: Uint8Array): string
@@ -24,19 +24,22 @@ const CODECS: Readonly<Record<Datatype, Codec>> = {
   ipv6_addr: { size: 16, write: (text) => address(text, 16), read: (bytes) => format({ family: 6, bits: numberOf(bytes) }) },
   inet_proto: { size: 1, write: (text) => Uint8Array.of(PROTOCOLS[text] ?? Number(text)), read: ([number = 0]) => Object.keys(PROTOCOLS).find((name) => PROTOCOLS[name] === number) ?? String(number) },
   inet_service: { size: 2, write: (text) => Uint8Array.of(Number(text) >> 8, Number(text) & 0xff), read: (bytes) => String(numberOf(bytes)) },
-  // The kernel's own number: of this machine's byte order, which is little-endian on all that plumb runs on.
+  // The kernel uses the byte order of the machine. All machines that plumb runs on are little-endian.
   mark: { size: 4, write: (text) => new Uint8Array(Uint32Array.of(Number(text)).buffer), read: (bytes) => `0x${numberOf(bytes.toReversed()).toString(16).padStart(8, '0')}` },
   ifname: { size: IFNAMSIZ, write: (text) => padded(utf8.encode(text.replace(/^"(.*)"$/, '$1')), IFNAMSIZ), read: (bytes) => `"${String.fromCharCode(...bytes).replace(/\0.*$/s, '')}"` },
 }
 
-/** A key or a value as the kernel has it (libnftnl, `NFTA_DATA_VALUE`), from nft's text: `10.1.2.3 . tcp . 80`. As a string of one character per byte, to be compared. Throws RangeError for another number of parts. */
+/**
+ * Converts a key or a value from nft's text, such as `10.1.2.3 . tcp . 80`, to the kernel's bytes (libnftnl, `NFTA_DATA_VALUE`). The
+ * result is a string with one character per byte, for comparison. Throws RangeError for a wrong number of parts.
+ */
 export function bytesOf(text: string, types: readonly Datatype[]): string {
   const parts = text.split(' . ')
   if (parts.length !== types.length) throw new RangeError(`Cannot read ${JSON.stringify(text)} as ${types.join(' . ')}`)
   return parts.map((part, i) => latin1(align(CODECS[types[i] as Datatype].write(part), types.length > 1))).join('')
 }
 
-/** The text of what `bytesOf` gives, as nft prints it. */
+/** Converts the result of `bytesOf` back to text, as nft prints it. */
 export function textOfBytes(bytes: string, types: readonly Datatype[]): string {
   let at = 0
   const parts = types.map((type) => {
@@ -48,7 +51,9 @@ export function textOfBytes(bytes: string, types: readonly Datatype[]): string {
   return parts.join(' . ')
 }
 
-/** What an element of a verdict map leads to, as the kernel tells it: its code, and the chain of a jump or goto. */
+/**
+ * Converts the verdict of a verdict map's element to the form of `verdict`: its code, and the chain of a jump or goto. Throws RangeError.
+ */
 export function verdictOf(text: string): string {
   const [word = '', chain = ''] = text.split(' ')
   const code = VERDICTS[word]
@@ -56,12 +61,12 @@ export function verdictOf(text: string): string {
   return verdict(code, chain)
 }
 
-/** The same, from what the kernel tells. */
+/** The text form of a verdict that the kernel reports. */
 export function verdict(code: number, chain: string): string {
   return `${code} ${chain}`
 }
 
-/** Bytes as a string of one character per byte. */
+/** Bytes as a string with one character per byte. */
 export function latin1(bytes: Uint8Array): string {
   let text = ''
   for (const byte of bytes) text += String.fromCharCode(byte)

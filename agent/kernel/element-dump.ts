@@ -16,7 +16,11 @@ const [VERDICT_CODE, VERDICT_CHAIN] = [1, 2]
 const NLMSG_ERROR = 2
 const utf8 = new TextEncoder()
 
-/** The elements that the kernel has in a set or map of an `inet` table of this thread's namespace, as `bytesOf` and `verdictOf` give them: key to value, which is empty in a set. Asked of the kernel itself: nft takes ten times as long, and the memory of the map several times over. Undefined when there is no such set. Throws Error with the errno. */
+/**
+ * Dumps the elements of a set or map of an `inet` table in this thread's namespace. The result maps keys to values, and values are empty
+ * in a set. Keys and values have the forms of `bytesOf` and `verdictOf`. It asks the kernel directly. nft takes ten times as long, and
+ * several times the memory of the map. Undefined when there is no such set. Throws Error with the errno.
+ */
 export function dumpElements(table: string, set: string): Map<string, string> | undefined {
   const body = new Uint8Array(HEADERS - NLMSG_HEADER)
   body[0] = INET
@@ -37,7 +41,7 @@ export function dumpElements(table: string, set: string): Map<string, string> | 
   return found
 }
 
-// A list repeats one attribute type, which `attributesOf` has no place for.
+// A list repeats one attribute type, and `attributesOf` keeps only one attribute per type.
 function readList(list: DataView | undefined, into: Map<string, string>): void {
   for (let at = 0, size = 0; list && at + 4 <= list.byteLength; at += (size + 3) & ~3) {
     size = list.getUint16(at, true)

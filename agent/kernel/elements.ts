@@ -4,45 +4,53 @@ import { ExecError } from '../../lib/text/errors.ts'
 import { bytesOf, type Datatype, textOfBytes, verdictOf } from './element-bytes.ts'
 import { dumpElements } from './element-dump.ts'
 
-/** What a set or a map holds. Hash sets only: their elements go and come at the same cost whatever their number, which those of an interval set do not. */
+/**
+ * The types of a set or a map. Only hash sets are supported, because adding and removing an element costs the same at any size. Interval
+ * sets do not have this property.
+ */
 export interface Shape {
   readonly key: readonly Datatype[]
-  /** Absent in a set. */
+  /** The type of the values. Absent for a set. */
   readonly value?: readonly Datatype[] | 'verdict'
 }
 
-/** What one step did. */
+/** The result of one step. */
 export interface Stepped {
-  /** How many elements were added, removed or given another value. */
+  /** The number of elements that were added, removed or given another value. */
   readonly changed: number
-  /** Those that somebody else had added, removed or changed: `map vips4: 10.1.2.3 . tcp . 80`. */
+  /** The elements that another program had added, removed or changed, such as `map vips4: 10.1.2.3 . tcp . 80`. */
   readonly repaired: readonly string[]
 }
 
 /** Lines of nft that go into the same transaction. */
 export interface Around {
-  /** Before the elements: chains that they lead to. */
+  /** Lines before the elements, for chains that the elements lead to. */
   readonly before?: readonly string[]
-  /** After them: chains that nothing leads to any more. */
+  /** Lines after the elements, for chains that no element leads to any more. */
   readonly after?: readonly string[]
 }
 
 interface Kept {
   readonly shape: Shape
-  /** As they are to be, and as the kernel was left: nft's text of a key, and of its value. */
+  /**
+   * The wanted elements, and the elements that the last step left in the kernel. Both map nft's text of a key to the text of its value.
+   */
   readonly wanted: Map<string, string>
   readonly have: Map<string, string>
-  /** Keys in which the two may differ. */
+  /** Keys whose elements may differ between the two maps. */
   readonly changed: Set<string>
 }
 
 const TOOL = ['nft', '-f', '-']
-/** Where others change rules all the time, one of these meets a quiet moment. */
+/** The number of attempts to dump the elements while no other program commits a transaction. */
 const TRIES = 5
 
 /**
- * The elements of sets and maps of one `inet` table that is ours, whatever their number: `put` and `remove` say what is to be, a step tells the kernel what changed since the last one, in one transaction.
- * Nothing is listed as long as nobody else touched the table. In doubt the kernel's generation counter is looked at first (a transaction of whoever it is makes it one more), and only when it is another are the elements asked for.
+ * The elements of sets and maps of one `inet` table that belongs to the agent, at any size. `put` and `remove` set the wanted elements. A
+ * step sends the changes since the last step to the kernel in one transaction. It lists nothing as long as no other program touched the
+ * table.
+ * In doubt, a step first reads the kernel's generation counter, because every transaction of any program adds one to it. It dumps the
+ * elements only when the counter has changed.
  */
 export class Elements {
   readonly #table: string
@@ -51,10 +59,12 @@ export class Elements {
   readonly #dump: typeof dumpElements
   #isDoubtful = true
   #isFirst = true
-  /** The counter after our last transaction, when nobody else's came between. */
+  /**
+   * The generation counter after the last transaction of this table. Undefined when another program's transaction may have come between.
+   */
   #left: number | undefined
 
-  /** `generation` and `dump` ask the kernel of this thread's namespace. */
+  /** `generation` and `dump` query the kernel in this thread's namespace. */
   constructor(table: string, shapes: Readonly<Record<string, Shape>>, { generation = kernelGeneration, dump = dumpElements } = {}) {
     this.#table = table
     this.#maps = new Map(Object.entries(shapes).map(([name, shape]) => [name, { shape, wanted: new Map(), have: new Map(), changed: new Set() }]))
@@ -62,7 +72,7 @@ export class Elements {
     this.#dump = dump
   }
 
-  /** This element is to be there, with this value in a map. Keys and values are nft's text, in the one form that nft prints. */
+  /** Adds an element to the wanted elements, with its value in a map. Keys and values are nft's text, exactly as nft prints it. */
   put(name: string, key: string, value = ''): void {
     const map = this.#map(name)
     if (map.wanted.get(key) === value) return
@@ -70,26 +80,29 @@ export class Elements {
     map.changed.add(key)
   }
 
-  /** This element is not to be there. */
+  /** Removes an element from the wanted elements. */
   remove(name: string, key: string): void {
     const map = this.#map(name)
     if (map.wanted.delete(key)) map.changed.add(key)
   }
 
-  /** How many elements a set or map is to have. */
+  /** The number of wanted elements in a set or map. */
   size(name: string): number {
     return this.#map(name).wanted.size
   }
 
-  /** Somebody may have changed the table: the next step looks. */
+  /** Notes that another program may have changed the table. The next step checks it. */
   doubt(): void {
     this.#isDoubtful = true
   }
 
-  /** Makes it so, in one transaction. The table and its sets have to be there. Throws ExecError when nft refuses; the next step then looks at what the kernel has. */
+  /**
+   * Makes the kernel equal to the wanted elements, in one transaction. The table and its sets must exist. Throws ExecError when nft
+   * refuses. The next step then dumps the kernel's elements.
+   */
   async step(run: Run, { before = [], after = [] }: Around = {}): Promise<Stepped> {
     const found = this.#isDoubtful ? this.#look() : []
-    // What an earlier life left is nobody's doing.
+    // On the first step, a difference comes from an earlier run. It is not a repair.
     const repaired = this.#isFirst ? [] : found
     this.#isFirst = this.#isDoubtful = false
     const lines: string[] = []
@@ -112,18 +125,18 @@ export class Elements {
     for (const map of this.#maps.values()) settle(map)
     const now = this.#generation()
     const isAlone = counted !== undefined && now === counted + 1
-    // Another's transaction came between: it may be about our table.
+    // Another program's transaction came between. It may have changed this table.
     this.#left = isAlone ? now : undefined
     return { changed, repaired }
   }
 
-  // What the kernel has takes the place of what it was left with. Gives what is to be put right.
+  // Updates `have` with the elements in the kernel. Gives the elements that another program changed.
   #look(): string[] {
     for (let tries = 1; ; tries++) {
       const before = this.#generation()
       if (before !== undefined && before === this.#left) return []
       const repaired = [...this.#maps].flatMap(([name, map]) => compare(`${map.shape.value === undefined ? 'set' : 'map'} ${name}`, map, this.#dump(this.#table, name) ?? new Map()))
-      // A list that was taken while somebody changed the table may lack some, or have them twice.
+      // A dump during a change of the table may lack elements or hold them twice.
       if (before !== undefined && this.#generation() !== before && tries < TRIES) continue
       this.#left = before
       return repaired
@@ -159,7 +172,7 @@ function settle({ wanted, have, changed }: Kept): void {
   changed.clear()
 }
 
-// `kernel` is in the kernel's bytes, all else in nft's text. What nobody wants and nobody left is known by its bytes alone.
+// `kernel` has the kernel's bytes, and all other maps have nft's text. For an unknown element the text comes from its bytes.
 function compare(title: string, map: Kept, kernel: ReadonlyMap<string, string>): string[] {
   const { shape, wanted, have, changed } = map
   const { value } = shape
@@ -187,5 +200,5 @@ function compare(title: string, map: Kept, kernel: ReadonlyMap<string, string>):
   return repaired
 }
 
-/** A value that nobody wants: the element goes, or is given another. */
+/** Stands for a value that is not wanted. The next difference removes the element or gives it the wanted value. */
 const OTHER = '?'

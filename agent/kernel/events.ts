@@ -4,21 +4,24 @@ import { type Cidr, type Ip, parseCidr } from '../../lib/text/ip.ts'
 import type { IfName, Mac } from '../../lib/text/values.ts'
 import { face, textOf } from './diff.ts'
 
-/** What is to be listened to; `-o` puts what belongs together on one line, `-rcvbuf` is as much room as the kernel grants (net.core.rmem_max). What they lose (stderr: "No buffer space") is lost: then everything is doubtful. */
+/**
+ * The monitor commands. `-o` prints each event on one line. `-rcvbuf` asks for 16 MiB, and the kernel grants at most net.core.rmem_max.
+ * Lost messages never come again (stderr: "No buffer space"). Then the state of everything is in doubt.
+ */
 export const MONITORS = { ip: ['ip', '-rcvbuf', String(1 << 24), '-o', 'monitor', 'link', 'address', 'route', 'neigh', 'nexthop'], bridge: ['bridge', 'monitor', 'fdb'] } as const
 
-/** Somebody changed something, maybe the agent itself. */
+/** One change of a kernel object. Another program or the agent itself may have made it. */
 export interface Event {
   readonly kind: Resource['kind']
   readonly key: string
-  /** It is there no more. */
+  /** The object no longer exists. */
   readonly gone: boolean
-  /** What it looks like now, in the words that a wanted one is compared by; empty when it cannot look like one. */
+  /** The object's text now, for comparison with the text of a wanted resource. Empty when it cannot equal a wanted resource. */
   readonly text: string
   readonly resource: Resource
 }
 
-/** A line of `ip -o monitor`, undefined when it tells of nothing that the agent could have made. */
+/** Parses a line of `ip -o monitor`. Undefined when the line tells of an object that the agent never makes. */
 export function ipEvent(line: string): Event | undefined {
   const gone = line.startsWith('Deleted ')
   const text = gone ? line.slice(8) : line
@@ -26,12 +29,12 @@ export function ipEvent(line: string): Event | undefined {
   const [first = '', second = ''] = words
   if (first === '' || second === '') return undefined
   if (first === 'id') return nexthopEvent(words, gone)
-  // An IPv6 address may end with colons, too.
+  // An index such as `3:` has one colon. An IPv6 address may end with colons, too.
   if (/^\d+:$/.test(first)) return second.endsWith(':') ? linkEvent(text, words, gone) : addrEvent(text.split(/[\s\\]+/), gone)
   return STATE.test(text) ? neighEvent(words, gone) : routeEvent(text, words, gone)
 }
 
-/** A line of `bridge monitor fdb`, undefined when it tells of no VXLAN device's entry. */
+/** Parses a line of `bridge monitor fdb`. Undefined when the line is not about an entry of a VXLAN device. */
 export function bridgeEvent(line: string): Event | undefined {
   const gone = line.startsWith('Deleted ')
   const words = (gone ? line.slice(8) : line).split(' ')
@@ -41,9 +44,9 @@ export function bridgeEvent(line: string): Event | undefined {
   return event({ kind: 'tunnel', ns: 'host', dev: dev as IfName, mac: mac as Mac, dst: dst as Ip }, gone, odd)
 }
 
-// ip-neighbour(8): what stands at the end of an entry, and never in a route.
+// The states of ip-neighbour(8). A neighbour entry ends with one of them, and a route never has one.
 const STATE = / (REACHABLE|STALE|DELAY|PROBE|FAILED|INCOMPLETE|NOARP|PERMANENT|NONE)( |$)/
-// ip-route(8): routes of other types are none of ours, but for what is dropped.
+// The route types of ip-route(8) that the agent never makes. Apart from unicast routes, it makes only `blackhole` routes.
 const TYPES = ['local', 'broadcast', 'multicast', 'anycast', 'unreachable', 'prohibit', 'throw', 'nat']
 
 const ADDRESS = /^(\d{1,3}(\.\d{1,3}){3}|[\da-f]*:[\da-f.:]*:[\da-f.:]*)(\/\d{1,3})?$/
@@ -70,7 +73,7 @@ function linkEvent(text: string, words: readonly string[], gone: boolean): Event
 function addrEvent(words: readonly string[], gone: boolean): Event | undefined {
   const given = after(words, 'inet') ?? after(words, 'inet6') ?? ''
   const cidr = cidrOf(given.includes('/') ? given : `${given}/32`)
-  // Of a pair, `inet 10.0.0.1 peer 10.0.0.2/32`, neither half is what the agent sets.
+  // In a pair such as `inet 10.0.0.1 peer 10.0.0.2/32`, the agent sets neither address.
   return cidr && event({ kind: 'addr', ns: 'host', dev: words[1] as IfName, cidr }, gone, words.includes('peer') || words.includes('dadfailed'))
 }
 
@@ -85,10 +88,10 @@ function cidrOf(text: string): Cidr | undefined {
 // `10.2.0.0 dev flannel.1 lladdr 02:… PERMANENT proto 112`
 function neighEvent(words: readonly string[], gone: boolean): Event | undefined {
   const [ip, dev] = [words[0], after(words, 'dev')]
-  // An entry of a forwarding table, which `ip monitor` shows, too.
+  // `ip monitor` also shows entries of a forwarding table. They have NOARP and PERMANENT.
   if (ip === undefined || !ADDRESS.test(ip) || dev === undefined || (words.includes('NOARP') && words.includes('PERMANENT'))) return undefined
   const resource: Resource = { kind: 'neigh', ns: 'host', dev: dev as IfName, ip: ip as Ip, mac: (after(words, 'lladdr') ?? '') as Mac, proto: Number(after(words, 'proto') ?? 0) }
-  // One that is being deleted is told of as failed, first.
+  // The kernel reports an entry as FAILED before it deletes the entry.
   return event(resource, gone || words.includes('FAILED'), !words.includes('PERMANENT'))
 }
 
@@ -99,7 +102,7 @@ function nexthopEvent(words: readonly string[], gone: boolean): Event {
   return event({ kind: 'nexthop', ns: 'host', id: Number(words[1]), via: (via ?? '') as Ip, dev: (dev ?? '') as IfName, ...onlink, proto: Number(after(words, 'proto') ?? 0) }, gone, via === undefined)
 }
 
-// `10.5.0.0/24 nhid 5 via 10.0.0.8 dev eth0 proto 112 onlink`, of IPv6 with `metric 1024 pref medium`
+// `10.5.0.0/24 nhid 5 via 10.0.0.8 dev eth0 proto 112 onlink`. An IPv6 route also has `metric 1024 pref medium`.
 function routeEvent(text: string, words: readonly string[], gone: boolean): Event | undefined {
   const isBlackhole = words[0] === 'blackhole'
   const dst = words[isBlackhole ? 1 : 0] ?? ''

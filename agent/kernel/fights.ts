@@ -1,24 +1,28 @@
-/** Notices that the same things have to be put right again and again: another program wants them otherwise. Each is then left as it is for a while, longer each time; all else goes on. */
+/**
+ * Detects resources that need a repair again and again, because another program wants another state. Such a resource is left unchanged for
+ * a pause that grows each time. All other resources are repaired as usual.
+ */
 export interface Fights {
-  /** These had to be put right, named by their keys and for people. How long the one that is left longest is left as it is from now on, in milliseconds. */
+  /** Notes repaired resources, with their keys and their titles for people. Gives the longest pause that starts now, in milliseconds. */
   note(what: readonly Fought[], now: number): number
-  /** What is left as it is at this moment. */
+  /** The keys of the resources that are left unchanged at this moment. */
   held(now: number): ReadonlySet<string>
-  /** What is fought over, one sentence each. `isPending` says that something has been changed again, and a pause is waited for. */
+  /** The current fights, one sentence each. `isPending` says that a resource was changed again and waits for the end of its pause. */
   current(now: number, isPending: (key: string) => boolean): string[]
 }
-/** What had to be put right. */
+/** A resource that was repaired. */
 export interface Fought {
   readonly key: string
   readonly title: string
 }
 
-// Somebody who deletes things by hand is no fight: a program that undoes what it sees is there again at once.
+// Deletions by hand are no fight. A program that undoes a change reacts at once, so it reaches 20 repairs in 10 s. The pause begins with
+// 200 ms and doubles up to 30 s.
 const [MANY, WINDOW_MS, FIRST_MS, LONGEST_MS] = [20, 10_000, 200, 30_000]
-/** So many are told of one by one. */
+/** The number of fights that are described one by one. */
 const TOLD = 5
 
-/** Makes one. */
+/** Makes a detector without any fights. */
 export function watchFights(): Fights {
   const times = new Map<string, { at: number[]; pause: number; readonly title: string }>()
   const last = (at: readonly number[]) => at.at(-1) ?? 0
@@ -45,7 +49,7 @@ export function watchFights(): Fights {
   }
 }
 
-// The next time comes when the pause is over.
+// The next change comes after the pause, so the window is longer than the pause.
 function spanOf(pause: number): number {
   return Math.max(WINDOW_MS, 1.25 * pause)
 }

@@ -11,16 +11,19 @@ import type { IfName, Mac } from '../../lib/text/values.ts'
 import { PROTO } from './marks.ts'
 import type { Scope } from './ownership.ts'
 
-/** A resource as it was found. */
+/** A resource as the list shows it. */
 export interface Found {
   readonly resource: Resource
-  /** It has more to it than a resource can say, so that it is like none that is wanted. */
+  /** The object has attributes that a resource cannot express, so it equals no wanted resource. */
   readonly odd?: true
 }
-/** The kinds that are listed by commands. */
+/** The kinds that commands list. */
 export type Listed = 'link' | 'addr' | 'nexthop' | 'neigh' | 'tunnel' | 'route'
 
-/** Lists kinds: all that there is on the scope's devices, all nexthops, and the routes that carry the agent's number wherever they lead. At most four processes, side by side. Throws ExecError. */
+/**
+ * Lists these kinds: all objects on the scope's devices, all nexthops, and all routes with the agent's protocol number. It starts at most
+ * four processes, in parallel. Throws ExecError.
+ */
 export async function list(kinds: ReadonlySet<Kind>, scope: Scope, run: Run): Promise<Found[]> {
   const found: Found[] = []
   const answered = async ({ tool, items }: Question) => {
@@ -45,12 +48,12 @@ function questions(kinds: ReadonlySet<Kind>, { links }: Scope): Question[] {
   const of = (kind: Listed, items: () => readonly Item[]) => (kinds.has(kind) ? items() : [])
   const routes = () => [
     { ask: `route show proto ${PROTO}`, read: (row: unknown) => routeFound(row as RouteRow, PROTO) },
-    // flannel's: ip-route(8) calls what names no protocol so.
+    // flannel's routes name no protocol. ip-route(8) calls this protocol `boot`.
     ...links.map((dev) => ({ ask: `route show dev ${dev} proto boot`, read: (row: unknown) => routeFound({ ...(row as RouteRow), dev }) })),
   ]
   const wide = [
     ...(kinds.has('link') || kinds.has('addr') ? links.map((dev) => ({ ask: `addr show dev ${dev}`, read: (row: unknown) => [...linkFound(row), ...addrsFound(row as LinkRow)].filter(({ resource }) => kinds.has(resource.kind)) })) : []),
-    // Last: in one process `addr show` shows no addresses after it.
+    // This command must be the last. In the same process, a later `addr show` shows no addresses.
     ...of('link', () => [{ ask: 'link show type vxlan', read: linkFound }]),
   ]
   const narrow = [
@@ -82,13 +85,13 @@ function neighFound({ dst, lladdr, protocol }: NeighRow, dev: IfName): Found[] {
   return [{ resource: { kind: 'neigh', ns: 'host', dev, ip: dst as Ip, mac: lladdr as Mac, proto: Number(protocol ?? 0) } }]
 }
 
-// Learned entries have no state; what has no address to go to is not ours to judge.
+// Learned entries have no state. An entry without a destination address does not belong to the agent.
 function tunnelFound({ mac, dst, state, port, vni, via }: FdbRow, dev: IfName): Found[] {
   if (state === undefined || dst === undefined) return []
   return [{ resource: { kind: 'tunnel', ns: 'host', dev, mac: mac as Mac, dst: dst as Ip }, ...(state !== 'permanent' || port !== undefined || vni !== undefined || via !== undefined ? { odd: true as const } : {}) }]
 }
 
-// The kernel takes names for links that a batch line would read as a quote or a comment; none that is ours stands on one.
+// The kernel allows link names that a batch line reads as a quote or a comment. No object of the agent uses such a link.
 function isPlain(dev: string | undefined): boolean {
   return dev === undefined || !/["'#\\]/.test(dev)
 }

@@ -9,29 +9,35 @@ import { type Found, list } from './listing.ts'
 import { markOf, PROTO } from './marks.ts'
 import { ownership, type Scope } from './ownership.ts'
 
-/** The kinds that are converged, in the order in which they are made. */
+/** The kinds that the converger handles. */
 export const KINDS = ['link', 'sysctl', 'addr', 'nexthop', 'neigh', 'tunnel', 'route'] as const satisfies readonly Kind[]
 const MAKING_MS = 2000
-/** What was wanted and could not be had: on which device, and what the tool said. */
+/** A wanted resource that could not be made: its device, and the message of the tool. */
 export interface Waiting {
   readonly dev: string | undefined
   readonly said: string
 }
 
-/** What the kernel has of the agent's, as far as is known: what was listed once, what was done since, and what the monitors told. */
+/**
+ * The agent's objects in the kernel, as far as they are known. The sources are lists, the agent's own steps and the events of the
+ * monitors.
+ */
 export class KernelState {
-  /** Keys of what is otherwise than the agent left it: somebody else did that. */
+  /** Keys of objects that another program changed after the agent's last step. */
   drifted = new Set<string>()
-  /** What the last step could not make, by key. */
+  /** The resources that the last step could not make, by key. */
   waiting: ReadonlyMap<string, Waiting> = new Map()
-  /** Links of our names that are not ours to touch, and why. */
+  /** Links that have a wanted name but do not belong to the agent, each with the reason. */
   readonly blocked = new Map<string, string>()
-  /** Ids of nexthops that are somebody else's. */
+  /** Ids of nexthops that belong to other programs. */
   readonly others = new Set<number>()
-  /** Keys of what is left as it is for now, because another program changes it again and again; and which of them it has changed since. */
+  /**
+   * Keys of resources that are left unchanged for now, because another program changes them again and again. `pending` has the keys that
+   * it has changed since.
+   */
   held: ReadonlySet<string> = new Set()
   readonly pending = new Set<string>()
-  /** Devices that something of ours stands on. */
+  /** Devices that the agent's objects use. */
   readonly devices = new Set<string>()
   readonly #scope: Scope
   readonly #owns: (found: Resource) => boolean
@@ -51,71 +57,78 @@ export class KernelState {
     return this.#known.get(kind) as Known
   }
 
-  /** The next look lists these kinds anew; all when none is named. */
+  /** The next look lists these kinds again. Without arguments it lists all kinds. */
   doubt(...kinds: readonly Kind[]): void {
     if (kinds.length === 0) this.#making.clear()
     for (const kind of kinds.length > 0 ? kinds : KINDS) this.#doubted.add(kind)
   }
 
-  /** Leaves what has these keys as it is; what is held no longer is looked at. */
+  /** Leaves the resources with these keys unchanged. Kinds of resources that are no longer held are listed again. */
   hold(keys: ReadonlySet<string>): void {
     for (const key of this.held) {
       if (keys.has(key)) continue
       const kind = key.slice(0, key.indexOf(' ')) as Kind
-      // Its routes went with a nexthop.
+      // The routes of a nexthop went together with it.
       this.doubt(kind, ...(kind === 'nexthop' ? (['route'] as const) : []))
       this.pending.delete(key)
     }
     this.held = keys
   }
 
-  /** Doubts everything, its own doings first: what is then found is no sign of anybody else's. */
+  /** Doubts everything, even the agent's own steps. Differences in the next list do not count as changes by another program. */
   distrust(): void {
     this.doubt()
     this.#listed.clear()
     this.#settled.clear()
   }
 
-  /** What was otherwise than it was left, for a step to put right. */
+  /** Takes the keys of changed objects, for a step that repairs them. */
   takeDrift(): Set<string> {
     const taken = this.drifted
     this.drifted = new Set()
     return taken
   }
 
-  /** What was wanted of a kind when the kernel was last made to agree, as long as nothing else is known to have happened. */
+  /** The wanted list of a kind that the kernel was last made equal to. Undefined after any other event of that kind. */
   settled(kind: Kind): readonly Resource[] | undefined {
     return this.#settled.get(kind)
   }
 
-  /** The kernel is being made to agree; whatever is heard from now on ends that. */
+  /** Notes that a step makes the kernel equal to this list. An event from now on clears it. */
   settle(kind: Kind, want: readonly Resource[]): void {
     this.#settled.set(kind, want)
   }
 
-  /** Something of a kind is not as it was wanted. */
+  /** Notes that a resource of this kind differs from the wanted list. */
   unsettle(kind: Kind): void {
     this.#settled.delete(kind)
   }
 
-  /** A link is being made, made anew or removed: until it is told to be so, what is told of it and of what stands on it is the agent's own doing. */
+  /**
+   * Notes that the agent makes or removes a link. Events of the link and its objects count as the agent's own until an event confirms the
+   * link.
+   */
   making(name: string): void {
     this.#making.set(name, performance.now() + MAKING_MS)
   }
 
-  /** Notes what a resource stands on. */
+  /** Notes the devices that a resource uses. */
   uses(resource: Resource): void {
     const dev = deviceOf(resource)
     if (dev !== undefined) this.devices.add(dev)
     if (resource.kind === 'link' && resource.vxlan) this.devices.add(resource.vxlan.dev)
   }
 
-  /** Lists what of these kinds is in doubt, and nothing when nothing is; gives the kinds that it looked at. `nexthops` are wanted: one of their ids that carries our number was ours before somebody changed it. Throws ExecError. */
+  /**
+   * Lists those of these kinds that are in doubt, and gives the kinds that it listed. It starts no process when nothing is in doubt.
+   * `nexthops` are the wanted ones. An object with one of their ids and the agent's protocol number belongs to the agent, even after a
+   * change. Throws ExecError.
+   */
   async look(run: Run, among: readonly Kind[], nexthops: readonly Resource[] = []): Promise<ReadonlySet<Kind>> {
     if ([...this.#making.values()].some((until) => until <= performance.now())) this.doubt()
     const kinds = new Set(among.filter((kind) => this.#doubted.has(kind)))
     if (kinds.size === 0) return kinds
-    // Before the list is asked for: what changes from now on is doubtful again.
+    // Clears the doubt before the list is requested. A change from now on sets the doubt again.
     for (const kind of kinds) this.#doubted.delete(kind)
     this.#looking = kinds
     try {
@@ -129,12 +142,12 @@ export class KernelState {
     return kinds
   }
 
-  /** Forgets what stood on a device that is gone. */
+  /** Forgets the objects on a removed device. */
   forget(dev: string): void {
     for (const known of this.#known.values()) for (const [key, { resource }] of known) if (('dev' in resource && resource.dev === dev) || (resource.kind === 'sysctl' && resource.name.split('/').includes(dev))) known.delete(key)
   }
 
-  /** Whether an event tells of nothing but what is known: what the agent did itself, or what is none of its business. */
+  /** Whether an event brings nothing new. It may confirm the agent's own step, or concern an object of another program. */
   agrees({ kind, key, gone, text, resource }: Event): boolean {
     if (this.#making.size > 0 && this.#isBeingMade(deviceOf(resource))) return true
     if (resource.kind === 'link') return this.#agreesLink(resource, key, gone, text)
@@ -142,23 +155,23 @@ export class KernelState {
     if (entry) return !gone && looks(entry) === text
     if (this.waiting.has(key)) return false
     if (gone) return !(isLast(resource) && this.devices.has(resource.dev) && !this.#scope.links.includes(resource.dev))
-    // What the kernel itself learns of neighbours comes and goes.
+    // The kernel itself learns neighbours and forwarding entries. They come and go.
     return ((kind === 'neigh' || kind === 'tunnel') && text === '') || !this.#owns(resource)
   }
 
-  /** Takes an event in. True when the next step has something to do. */
+  /** Takes in an event. True when the next step has work. */
   heard(event: Event): boolean {
     const { kind, key, gone, resource } = event
     const agrees = this.agrees(event)
     if (!agrees && this.held.has(key)) {
       this.pending.add(key)
-      // What stands on a link is another matter.
+      // A link event also concerns the objects on the link, so it is not only held back.
       if (kind !== 'link') return false
     }
     const known = this.#known.get(kind)
     if (resource.kind === 'link' && (gone ? !known?.has(key) : textAt(known, key) === event.text)) this.#making.delete(resource.name)
     if (resource.kind === 'nexthop' && !known?.has(key)) this.#other(resource.id, gone, this.#owns(resource))
-    // The first list, which is under way, may be from before.
+    // The first list of this kind is in progress. It may be older than this event.
     const isLooking = this.#looking.has(kind as Kind)
     const isEarly = isLooking && !this.#listed.has(kind) && this.#owns(resource)
     if (agrees && !isEarly) return false
@@ -169,7 +182,8 @@ export class KernelState {
     return true
   }
 
-  // Its events come in the kernel's order, so nothing of anybody else's is missed; but a monitor that was not there then never tells of the end.
+  // Events come in the kernel's order, so no change of another program is missed. The time limit is for a monitor that started later and
+  // never sees the last event.
   #isBeingMade(name: string | undefined): boolean {
     return name !== undefined && (this.#making.get(name) ?? 0) > performance.now()
   }
@@ -182,7 +196,8 @@ export class KernelState {
     return !gone && up && ![...this.waiting.values()].some(({ dev }) => dev === name)
   }
 
-  // The kernel removes what stands on a device that goes, or goes down, and says little of it: nothing at all of IPv4 routes and of nexthops.
+  // The kernel removes the objects on a device that is deleted or set down. It sends few events for this. It sends none at all for IPv4
+  // routes and nexthops.
   #heardLink({ name, up }: Link, gone: boolean): void {
     if (gone || !up) this.doubt()
     else this.doubt(...(this.#scope.links.includes(name) ? (['link'] as const) : (['link', 'nexthop', 'route'] as const)))
@@ -191,7 +206,7 @@ export class KernelState {
   #heardGone({ kind, key, resource }: Event): void {
     if (this.#known.get(kind)?.delete(key)) this.drifted.add(key)
     this.unsettle(kind)
-    // Its routes go with a nexthop, and with the last address of a device.
+    // Routes go together with their nexthop, and together with the last address of their device.
     if (resource.kind === 'nexthop') this.doubt('route')
     if (isLast(resource)) this.doubt('nexthop', 'route')
   }
@@ -226,7 +241,8 @@ export class KernelState {
   #compare(before: Known, now: Known): void {
     for (const [key, entry] of before) {
       if (textAt(now, key) !== looks(entry)) this.drifted.add(key)
-      // The object that is wanted, in the place of one more that says the same. What a link looks like does not say all of it.
+      // Keeps the wanted object instead of an equal copy from the list. A link is an exception, because its text does not show all
+      // attributes.
       else if (!entry.odd && entry.resource.kind !== 'link') now.set(key, entry)
     }
     for (const key of now.keys()) if (!before.has(key)) this.drifted.add(key)
@@ -242,7 +258,7 @@ export class KernelState {
   }
 }
 
-// What an agent made that runs no more is taken over: nobody else would ever remove it.
+// Devices of an agent that no longer runs are taken over. No other program would ever remove them.
 function isAnothers(alias: string | undefined, { instance }: Scope): boolean {
   const mark = markOf('' as Scope['instance'])
   if (!alias?.startsWith(mark) || alias === markOf(instance)) return false
@@ -254,12 +270,12 @@ function textAt(known: Known | undefined, key: string): string | undefined {
   return entry && looks(entry)
 }
 
-/** The device that a resource stands on, or is. */
+/** The device that a resource uses. For a link it is the link itself. */
 export function deviceOf(resource: Resource): string | undefined {
   return 'dev' in resource ? resource.dev : resource.kind === 'link' ? resource.name : undefined
 }
 
-// A device that loses its last IPv4 address loses its IPv4 routes.
+// When a device loses its last IPv4 address, the kernel removes its IPv4 routes.
 function isLast(resource: Resource): resource is Resource & { kind: 'addr' } {
   return resource.kind === 'addr' && !isSix(resource.cidr)
 }

@@ -5,40 +5,43 @@ import { pipe } from '../../lib/os/libc.ts'
 import { readText } from '../../lib/os/reading.ts'
 import { tidy } from '../node/garbage.ts'
 
-/** A tool that tells of changes for as long as it runs: `ip monitor`, `bridge monitor`. */
+/** A tool that reports changes as long as it runs: `ip monitor` or `bridge monitor`. */
 export interface Watched {
   readonly argv: readonly string[]
   line(text: string): void
-  /** What its environment has besides. */
+  /** Additional variables for its environment. */
   readonly env?: Readonly<Record<string, string>>
-  /** What it would have told meanwhile is not known: it was started, for the first time or again, or it lost messages. */
+  /** Called when changes may have been missed. The tool was started for the first time or again, or it lost messages. */
   lost(): void
-  /** It cannot run, and why; undefined when it runs. */
+  /** Called with the reason when the tool cannot run, and with undefined when it runs. */
   failing?(why: string | undefined): void
 }
 
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
-/** So many lines leave some megabytes behind. */
+/** After this many lines the garbage is collected. They leave some megabytes behind. */
 const BURST = 2000
 const REST_MS = 5
 const [FIRST_MS, LONGEST_MS] = [100, 10_000]
-/** So long at most until the next try: as long the node is not ready though the tool is back. */
+/** The longest pause before the next start. Meanwhile the node is not ready, although the tool may work again. */
 const LONGEST_PAUSE_MS = 5000
-/** One that has run for so long goes on. */
+/** A tool that has run for this long counts as working. */
 const LASTING_MS = 500
 
-/** Follows a tool until the signal, and starts it again, later each time, when it ends; why is said once, as long as it is the same. Never throws. */
+/**
+ * Follows a tool until the signal, and starts it again when it ends, with growing pauses. Each reason is logged once, as long as it stays
+ * the same. Never throws.
+ */
 export async function follow(watched: Watched, signal: AbortSignal, log: (text: string) => void): Promise<void> {
   let said = ''
   for (let pause = FIRST_MS; !signal.aborted; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
     const started = performance.now()
     const why = await one(watched, signal)
     if (signal.aborted) return
-    // One that ends once is there again before anybody minds.
+    // The first end is not reported as a failure. The tool is back before it matters.
     if (said !== '') watched.failing?.(`${watched.argv.join(' ')} cannot run, so that changes go unnoticed: ${why}`)
-    // One that went on for a while begins anew.
+    // A tool that ran for a while starts again with the shortest pause.
     if (performance.now() - started > LONGEST_MS) [pause, said] = [FIRST_MS, '']
-    // Whoever ends the agent may end its whole process group: then its own signal is about to come.
+    // A signal to the whole process group ends the tool before the agent. The agent's own signal is then about to come.
     await sleep(pause, undefined, { signal }).catch(() => undefined)
     if (signal.aborted) return
     if (why !== said) log(`agent: ${watched.argv.join(' ')} ended, starting it again until it goes on: ${why}`)
@@ -54,7 +57,7 @@ async function one({ argv, line, lost, failing, env }: Watched, signal: AbortSig
   } catch (cause) {
     return (cause as Error).message
   }
-  // Bun's own holds four hundred lines: then the tool waits for us, and the kernel drops what it has no room for.
+  // Bun's own pipe holds only four hundred lines. When it is full, the tool blocks and the kernel drops messages.
   const { read, write } = pipe()
   try {
     const child = start([file, ...args], env, write)
@@ -65,7 +68,7 @@ async function one({ argv, line, lost, failing, env }: Watched, signal: AbortSig
     const lasting = setTimeout(() => failing?.(undefined), LASTING_MS)
     const errors = eachLine(child.stderr, (text) => {
       said = text
-      // iproute2 goes on after it lost messages, and says so here.
+      // iproute2 goes on after it lost messages, and reports the loss here.
       if (/buffer space|netlink/i.test(text)) lost()
     })
     try {
@@ -93,7 +96,7 @@ function start(argv: string[], env: Watched['env'], stdout: number) {
   }
 }
 
-// Ten thousand peers that are programmed are fifty thousand lines: no stream of lines, which would cost more than what is done with them.
+// Programming ten thousand peers gives fifty thousand lines. A stream of lines costs more than their handling, so this code splits chunks.
 async function eachLine(from: ReadableStream<Uint8Array>, take: (text: string) => void): Promise<void> {
   const decoder = new TextDecoder()
   let [rest, taken] = ['', 0]
@@ -104,12 +107,12 @@ async function eachLine(from: ReadableStream<Uint8Array>, take: (text: string) =
     taken += lines.length
     if (taken >= BURST) tidy(taken)
     if (taken >= BURST) taken = 0
-    // What comes in a burst is then read in large pieces: each is a buffer of its own.
+    // After a pause, a burst is read in few large pieces. Each piece is a separate buffer.
     await Bun.sleep(REST_MS)
   }
 }
 
-// What changed before a tool had joined its groups (netlink(7)) it never hears of. Its first socket has its pid for an address.
+// A tool never sees changes from before it joined its netlink groups (netlink(7)). The address of its first socket is its pid.
 async function whenListening(pid: number, signal: AbortSignal): Promise<void> {
   const joined = () => (readText('/proc/net/netlink') ?? '').split('\n').some((row) => new RegExp(`^\\S+ +\\d+ +${pid} +0*[1-9a-f]`).test(row))
   for (const until = performance.now() + LONGEST_MS; !signal.aborted && !joined() && performance.now() < until; ) await sleep(20, undefined, { signal }).catch(() => undefined)

@@ -5,11 +5,14 @@ import type { Resource } from '../../lib/state/resource.ts'
 import type { NetworkName } from '../../lib/text/values.ts'
 import { PROTO } from './marks.ts'
 
-// Small ids are what people and routing daemons take. Above these bounds there is room for the ids that collisions move.
+// People and routing daemons use small ids, so these ids begin at 2^30. The last PROBES ids stay free for ids that collisions move.
 const [FIRST, PROBES] = [2 ** 30, 64]
 const SPACE = 2 ** 32 - FIRST - PROBES
 
-/** A route and the nexthop object that it goes through, its id derived from the agent, the gateway and the device: the same after a restart. */
+/**
+ * A route through a nexthop object, and the object. The object's id derives from the agent, the gateway and the device. It is the same
+ * after a restart.
+ */
 export function throughNexthop(route: Route & { readonly via: readonly [Route['via'][number]] }, instance: NetworkName): [Nexthop, Route] {
   const [via] = route.via
   const id = idOf(instance, via, route.dev)
@@ -19,7 +22,10 @@ export function throughNexthop(route: Route & { readonly via: readonly [Route['v
   ]
 }
 
-/** Moves the ids that two gateways have in common: the first of them, by text, keeps it, the others take the next that is free. Without a collision it is the list that came. */
+/**
+ * Resolves ids that two gateways share. The first gateway in text order keeps the id, and the others get the next free ids. Without a
+ * collision it returns the given list.
+ */
 export function settleIds(resources: readonly Resource[]): readonly Resource[] {
   const taken = new Map<number, Nexthop>()
   const rivals: Nexthop[] = []
@@ -51,13 +57,13 @@ export function settleIds(resources: readonly Resource[]): readonly Resource[] {
   })
 }
 
-/** Whether a nexthop's id is one that this agent would have given it. */
+/** Whether this agent would have given this id to the nexthop. */
 export function isOwnId(instance: NetworkName, { id, via, dev }: Pick<Nexthop, 'id' | 'via' | 'dev'>): boolean {
   const off = id - idOf(instance, via, dev)
   return off >= 0 && off < PROBES
 }
 
-/** Whether this kernel, and this iproute2, have nexthop objects. */
+/** Whether this kernel and this iproute2 support nexthop objects. */
 export async function hasNexthops(run: Run): Promise<boolean> {
   const { status, stderr } = await run(['ip', 'nexthop', 'show'], '')
   return status === 0 && stderr === ''

@@ -5,28 +5,28 @@ import { perform, type Step, sentences } from './batch.ts'
 import { face } from './diff.ts'
 import { deviceOf, type KernelState, KINDS, type Waiting } from './memory.ts'
 
-/** What somebody else had changed, and was put right. */
+/** A resource that another program had changed and a step repaired. */
 export interface Repaired {
   readonly key: string
   readonly title: string
 }
-/** What came of a step. */
+/** The result of a step. */
 export interface Outcome {
-  /** How many resources were made, changed or removed. */
+  /** The number of resources that were made, changed or removed. */
   readonly changed: number
-  /** What could not be done, and what the tool said. */
+  /** The failed steps, each with the tool's message. */
   readonly failures: ReadonlyMap<Step, string>
-  /** The same, one sentence per kind and reason. */
+  /** The failures with one sentence per kind and reason. */
   readonly failed: readonly string[]
-  /** By kind, what somebody else had changed and was put right. */
+  /** The repaired resources by kind. Another program had changed them. */
   readonly repaired: Readonly<Record<string, readonly Repaired[]>>
   readonly counts: Readonly<Record<string, { readonly wanted: number; readonly programmed: number }>>
 }
 
-/** What is wanted, by kind. */
+/** The wanted resources by kind. */
 export type Group = Readonly<Record<(typeof KINDS)[number], readonly Resource[]>>
 
-/** What a step does, what it could not do, and what of it puts right the doing of somebody else. */
+/** Counts the changes, the failures and the repairs of one step. */
 export class Tally {
   readonly #state: KernelState
   readonly #failed = new Map<Step, string>()
@@ -41,12 +41,14 @@ export class Tally {
     this.notice()
   }
 
-  /** Takes in what is known by now to be otherwise than it was left. */
+  /** Takes in the changes by other programs that are known by now. */
   notice(): void {
     for (const key of this.#state.takeDrift()) this.#drifted.add(key)
   }
 
-  /** Does it; what is being done counts as done at once, so that its events are known when they come. Throws ExecError. */
+  /**
+   * Performs the steps. Their results count as known before the tool runs, so that their events match when they come. Throws ExecError.
+   */
   async perform(tool: 'ip' | 'bridge', steps: readonly Step[], run: Run): Promise<void> {
     const before = steps.map(({ resource, put }) => this.#assume(resource, put))
     const failed = await perform(tool, steps, run)
@@ -72,7 +74,7 @@ export class Tally {
 
   fail(step: Step, said: string): void {
     const { key } = face(step.resource)
-    // It may be there and not known; one more look would tell no more than the last.
+    // The resource may exist without being known, so its kind is listed again. After the same message, another list shows nothing new.
     if (this.#state.waiting.get(key)?.said !== said) this.#state.doubt(step.resource.kind)
     this.#state.unsettle(step.resource.kind)
     this.#failed.set(step, said)
@@ -81,12 +83,12 @@ export class Tally {
     this.#waiting.set(key, { dev: resource.kind === 'link' ? resource.vxlan?.dev : deviceOf(resource), said })
   }
 
-  /** Something else serves in its place, until its own becomes free. */
+  /** Notes a resource that must wait, for example for a taken id. Meanwhile another resource serves instead. */
   awaits(resource: Resource, said: string): void {
     this.#waiting.set(face(resource).key, { dev: deviceOf(resource), said })
   }
 
-  /** It is left as it is for now, and counts as not made. */
+  /** Notes a resource that is left unchanged for now. It counts as not made. */
   holdBack(resource: Resource): void {
     this.#state.unsettle(resource.kind)
     this.#resources.add(resource)

@@ -5,18 +5,21 @@ import type { IfName, NetworkName } from '../../lib/text/values.ts'
 import { markOf, PROTO } from './marks.ts'
 import { isOwnId } from './nexthops.ts'
 
-/** What of the kernel's objects is one agent's. */
+/** The kernel objects that belong to one agent. */
 export interface Scope {
   readonly instance: NetworkName
-  /** The backend's own devices: what stands on them inside the networks is the agent's, whoever made it (flannel, before us). */
+  /** The backend's own devices. Objects on them inside the networks belong to the agent, even if an earlier flannel made them. */
   readonly links: readonly IfName[]
-  /** The pods' networks, and those of an earlier configuration whose routes are to go. */
+  /** The networks of the pods, and the networks of an earlier configuration whose routes must go. */
   readonly networks: readonly Cidr[]
-  /** A route that another program has where one of ours belongs is replaced (flannel's, of host-gw). Without it, it stays, and is reported. */
+  /**
+   * Replaces another program's route to a destination of the agent, such as a host-gw route of flannel. Without it, the other route stays
+   * and is reported.
+   */
   readonly takeOver?: true
 }
 
-/** Judges by a scope whether a resource, as it was found, is the agent's. */
+/** Makes a test for a scope: whether a found resource belongs to the agent. */
 export function ownership({ instance, links, networks }: Scope): (found: Resource) => boolean {
   const isInside = within(networks)
   const isOurs = (dev: IfName) => links.includes(dev)
@@ -33,7 +36,7 @@ export function ownership({ instance, links, networks }: Scope): (found: Resourc
       case 'nexthop':
         return found.proto === PROTO && (isOurs(found.dev) || isOwnId(instance, found))
       case 'route':
-        // flannel's carry no number (ip-route(8): boot); the kernel's own do, and those of people who say so.
+        // flannel's routes have no protocol number (ip-route(8): boot). Routes of the kernel have one, and so do routes that people mark.
         if (isInside(found.dst)) return found.proto === PROTO || (found.proto === undefined && isOurs(found.dev))
         return found.proto === PROTO && found.nhid !== undefined && found.via[0] !== undefined && isOwnId(instance, { id: found.nhid, via: found.via[0], dev: found.dev })
       default:
@@ -42,7 +45,7 @@ export function ownership({ instance, links, networks }: Scope): (found: Resourc
   }
 }
 
-/** Whether an address, or the first of a network, lies in one of these networks. */
+/** Whether an address, or the first address of a network, lies in one of these networks. */
 export function within(networks: readonly Cidr[]): (value: Ip | Cidr) => boolean {
   const four = networks.filter((one) => !isSix(one)).map(ends)
   const six = networks.filter(isSix).map((one) => split(one))
@@ -56,7 +59,7 @@ export function within(networks: readonly Cidr[]): (value: Ip | Cidr) => boolean
   }
 }
 
-// Where packets without a destination of their own go (all zeros) and groups are somebody's choice, never a node.
+// The all-zero MAC (default destination) and group MACs are another program's choice. They never name a node.
 function isNodes(mac: string): boolean {
   return mac !== '00:00:00:00:00:00' && (Number.parseInt(mac.slice(1, 2), 16) & 1) === 0
 }
@@ -66,7 +69,7 @@ function ends(cidr: Cidr): { first: number; last: number } {
   return { first: Number(first), last: Number(last) }
 }
 
-// Of tens of thousands at once: without the strictness of lib/text/ip.ts, which the kernel's own texts do not need.
+// Parses tens of thousands of addresses at once. The kernel's own texts do not need the strict checks of lib/text/ip.ts.
 function numberOf(text: string): number {
   let [bits, part] = [0, 0]
   for (let i = 0; i < text.length; i++) {

@@ -4,30 +4,31 @@ import { attributesOf, textOf } from '../../lib/os/netlink-attributes.ts'
 import { listen } from '../../lib/os/sockets.ts'
 import { tidy } from '../node/garbage.ts'
 
-/** Somebody changed something in an nft table, maybe the agent itself. */
+/** One change in an nft table. Another program or the agent itself may have made it. */
 export interface RuleChange {
-  /** `ip`, `ip6`, `inet`; undefined for other families. */
+  /** The family of the table. Undefined for families other than `ip`, `ip6` and `inet`. */
   readonly family: 'ip' | 'ip6' | 'inet' | undefined
   readonly table: string
   readonly what: 'table' | 'chain' | 'rule' | 'other'
-  /** Of a chain and of a rule: the chain's name. */
+  /** The name of the chain, for a change of a chain or a rule. */
   readonly chain?: string
-  /** It is there no more. */
+  /** The object no longer exists. */
   readonly gone: boolean
 }
 
-/** Who is told of changes. */
+/** The receiver of changes. */
 export interface RuleListener {
   heard(change: RuleChange): void
-  /** Changes before this moment are unknown: listening begins, or the kernel had no room for them. */
+  /** Called when earlier changes are unknown. Listening has begun, or the kernel had no room for messages. */
   lost(): void
-  /** The kernel lets nobody listen, and why; undefined when it does. */
+  /** Called with the reason when listening fails, and with undefined when it works. */
   failing(why: string | undefined): void
 }
 
-// linux/netlink.h, linux/netfilter/nfnetlink.h, linux/netfilter/nf_tables.h: struct nlmsghdr and struct nfgenmsg come before the attributes.
+// Constants of linux/netlink.h, linux/netfilter/nfnetlink.h and linux/netfilter/nf_tables.h. struct nlmsghdr and struct nfgenmsg come
+// before the attributes.
 const [NLMSG_HEADER, HEADERS, SUBSYSTEM] = [16, 20, 10]
-// Every object names its table in attribute 1, a chain its name in 3, a rule its chain in 2.
+// Every object has the name of its table in attribute 1. A chain has its own name in attribute 3, and a rule has its chain in attribute 2.
 const TABLE_NAME = 1
 const OBJECTS: Readonly<Record<number, { readonly what: RuleChange['what']; readonly gone: boolean; readonly chain?: number }>> = {
   0: { what: 'table', gone: false },
@@ -47,7 +48,7 @@ const OBJECTS: Readonly<Record<number, { readonly what: RuleChange['what']; read
 }
 const FAMILIES: Readonly<Record<number, 'ip' | 'ip6' | 'inet'>> = { 1: 'inet', 2: 'ip', 10: 'ip6' }
 
-/** Tells each change in a piece of the kernel's messages; false when the piece is cut off or makes no sense. Pure. */
+/** Calls `heard` for each change in a piece of the kernel's messages. False when the piece is cut off or invalid. Pure. */
 export function tellChanges(piece: Uint8Array, heard: (change: RuleChange) => void): boolean {
   const view = new DataView(piece.buffer, piece.byteOffset, piece.byteLength)
   let at = 0
@@ -65,16 +66,16 @@ export function tellChanges(piece: Uint8Array, heard: (change: RuleChange) => vo
   return at >= piece.length
 }
 
-/** A load of ten thousand elements by another program is one megabyte. */
+/** The size of the receive buffer. A load of ten thousand elements by another program takes one megabyte. */
 const ROOM_BYTES = 1 << 22
-/** So many bytes leave some megabytes behind. */
+/** After this many bytes the garbage is collected. They leave some megabytes behind. */
 const BURST = 1 << 18
 const REST_MS = 5
 const [FIRST_MS, LONGEST_PAUSE_MS] = [100, 5000]
 
 /**
- * Listens to what the kernel tells of nft's rules (the group that `nft monitor` is in) until the signal. Never throws.
- * Not by `nft monitor`: it keeps every set of every program in memory, and goes on in silence when it lost messages.
+ * Listens to the kernel's messages about nft rules (the group of `nft monitor`) until the signal. Never throws. It does not use `nft
+ * monitor`. That tool keeps every set of every program in memory, and continues silently after lost messages.
  */
 export async function followRules(listener: RuleListener, signal: AbortSignal, log: (text: string) => void): Promise<void> {
   let said = ''
@@ -91,7 +92,7 @@ export async function followRules(listener: RuleListener, signal: AbortSignal, l
   }
 }
 
-// Why it ended: the error's code where it has one.
+// Gives the reason for its end. It is the error's code if there is one.
 async function hear({ heard, lost, failing }: RuleListener, signal: AbortSignal): Promise<string> {
   let fd = -1
   try {
@@ -109,7 +110,7 @@ async function hear({ heard, lost, failing }: RuleListener, signal: AbortSignal)
         taken += value.length
         if (taken >= BURST) tidy(taken)
         if (taken >= BURST) taken = 0
-        // What comes in a burst is then read in large pieces.
+        // After a pause, a burst is read in few large pieces.
         await Bun.sleep(REST_MS)
       }
     } finally {

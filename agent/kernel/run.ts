@@ -7,10 +7,14 @@ import type { Output, Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
 
 const ENV = { PATH: '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin', LC_ALL: 'C' }
-/** No tool that works needs this long; one that hangs must not hold its part up for ever. */
+/** No working tool needs this long. A hanging tool must not block its part for ever. */
 const LIMIT_MS = 30_000
 
-/** Runs a tool in the agent's own namespace while everything else goes on. It answers into memory: iproute2 writes each row of a list by itself, and ten thousand reads from a pipe cost more than all the rest. Throws CniError when it is not installed, ExecError when it cannot be started or took longer than 30 s. */
+/**
+ * Runs a tool in the agent's own namespace without blocking other work. The tool writes its output to memory files. iproute2 writes each
+ * row of a list separately, and ten thousand reads from a pipe cost more than everything else. Throws CniError when the tool is not
+ * installed. Throws ExecError when it cannot be started or runs longer than 30 s.
+ */
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string): Promise<Output> => {
     const [name = '', ...args] = argv
@@ -31,7 +35,7 @@ export const run: Run = Object.assign(
   { link: isLink, rules: () => ruleCounts('inet', 'plumb'), uses: () => chainUses('inet', 'plumb'), hasTable: () => isThere('inet', 'plumb'), sets: () => setNames('inet', 'plumb') },
 )
 
-// Files of its own: a Blob would be one that is open until its garbage is collected.
+// Uses file descriptors instead of a Blob. The file of a Blob stays open until its garbage is collected.
 function start(cmd: string[], [stdin, stdout, stderr]: readonly [number, number, number], argv: readonly string[]) {
   try {
     return Bun.spawn(cmd, { stdin, stdout, stderr, env: ENV, timeout: LIMIT_MS, killSignal: 'SIGKILL' })

@@ -12,49 +12,49 @@ import type { Failures } from '../scheduler/failures.ts'
 import type { Known } from '../store/last-known.ts'
 import type { SubnetStore } from '../store/store.ts'
 
-/** What the agent's parts are given: what does not change while they run, and whom they tell. */
+/** The fixed values that the agent's parts share, and the functions that they report to. */
 export interface Context {
   readonly node: string
-  /** What tells it from another node of its name. */
+  /** Tells this node from another node of the same name. */
   readonly identity?: string
   readonly version: string
   readonly store: SubnetStore
   readonly conf: NetworkConf
   readonly backend: Backend
-  /** `backend`'s, already read. */
+  /** The options of `backend`, already parsed. */
   readonly options: unknown
   readonly facts: Facts
   readonly converger: Converger
   readonly run: Run
   readonly wish: Wish
-  /** The subnets that this node had in an earlier life. */
+  /** The subnets of this node in an earlier run. */
   readonly before?: Both<Cidr>
   readonly firewall: { readonly table: string; readonly masquerade: boolean; readonly keep: readonly Cidr[]; readonly random: boolean; readonly forward: boolean }
   readonly allowOverlap: boolean
-  /** What is for the node's own subnet and has no closer route is dropped. */
+  /** Packets to the node's own subnet without a more specific route are dropped. */
   readonly blackhole: boolean
   readonly renewMarginMs: number
-  /** So long changes are gathered before they are acted on, in milliseconds. */
+  /** How long changes are gathered before a step, in milliseconds. */
   readonly quietMs: number
-  /** Everything is looked at anew so often, in milliseconds; 0 for never. */
+  /** How often everything is checked again, in milliseconds. 0 means never. */
   readonly resyncMs: number
-  /** The subnet.env that others read. */
+  /** The path of subnet.env. Other programs read this file. */
   readonly subnetEnv: string
-  /** Writes subnet.env, and what is remembered of it, where they say something else; gives the paths of what it wrote. */
+  /** Writes subnet.env and the remembered lease where their content differs. Gives the paths of the written files. */
   leased(lease: Lease, mtu: number): readonly string[]
-  /** Called once every part has done its work, and again later when it throws. */
+  /** Called once every part has done its work. It is called again later when it throws. */
   synced(): Promise<void>
-  /** Something may have changed; `look` gives how everything stands, when somebody wants to know. */
+  /** Reports a possible change. `look` makes the status, and is called only when somebody reads it. */
   changed(look: () => Status): void
-  /** What was known before this start, when the store does not answer. */
+  /** The state that a previous run kept on disk. Present when the store did not answer at the start. */
   readonly stale?: Known
-  /** Called with what the store says, whenever it says it. */
+  /** Keeps on disk what the store reported. Called after each report. */
   keep(known: Pick<Known, 'lease' | 'leases'>): void
-  /** How the node stands, after each step. */
+  /** Receives the condition of the node after each step. */
   condition(now: Condition): void
-  /** Whether peers answer; absent when nobody asks. */
+  /** The probes of peers. Absent when probing is off. */
   readonly probes?: Probes
-  /** What goes wrong in the agent's parts. */
+  /** The current failures of the agent's parts. */
   readonly failures: Failures
   log(text: string): void
 }

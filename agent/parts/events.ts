@@ -9,12 +9,12 @@ import type { SubnetStore } from '../store/store.ts'
 import type { Context } from './context.ts'
 import type { Parts } from './index.ts'
 
-/** Links and addresses change in groups. */
+/** Links and addresses change in groups, so a change of the uplink waits this long. Milliseconds. */
 const UPLINK_MS = 100
-/** A store that fails altogether is asked again after so long. */
+/** The pause after an error of the store, in milliseconds. */
 const STORE_MS = 1000
 
-/** Wakes the parts with what the kernel, the store and other programs do, until the signal. */
+/** Wakes the parts after events of the kernel, the store and other programs, until the signal. */
 export async function followEvents(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
   await Promise.all([followKernel(parts, context, signal), followLeases(parts, context.store, signal), watchFile(context.subnetEnv, () => parts.files.wakes.poke('files'), signal)])
 }
@@ -28,7 +28,7 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     if (uplink.concerns(event)) uplink.wakes.poke('uplink', UPLINK_MS)
   }
   function ruleChanged(change: RuleChange): void {
-    // Elements come and go with each pod.
+    // Elements of sets change with each pod, so they do not wake this part.
     if (change.family === 'inet' && change.table === 'plumb' && change.gone && change.what !== 'other') pluginRules.wakes.poke(pluginRules.name)
     if (isOfTable(change, firewall.table)) {
       table.doubt()
@@ -36,7 +36,7 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     }
     if (isOfForward(change)) forward.wakes.poke(forward.name)
   }
-  // What happened before a listener began, or while it had no room, is not known.
+  // Changes are unknown from before a listener began, or while it had no room for messages.
   const lostRules = () => {
     table.doubt()
     for (const part of [table, forward, pluginRules]) part.wakes.poke('listening')
@@ -57,7 +57,7 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
   await Promise.all([followRules({ heard: ruleChanged, lost: lostRules, failing: failing('nft') }, signal, log), ...tools.map((one) => follow({ ...one, env: markedAs(facts.instance), failing: failing(one.argv.join(' ')) }, signal, log))])
 }
 
-// What is programmed stays, whatever the store does.
+// Objects in the kernel stay unchanged when the store fails.
 async function followLeases(parts: Parts, store: SubnetStore, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     try {
@@ -73,7 +73,7 @@ function isOfTable({ family, table }: RuleChange, own: string): boolean {
   return family === 'inet' && table === own
 }
 
-// The chain of iptables that pods' packets have to pass.
+// Whether a change concerns the iptables chain that pods' packets must pass.
 function isOfForward({ family, table, what, chain }: RuleChange): boolean {
   if (family === 'inet' || family === undefined || table !== 'filter' || what === 'other') return false
   return chain === undefined || /^(FORWARD$|PLUMB-F)/.test(chain)

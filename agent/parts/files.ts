@@ -6,7 +6,7 @@ import type { Wakes } from '../scheduler/wakes.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
-/** Keeps subnet.env, which tells the CNI plugin `flannel` the node's subnet. */
+/** Keeps subnet.env, the file that gives the node's subnet to the CNI plugin `flannel`. */
 export class FilesPart implements Part {
   readonly name = 'files'
   readonly trouble = 'Cannot tell the node its subnet'
@@ -18,7 +18,7 @@ export class FilesPart implements Part {
   readonly #served: (lease: Lease) => void
   #written = ''
 
-  /** `served` is called with another lease once its file was written, or could not be: routes and rules come after it. */
+  /** `served` is called with the lease after each attempt to write the file, successful or not. Routes and rules are made after it. */
   constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs, served: (lease: Lease) => void) {
     this.#context = context
     this.#now = now

@@ -10,7 +10,7 @@ import type { Repairs } from './repairs.ts'
 
 const TROUBLE = 'Cannot load the firewall rules'
 
-/** Keeps the agent's own nft table. */
+/** Keeps the agent's nft table. */
 export class TablePart implements Part {
   readonly name = 'table'
   readonly trouble = TROUBLE
@@ -50,7 +50,7 @@ export class TablePart implements Part {
   }
 }
 
-/** Keeps what lets pods' packets pass the FORWARD chain of others. */
+/** Keeps the rules that let pods' packets pass the FORWARD chain of iptables. */
 export class ForwardPart implements Part {
   readonly name = 'forward'
   readonly trouble = TROUBLE
@@ -72,7 +72,7 @@ export class ForwardPart implements Part {
   async step(): Promise<Outcome> {
     const { firewall, run, facts } = this.#context
     if (!this.#now.served) return WAITING
-    // Without forward rules those of an earlier start go.
+    // When forward rules are off, the rules of an earlier start are removed.
     if (!firewall.forward && !this.#isLoaded) await leaveForward(facts.instance, run)
     if (firewall.forward && !this.#repairs.isHeld(this)) {
       const changed = await passForward(facts.networks, facts.instance, run)

@@ -1,5 +1,6 @@
-// What the agent keeps as it should be, in parts: each has wakes of its own and steps of its own (`scheduler/part.ts`), and they know each other through `Standing` alone.
-// From the first to the last: uplink, lease, files, then table, forward, rules of plugins and peers beside each other, and installation when all have done their work.
+// This folder has the parts of the agent. Each part keeps one thing in its wanted state, with wakes and steps of its own
+// (`scheduler/part.ts`). The parts share data only through `Standing`. Begin with the class `Parts` in this file. The order is uplink,
+// lease, files. Then table, forward, rules of plugins and peers work in parallel. Installation follows when all are done.
 import { beginning, conditionOf, type Standing, tell, withStep } from '../health/condition.ts'
 import type { Status } from '../health/status.ts'
 import { isSame } from '../lease/families.ts'
@@ -18,10 +19,10 @@ import { Probing } from './probing.ts'
 import { Repairs } from './repairs.ts'
 import { UplinkPart } from './uplink.ts'
 
-/** So often the next peers are asked whether they answer, in milliseconds. */
+/** The interval of the probing ticks, in milliseconds. Each tick asks the next peers whether they answer. */
 const PROBE_MS = 1000
 
-/** All parts of one life of the agent, and what they have in common. */
+/** All parts of one run of the agent, with their shared state. */
 export class Parts {
   readonly uplink: UplinkPart
   readonly lease: LeasePart
@@ -73,7 +74,10 @@ export class Parts {
     })
   }
 
-  /** Works until the signal. Throws what ends the agent (SubnetTakenError), once every part has come to rest; `end` ends the signal then. */
+  /**
+   * Works until the signal. After a fatal error (SubnetTakenError), `end` ends the signal. All parts finish their steps, and then the
+   * error is thrown.
+   */
   async run(signal: AbortSignal, end: () => void): Promise<void> {
     const probing = this.#probing && setInterval(() => this.#probing?.tick(), PROBE_MS)
     this.#scheduler.renew('start')
@@ -85,25 +89,28 @@ export class Parts {
     }
   }
 
-  /** Everything is looked at anew. */
+  /** Makes every part check everything again. */
   renew(why: string): void {
     this.#scheduler.renew(why)
   }
 
-  /** Takes the leases of all nodes as the store tells them. */
+  /** Takes the leases of all nodes from the store. */
   take(snapshot: Snapshot): void {
     this.lease.take(snapshot)
     this.#probing?.aimAnew()
     this.peers.wakes.poke('leases')
   }
 
-  /** Tells what went wrong, in the log and the status; once, as long as it is the last, or where `isNew` says so. */
+  /**
+   * Reports a failure in the log and in the status. By default, the log has it only when it differs from the last one. `isNew` overrides
+   * this.
+   */
   note(text: string, isNew = this.#now.lastError?.what !== text): void {
     if (isNew) this.#context.log(`agent: ${text}`)
     this.#now.lastError = { at: Date.now(), what: text }
   }
 
-  /** How everything stands. */
+  /** The current status. */
   status(): Status {
     return tell(this.#context, this.#standing())
   }
@@ -113,7 +120,7 @@ export class Parts {
     return this.#scheduler.busy()
   }
 
-  // What a part makes of the uplink depends on more than its choice: a link that was down and is up has lost its routes.
+  // Wakes these parts even when the choice stays the same. A link that was down and is up again has lost its routes.
   #uplinkLooked(): void {
     for (const part of [this.lease, this.files, this.peers]) part.wakes.poke('uplink')
   }

@@ -2,7 +2,7 @@ import type { Standing } from '../health/condition.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Wakes } from '../scheduler/wakes.ts'
 
-/** Does once what comes after everything else: the plugins and their configuration on the node, the word to systemd, and the end of flannel's rules. */
+/** Does the last work once: it installs the plugins and their configuration, notifies systemd, and removes flannel's rules. */
 export class InstallationPart implements Part {
   readonly name = 'installation'
   readonly trouble = 'Cannot finish what the node needs'
@@ -12,7 +12,7 @@ export class InstallationPart implements Part {
   readonly #isTime: () => boolean
   readonly #work: () => Promise<void>
 
-  /** `isTime` says whether all other parts have done their work. */
+  /** `isTime` says whether all other parts have done their work. `work` is the installation. */
   constructor(now: Standing, wakes: Wakes, isTime: () => boolean, work: () => Promise<void>) {
     this.#now = now
     this.wakes = wakes

@@ -6,10 +6,10 @@ import { Claiming } from '../store/claiming.ts'
 import type { Snapshot } from '../store/store.ts'
 import type { Context } from './context.ts'
 
-/** So many entries of a store that cannot be read are told of at once. */
+/** The number of unreadable entries of the store that are logged one by one. */
 const TOLD = 20
 
-/** Keeps this node's lease in the store, and what the store says on the disk. */
+/** Keeps this node's lease in the store, and a copy of the store's data on disk. */
 export class LeasePart implements Part {
   readonly name = 'lease'
   readonly trouble = 'Cannot announce this node'
@@ -20,11 +20,11 @@ export class LeasePart implements Part {
   readonly #changed: () => void
   readonly #claiming: Claiming
   #strangers = new Set<string>()
-  /** Whether the store itself has told the leases, and the configuration. */
+  /** Whether the store has sent the leases. `#isConfirmed` says the same of the network configuration. */
   #hasLeases = false
   #isConfirmed = false
 
-  /** `changed` is called when this node has a lease, another one, or a renewed one; `note` tells what goes wrong. */
+  /** `changed` is called when this node has a new, another or renewed lease. `note` reports failures. */
   constructor(context: Context, now: Standing, wakes: Wakes, { changed, note }: { changed(): void; note(text: string): void }) {
     this.#context = context
     this.#now = now
@@ -33,12 +33,12 @@ export class LeasePart implements Part {
     this.#claiming = new Claiming(context.store, context.conf, wakes, context.renewMarginMs, note)
   }
 
-  /** Why there is no lease, or not what is to be published. */
+  /** The reason for a missing lease, or for a lease that is not as wanted. */
   get refusal(): string | undefined {
     return this.#claiming.problem
   }
 
-  /** Takes the leases of all nodes as the store tells them. */
+  /** Takes the leases of all nodes from the store. */
   take(snapshot: Snapshot): void {
     this.#now.snapshot = snapshot
     this.#hasLeases = true
@@ -47,7 +47,7 @@ export class LeasePart implements Part {
     this.wakes.poke('leases')
   }
 
-  /** The store has the network configuration that was known from before. */
+  /** Notes that the store has the same network configuration as the copy on disk. */
   confirm(): void {
     this.#isConfirmed = true
     this.wakes.poke('configuration')
@@ -73,7 +73,7 @@ export class LeasePart implements Part {
     this.#claiming.want({ node, ...(identity !== undefined && { identity }), ips: uplink.advertise, backend: backend.type, data: backend.announce(node, uplink, options, facts.standing) }, before)
   }
 
-  // What the store says is kept. What was known before the start counts until all of that has come.
+  // Keeps the store's data on disk. The old copy from before the start counts until the store has sent everything.
   #keep(): void {
     const { lease } = this.#claiming
     const { snapshot, stale } = this.#now
@@ -83,7 +83,7 @@ export class LeasePart implements Part {
     this.#context.keep({ lease, leases: snapshot.leases })
   }
 
-  // Each is told of once, as long as it stays as it is.
+  // Logs each unreadable entry once, as long as it does not change.
   #tellUnreadable({ unreadable }: Snapshot): void {
     const { log } = this.#context
     const now = new Map(unreadable.map(({ key, why }) => [`${key} ${why}`, `agent: passed over ${shown(key)} in the store: ${why}`]))

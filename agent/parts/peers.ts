@@ -9,7 +9,7 @@ import type { Wakes } from '../scheduler/wakes.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
-/** Keeps what leads to the other nodes' pods: devices, routes, neighbours, tunnel entries. */
+/** Keeps the objects that lead to the pods of other nodes: devices, routes, neighbours and tunnel entries. */
 export class PeersPart implements Part {
   readonly name = 'peers'
   readonly trouble = 'Cannot program the peers'
@@ -23,7 +23,7 @@ export class PeersPart implements Part {
   #problems: Unreached = new Map()
   #failed: Unreached = new Map()
 
-  /** `changed` is called when other peers than before cannot be reached; `note` tells why. */
+  /** `changed` is called when the set of unreachable peers, or a reason, may have changed. `note` reports the reasons. */
   constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs, { changed, note }: { changed(): void; note(text: string, isNew: boolean): void }) {
     this.#context = context
     this.#now = now
@@ -61,7 +61,7 @@ export class PeersPart implements Part {
     return { failures: others, isIncomplete: failed.size > 0 }
   }
 
-  // Told of by reason, and once, as long as a peer has it.
+  // Reports unreachable peers by reason. Each is reported once, as long as the reason stays the same.
   #tellUnreached(problems: Unreached, failed: Unreached, leases: readonly Lease[]): void {
     if (problems === this.#problems && failed.size === 0 && this.#failed.size === 0) return
     const unreached = failed.size === 0 ? problems : new Map([...problems, ...failed])

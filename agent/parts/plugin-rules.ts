@@ -4,11 +4,11 @@ import { DONE, type Outcome, type Part } from '../scheduler/part.ts'
 import type { Wakes } from '../scheduler/wakes.ts'
 import type { Repairs } from './repairs.ts'
 
-/** Puts the plugins' nft table back with the elements of all pods, when somebody took its rules away. */
+/** Restores the plugins' nft table, with the elements of all pods, after another program removed its rules. */
 export class PluginRulesPart implements Part {
   readonly name = 'rules of plugins'
   readonly trouble = 'Cannot load the nft rules of plugins'
-  // What takes a table away takes several things, one after the other.
+  // The removal of a table comes as several events in a row.
   readonly quietMs = 100
   readonly wakes: Wakes
   readonly #repairs: Repairs
@@ -19,7 +19,7 @@ export class PluginRulesPart implements Part {
     this.#repairs = repairs
   }
 
-  /** The next step looks at every element of every pod. */
+  /** The next step checks every element of every pod. */
   doubt(): void {
     this.#isThorough = true
   }

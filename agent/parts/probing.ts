@@ -5,16 +5,16 @@ import { isSame } from '../lease/families.ts'
 import { encodeKey, type SubnetKey } from '../lease/lease.ts'
 import type { Context } from './context.ts'
 
-/** So many peers without an answer are named. */
+/** The number of silent peers that a message names. */
 const NAMED = 3
-/** Whoever follows the status is told of round trips with every so many ticks. */
+/** The number of ticks between updates of the round trips for followers of the status. */
 const TOLD_EVERY = 10
 
-/** Whom it tells. */
+/** The receiver of results. */
 interface Listener {
   note(text: string): void
   log(text: string): void
-  /** Other peers than before do not answer. */
+  /** The set of silent peers has changed. */
   silenced(): void
   /** Round trips may have changed. */
   changed(): void
@@ -38,12 +38,12 @@ export class Probing {
     now.probe = probes.of
   }
 
-  /** Other peers than before are there, or can be reached: the next tick asks those. */
+  /** The peers, or the set of unreachable peers, may have changed. The next tick selects the targets again. */
   aimAnew(): void {
     this.#isAimed = false
   }
 
-  /** Asks those that are due; to be called once a second. */
+  /** Probes the peers that are due. It must be called once a second. */
   tick(): void {
     if (!this.#isAimed) this.#aim()
     const { silent, back } = this.#probes.tick(performance.now())
@@ -54,11 +54,11 @@ export class Probing {
     const isOther = silent.length + back.length > 0
     if (isOther) this.#tellSilent()
     if (isOther) this.#listener.silenced()
-    // Round trips are no news by themselves.
+    // Round trips alone do not cause a report at each tick.
     if (isOther || ++this.#ticks % TOLD_EVERY === 0) this.#listener.changed()
   }
 
-  // Whoever is not programmed cannot answer.
+  // Leaves out unreachable peers, because they have no routes and cannot answer.
   #aim(): void {
     const { served, snapshot, unreached } = this.#now
     if (!served || !snapshot) return

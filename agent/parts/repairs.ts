@@ -2,12 +2,15 @@ import type { Standing } from '../health/condition.ts'
 import { type Fought, watchFights } from '../kernel/fights.ts'
 import type { Part } from '../scheduler/part.ts'
 
-/** So many repairs are remembered. */
+/** The number of repairs that the status keeps. */
 const REMEMBERED = 100
-/** So many are named in one line. */
+/** The number of repairs that one log line names. */
 const NAMED = 3
 
-/** What somebody else had changed and was put right: counted, told of, and put off when another program undoes it again and again. */
+/**
+ * The repairs after changes by other programs. It counts and logs them. It delays the repair of an object that another program changes
+ * again and again.
+ */
 export class Repairs {
   readonly #now: Standing
   readonly #log: (text: string) => void
@@ -20,22 +23,22 @@ export class Repairs {
     this.#log = log
   }
 
-  /** How often something of this kind was put right. */
+  /** The number of repairs of this kind. */
   count(kind: string): number {
     return this.#counts.get(kind) ?? 0
   }
 
-  /** The keys of resources that are left as they are at this moment. */
+  /** The keys of resources that are left unchanged at this moment. */
   held(): ReadonlySet<string> {
     return this.#fights.held(performance.now())
   }
 
-  /** Whether what the part keeps is left as it is at this moment. */
+  /** Whether the object of this part is left unchanged at this moment. */
   isHeld(part: Part): boolean {
     return this.held().has(keyOf(part))
   }
 
-  /** What is fought over, one sentence each; `isPending` says whether a resource was changed again and waits. */
+  /** The current fights, one sentence each. `isPending` says whether a resource was changed again and waits. */
   fights(isPending: (key: string) => boolean): string[] {
     return this.#fights.current(performance.now(), (key) => {
       const part = this.#parts.get(key)
@@ -43,7 +46,7 @@ export class Repairs {
     })
   }
 
-  /** The part put right what it keeps, which is a thing of this kind: named for people. */
+  /** Notes that the part repaired its object, which is of this kind. `titles` name the object for people. */
   ofPart(part: Part, kind: string, titles: readonly string[]): void {
     const key = keyOf(part)
     this.#parts.set(key, part)
@@ -55,10 +58,10 @@ export class Repairs {
     if (pause > 0) part.wakes.hold(part.name, pause)
   }
 
-  /** The part put right these resources. Gives for how long, in milliseconds, the one that is left longest is left as it is now. */
+  /** Notes that the part repaired these resources. Gives the longest pause that starts now, in milliseconds. */
   note(part: Part, kind: string, what: readonly Fought[]): number {
     if (what.length === 0) return 0
-    // Another program that wants it otherwise is there again at once.
+    // Another program that wants another state changes the object again at once.
     const pause = this.#fights.note([...new Map(what.map((one) => [one.key, one])).values()], performance.now())
     if (pause > 0) part.wakes.poke('fight', pause)
     this.#counts.set(kind, this.count(kind) + what.length)

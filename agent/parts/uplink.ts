@@ -8,7 +8,7 @@ import { DONE, type Outcome, type Part } from '../scheduler/part.ts'
 import type { Wakes } from '../scheduler/wakes.ts'
 import type { Context } from './context.ts'
 
-/** Keeps the choice of the link and the addresses that lead to the other nodes. */
+/** Keeps the choice of the uplink: the link and the addresses that lead to the other nodes. */
 export class UplinkPart implements Part {
   readonly name = 'uplink'
   readonly trouble = 'Cannot choose the uplink'
@@ -41,12 +41,12 @@ export class UplinkPart implements Part {
     return DONE
   }
 
-  /** Whether what happened may change the choice, or which peers are on the uplink. */
+  /** Whether an event may change the choice, or the set of peers on the uplink's link. */
   concerns({ kind, key, gone, text, resource }: Event): boolean {
     const name = this.#now.choice?.uplink.name
-    // A link is told of whenever a device is made on it, too, and looks as it did.
+    // The kernel also reports an unchanged link when a device is made on it.
     if (kind === 'link' && !gone && this.#links.get(key) === text) return false
-    // Pods come and go: what is gone is not remembered.
+    // Removed links are forgotten. Otherwise the links of removed pods fill the memory.
     if (kind === 'link' && gone) this.#links.delete(key)
     else if (kind === 'link') this.#links.set(key, text)
     const dev = resource.kind === 'link' ? resource.name : 'dev' in resource ? resource.dev : undefined
@@ -60,7 +60,7 @@ export class UplinkPart implements Part {
       const meets = pool && overlap(sight, pool.network, backend.links(options))
       if (!meets) continue
       const text = `the network ${pool.network} overlaps the route ${meets} of this node`
-      // A node that has pods already is served on.
+      // A node that already has pods keeps working.
       if (!before?.v4 && !before?.v6) throw new ValueError(`${text}; want another "Network", or --allow-overlap`)
       log(`agent: ${text}: addresses there may be out of reach`)
     }

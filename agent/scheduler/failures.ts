@@ -1,22 +1,25 @@
-/** What goes wrong, and what it concerns: the `node`, whose pods then have no network as they should, or one `part`, beside which all else works: a peer, a port. */
+/**
+ * A failure and its scope. With `node`, the pods of the node lack a working network. With `part`, everything else works, for example
+ * without one peer or one port.
+ */
 export interface Failure {
   readonly scope: 'node' | 'part'
   readonly text: string
 }
 
-/** What goes wrong in the agent's parts, as each of them said last. */
+/** The current failures of the agent's parts, as each part last reported them. */
 export interface Failures {
-  /** Takes the place of what that part said before; nothing is all well. */
+  /** Replaces the earlier report of that part. An empty list means that the part works. */
   report(part: string, failures: readonly Failure[]): void
   all(): readonly Failure[]
 }
 
-/** Nothing goes wrong yet; `changed` is called when something else does. */
+/** Makes an empty list of failures. `changed` is called when the failures change. */
 export function keepFailures(changed: () => void): Failures {
   const known = new Map<string, readonly Failure[]>()
   return {
     report(part, failures) {
-      // Who has nothing to tell keeps its place, too: they are told of in one order.
+      // A part without failures keeps its place, so that the order of reports stays the same.
       const before = known.get(part)
       if (before && Bun.deepEquals(before, failures)) return
       known.set(part, failures)

@@ -1,33 +1,36 @@
 import type { Failure } from './failures.ts'
 import type { Wakes } from './wakes.ts'
 
-/** What came of one step of a part. */
+/** The result of one step of a part. */
 export interface Outcome {
-  /** What it needs first is not known yet: another part wakes it. */
+  /** The step lacks an input. Another part provides it and then wakes this part. */
   readonly isWaiting?: true
-  /** What it could not do. It is stepped again soon. */
+  /** The failures of the step. The part runs again soon. */
   readonly failures?: readonly Failure[]
-  /** Something is left to do though nothing is to be told of: it is stepped again soon, too. */
+  /** Work is left although there is no failure to report. The part runs again soon, too. */
   readonly isIncomplete?: boolean
 }
 
-/** One thing that the agent keeps as it should be: the uplink, the lease, the peers. A step begins with all that is known (level-triggered), so a wake that was lost costs time and never a wrong state. */
+/**
+ * One thing that the agent keeps in its wanted state, such as the uplink, the lease or the peers. A step uses the whole known state
+ * (level-triggered). A lost wake costs time and never causes a wrong state.
+ */
 export interface Part {
-  /** By which its failures are known, and its wakes. */
+  /** The name under which the part's failures and wakes are known. */
   readonly name: string
-  /** What it cannot do when a step throws: `Cannot choose the uplink`. */
+  /** The failed task in messages when a step throws, such as `Cannot choose the uplink`. */
   readonly trouble: string
-  /** What wakes it; each part has its own. */
+  /** The wakes of this part. No other part shares them. */
   readonly wakes: Wakes
-  /** So long changes are gathered before they are acted on, in milliseconds: 0 where they do not come in bursts. */
+  /** How long changes are gathered before a step, in milliseconds. It is 0 for changes that do not come in bursts. */
   readonly quietMs: number
-  /** The next step looks at everything anew, whatever it knows. Absent where every step does. */
+  /** Makes the next step check everything again. Absent for parts that always do. */
   doubt?(): void
-  /** Makes it so. Throws what concerns the whole node. */
+  /** Makes the state right. Throws errors that concern the whole node. */
   step(why: readonly string[]): Promise<Outcome>
 }
 
-/** A step that had nothing to complain of. */
+/** The result of a step without failures. */
 export const DONE: Outcome = {}
-/** A step that could not begin. */
+/** The result of a step that could not begin. */
 export const WAITING: Outcome = { isWaiting: true }

@@ -1,4 +1,4 @@
-/** Waits, at most until the signal; never rejects. */
+/** Waits for a time in milliseconds, or until the signal. Never rejects. */
 export async function pause(ms: number, signal: AbortSignal): Promise<void> {
   if (signal.aborted) return
   await new Promise<void>((resolve) => {
@@ -12,19 +12,22 @@ export async function pause(ms: number, signal: AbortSignal): Promise<void> {
   })
 }
 
-/** Waits between attempts, in milliseconds: each up to twice the last until `most`, drawn at random from its upper half so that a thousand nodes do not come back at once. */
+/**
+ * Delays between attempts, in milliseconds. The base doubles up to `most`. Each delay is random between half the base and the base, so
+ * that a thousand nodes do not return at once.
+ */
 export function* delays(least: number, most: number): Generator<number, never> {
   for (let ms = least; ; ms = Math.min(most, ms * 2)) yield ms * (0.5 + Math.random() / 2)
 }
 
-/** A bell that remembers one ring: what rings while nobody waits is heard by the next who does. */
+/** A bell that remembers one ring. A ring without a waiting caller is heard by the next caller. */
 export interface Bell {
   ring(): void
-  /** Until it rings or has rung, or the signal ends. */
+  /** Resolves when the bell rings or has rung, or when the signal ends. */
   heard(signal: AbortSignal): Promise<void>
 }
 
-/** A bell that has not rung. */
+/** Makes a bell that has not rung. */
 export function bell(): Bell {
   let rung = false
   let wake: (() => void) | undefined

@@ -1,22 +1,25 @@
 import type { Failure, Failures } from './failures.ts'
 import type { Outcome, Part } from './part.ts'
 
-/** So long until what failed is tried again, in milliseconds: what concerns the node soon, what concerns single things later each time. */
+/**
+ * The pause before a failed step runs again, in milliseconds. Failures of the node use the short pause. Other failures double it each
+ * time.
+ */
 const [RETRY_MS, LONGEST_RETRY_MS] = [1000, 30_000]
 
-/** Who is told of what the parts do. */
+/** The receiver of the results of the parts. */
 export interface Hooks {
-  /** Where each part's failures are told, under its name. */
+  /** Receives each part's failures under its name. */
   readonly failures: Pick<Failures, 'report'>
-  /** A failure that the part's step before did not have (`isNew`), or has again. */
+  /** Called for each failure. `isNew` says that the part's previous step did not have it. */
   failed(text: string, isNew: boolean): void
-  /** After each step: which part, and how long it took in seconds. */
+  /** Called after each step, with the duration in seconds. */
   stepped(part: Part, seconds: number): void
-  /** Whether what a step threw ends the agent. */
+  /** Whether an error of a step ends the agent. */
   isFatal(cause: unknown): boolean
 }
 
-/** Runs every part in a loop of its own, so that a slow one holds back no other; tries again what failed. */
+/** Runs each part in a loop of its own, so that a slow part does not delay the others. It repeats failed steps. */
 export class Scheduler {
   readonly #parts: readonly Part[]
   readonly #hooks: Hooks
@@ -28,7 +31,7 @@ export class Scheduler {
     this.#hooks = hooks
   }
 
-  /** Steps the parts until the signal. `end` ends that signal: it is called when a step threw what ends the agent, which this then throws. */
+  /** Runs the parts until the signal. After a fatal error of a step, it calls `end` and throws the error. `end` must end that signal. */
   async run(resyncMs: number, signal: AbortSignal, end: () => void): Promise<void> {
     const resync = resyncMs > 0 ? setInterval(() => this.renew('resync'), resyncMs) : undefined
     try {
@@ -39,7 +42,7 @@ export class Scheduler {
     }
   }
 
-  /** Every part looks at everything anew. */
+  /** Makes every part check everything again. */
   renew(why: string): void {
     for (const part of this.#parts) {
       part.doubt?.()
@@ -47,13 +50,16 @@ export class Scheduler {
     }
   }
 
-  /** The part that has been in one step for the longest time, and since when, by performance.now(); undefined while all wait for something to do. */
+  /**
+   * The part that has been in one step for the longest time, with the start of the step by performance.now(). Undefined while all parts
+   * wait.
+   */
   busy(): { readonly name: string; readonly since: number } | undefined {
     const [first] = [...this.#since].sort(([, a], [, b]) => a - b)
     return first && { name: first[0].name, since: first[1] }
   }
 
-  /** Whether the last step of each of the others left nothing undone that concerns the node. */
+  /** Whether the last step of every other part was complete: it did not wait, and had no failure of the node. */
   isComplete(except: Part): boolean {
     return this.#parts.every((part) => part === except || this.#last.get(part) === 'complete')
   }
@@ -72,7 +78,7 @@ export class Scheduler {
       this.#last.set(part, outcome.isWaiting || isOfNode ? 'incomplete' : 'complete')
       const isUndone = failures.length > 0 || outcome.isIncomplete === true
       if (isUndone) part.wakes.poke('retry', retryMs)
-      // What fails for single things goes on failing, mostly, until an event tells of it.
+      // A failure of single things mostly lasts until an event announces a change.
       retryMs = isUndone && !isOfNode ? Math.min(LONGEST_RETRY_MS, retryMs * 2) : RETRY_MS
       this.#hooks.failures.report(part.name, failures)
       this.#hooks.stepped(part, (performance.now() - started) / 1000)

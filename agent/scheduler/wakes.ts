@@ -1,21 +1,25 @@
-// How the agent works: parts (`part.ts`), each in a loop of its own (`scheduler.ts`), woken by what happens (here); what fails in them (`failures.ts`), and waits (`pause.ts`).
-/** Wakes of one part: any number that come before it looks are one. */
+// This folder runs the agent's parts. Begin with `part.ts`, the interface of a part. `scheduler.ts` runs each part in a loop of its own.
+// This file wakes the parts. `failures.ts` keeps their failures, and `pause.ts` has waits.
+/** The wakes of one part. All wakes before the part's next step count as one. */
 export interface Wakes {
-  /** Wakes the part; `afterMs` later, the earlier of two counts. */
+  /** Wakes the part after `afterMs`. The earlier of two times for one reason counts. */
   poke(why: string, afterMs?: number): void
-  /** Lets no wake for this reason come sooner than so many milliseconds from now. */
+  /** Delays all wakes for this reason until so many milliseconds from now. */
   hold(why: string, forMs: number): void
-  /** Whether a wake for this reason is there, and kept back. */
+  /** Whether a wake for this reason exists and is delayed. */
   isHeld(why: string): boolean
-  /** Waits for a wake, then until none has come for `quietMs`, at most twenty times as long: a burst is one. Gives what they said, each once. Empty when the signal ended it. */
+  /**
+   * Waits for a wake, and then until no wake has come for `quietMs`. This second wait lasts at most twenty times `quietMs`, so that a
+   * burst counts as one. Gives each reason once. Empty when the signal ended the wait.
+   */
   next(quietMs: number): Promise<readonly string[]>
 }
 
 const LONGEST = 20
-// A timer of more than 31 bits of milliseconds would fire at once.
+// A timer with more than 31 bits of milliseconds fires at once.
 const LONGEST_MS = 2 ** 31 - 1
 
-/** Makes them, for as long as the signal lasts. */
+/** Makes the wakes of one part. They work until the signal. */
 export function makeWakes(signal: AbortSignal): Wakes {
   const due = new Map<string, number>()
   const held = new Map<string, number>()

@@ -11,5 +11,8 @@ const alloc: Backend<object, never> = {
   links: () => [],
 }
 
-/** A subnet for the node and nothing else: how packets get to the other nodes is somebody else's business (a cloud's routes, a routing daemon). */
+/**
+ * A backend that only allocates a subnet for the node. Another program routes packets to the other nodes (a cloud's routes, a routing
+ * daemon).
+ */
 export default alloc

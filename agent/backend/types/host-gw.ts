@@ -1,3 +1,4 @@
+// Each file of this folder is one backend. This one is the shortest, so begin here. `index.ts` is the generated table of backends.
 import { ValueError } from '../../../lib/text/errors.ts'
 import { PROTO } from '../../kernel/marks.ts'
 import type { Backend } from '../backend.ts'
@@ -16,17 +17,20 @@ const hostGw: Backend<object, never> = {
   conf: () => ({}),
   mtu: (_conf, uplink) => uplink,
   announce(_node, { name, tunnel, advertise }) {
-    // Peers route to what they are told: behind a NAT that would be the router (flannel refuses it, too).
+    // Peers route packets to the advertised address. Behind a NAT, the router has this address. flannel refuses this, too.
     for (const family of ['v4', 'v6'] as const)
       if (advertise[family] !== tunnel[family]) throw new ValueError(`Cannot use backend host-gw: peers are told ${advertise[family]}, which is not the address ${tunnel[family]} of ${name}; want no public address, or backend vxlan`)
     return {}
   },
   data: () => ({}),
   want: (self, peers, uplink, conf, facts) => reach(peers, { type: 'host-gw', self, uplink, conf, facts }),
-  // There is no device of the overlay, and a bridge only once there was a pod: the next hop itself.
+  // The answer comes from the next hop itself. The overlay has no device here, and a bridge exists only after the first pod.
   answersAt: ({ ips }) => ips,
   links: () => [],
 }
 
-/** Packets to a node's pods are routed to that node, as they are: it has to be on the same link. flannel's, both families. */
+/**
+ * Routes packets for a node's pods to that node, unchanged. The node must be on the same link. Works as flannel's host-gw, for both
+ * families.
+ */
 export default hostGw

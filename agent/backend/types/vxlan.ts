@@ -11,31 +11,31 @@ import type { Backend, Facts } from '../backend.ts'
 import { eachPeer, onLink, routed } from '../peers.ts'
 import type { Uplink } from '../uplink.ts'
 
-/** `Backend` of net-conf.json, flannel's keys and one more. */
+/** The keys of `Backend` in net-conf.json. `TxChecksumOffload` is plumb's, all others are flannel's. */
 interface Conf {
   readonly VNI: number
   readonly Port: number
-  /** Of the underlay, 0 for the uplink's own. */
+  /** The MTU of the underlay, in bytes. 0 stands for the uplink's MTU. */
   readonly MTU: number
   readonly GBP: boolean
   readonly Learning: boolean
   /** Peers on the uplink's own network get a route instead of a tunnel. */
   readonly DirectRouting: boolean
-  /** Whether the device may leave checksums of the inner packets to the hardware; as the kernel has it unless given. */
+  /** Whether the device may leave the checksums of inner packets to the hardware. Without this key, the kernel's setting stays. */
   readonly TxChecksumOffload?: boolean
 }
-/** What a node announces (`BackendData`, `BackendV6Data`), as flannel writes it. */
+/** The data that a node announces (`BackendData`, `BackendV6Data`), in flannel's format. */
 interface Vtep {
-  /** Absent from leases of flannel before 0.12. */
+  /** Absent in leases of flannel before 0.12. */
   readonly VNI?: number
   readonly VtepMAC: Mac
 }
 type Family = 'v4' | 'v6'
 
 const FAMILIES: readonly Family[] = ['v4', 'v6']
-// The kernel's own choice, which flannel leaves it to; IANA's 4789 is for those who ask for it.
+// The default port of the kernel. flannel leaves the choice to the kernel. A configuration may ask for IANA's port 4789.
 const PORT = 8472
-/** Outer Ethernet, IP, UDP and VXLAN headers. */
+/** Bytes of the outer Ethernet, IP, UDP and VXLAN headers. */
 const OVERHEAD = { v4: 50, v6: 70 } as const
 const SHAPE = v.object({
   Backend: v.looseObject({
@@ -73,7 +73,8 @@ const vxlan: Backend<Conf, Vtep> = {
   mtu: (conf, uplink, families) => Math.min(uplink, ...FAMILIES.filter((family) => families[family] !== undefined).map((family) => inner(conf, uplink, family))),
   announce(node, { tunnel }, conf, standing) {
     const { VNI } = conf
-    // Peers know the device of a flanneld, or of an agent before this one, by its address: with another one they would lose packets until they have heard.
+    // Keeps the MAC of a device that flanneld or an earlier agent made. Peers know this MAC. With another MAC, packets are lost until all
+    // peers have the new lease.
     const macOf = (family: Family) => standing?.get(device(conf, family)) ?? vtepMac(node, VNI, family === 'v4' ? 4 : 6)
     const one = (family: Family) => (tunnel[family] === undefined ? {} : { [family]: { VNI, VtepMAC: macOf(family) } })
     return { ...one('v4'), ...one('v6') }
@@ -87,17 +88,19 @@ const vxlan: Backend<Conf, Vtep> = {
   },
   data: (raw) => ({ ...(raw.v4 === undefined ? {} : { v4: vtep(raw.v4, 'BackendData') }), ...(raw.v6 === undefined ? {} : { v6: vtep(raw.v6, 'BackendV6Data') }) }),
   want(self, peers, uplink, conf, facts) {
-    // Other routes come and go, and mean nothing to a tunnel.
+    // Drops the routes that this backend does not use. Otherwise every change of any route makes the agent compute all peers again.
     const seen = conf.DirectRouting ? uplink : { ...uplink, routes: uplink.routes.filter(({ dev, gateway }) => dev === uplink.name && !gateway) }
     const reached = reach(peers, { type: 'vxlan', self, uplink: seen, conf, facts })
     return { ...reached, resources: [...FAMILIES.flatMap((family) => own(self, family, uplink, conf, facts)), ...reached.resources] }
   },
-  // The address of the device, which a node has before its first pod, flannel's too.
+  // The address of the VXLAN device. A node has it before its first pod, and a node with flannel has it, too.
   answersAt: ({ subnets: { v4, v6 } }) => ({ ...(v4 && { v4: beginOf(v4) }), ...(v6 && { v6: beginOf(v6) }) }),
   links: (conf) => FAMILIES.map((family) => device(conf, family)),
 }
 
-/** Packets to a node's pods go to that node in UDP. flannel's: the same devices, entries and leases, so that both can be in one cluster. */
+/**
+ * Sends packets for a node's pods to that node in UDP. Devices, entries and leases equal flannel's, so that both can run in one cluster.
+ */
 export default vxlan
 
 function own({ subnets, data }: Lease, family: Family, { name, tunnel, mtu }: Uplink, conf: Conf, { instance }: Facts): Resource[] {
@@ -109,7 +112,7 @@ function own({ subnets, data }: Lease, family: Family, { name, tunnel, mtu }: Up
   const attributes = { id, dev: name, local, port, learning, ...(GBP ? { gbp: true as const } : {}), ...(offload === undefined ? {} : { offload }) }
   return [
     { kind: 'link', ns: 'host', name: dev, type: 'vxlan', mac, mtu: inner(conf, mtu, family), alias: markOf(instance), vxlan: attributes, up: true },
-    // As flannel has it: a peer's pod is no router.
+    // Same setting as flannel. A peer's pod is not a router.
     { kind: 'sysctl', ns: 'host', name: `ipv6/conf/${dev}/accept_ra`, value: '0', optional: true },
     { kind: 'addr', ns: 'host', dev, cidr: `${beginOf(subnet)}/${family === 'v4' ? 32 : 128}` as Cidr },
   ]
@@ -119,12 +122,12 @@ function beginOf(subnet: Cidr): Ip {
   return subnet.slice(0, subnet.indexOf('/')) as Ip
 }
 
-// The kernel cuts off what would not fit into the uplink's packets, silently.
+// Without this limit, the kernel silently drops packets that do not fit into the uplink's packets.
 function inner({ MTU }: Conf, uplink: number, family: Family): number {
   return Math.min(MTU || uplink, uplink) - OVERHEAD[family]
 }
 
-// Names have 15 bytes: for long numbers flannel's do not fit, and its agent does not start.
+// A device name has at most 15 characters. With a long VNI, flannel's name does not fit, and flannel's agent does not start.
 function device({ VNI }: Conf, family: Family): IfName {
   const names = family === 'v4' ? [`flannel.${VNI}`, `fl.${VNI}`] : [`flannel-v6.${VNI}`, `fl6.${VNI}`]
   return parse.ifname(names.find((name) => name.length <= 15))
@@ -160,7 +163,8 @@ function fail(why: string): never {
   throw new ValueError(`Cannot program VXLAN: ${why}`)
 }
 
-// The address of a node's VXLAN device: the same for the same node whenever the device is made, so that what peers hold stays right.
+// The MAC of a node's VXLAN device. It derives from the node's name, the VNI and the family. A new device gets the same MAC, so that the
+// entries of peers stay right.
 function vtepMac(node: string, id: number, family: 4 | 6): Mac {
   return localMac(digest(`vtep ${family} ${id} ${node}`))
 }
