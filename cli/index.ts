@@ -1,4 +1,4 @@
-// The commands of `plumb` for people. Begin to read at `main` below: every command is a file of the same name.
+// The commands of `plumb` for people. Begin to read at `main` below. Each command is a file of the same name.
 // The folders `demo/`, `explain/` and `help/` hold the larger commands.
 import type { Io } from '../lib/cni/call.ts'
 import { ValueError } from '../lib/text/errors.ts'
