@@ -164,8 +164,8 @@ function hasLink({ netns, ifname }: Call['at']): boolean {
   }
 }
 
-// An attachment that holds a wanted host port loses its resources when its pod is gone. Resources of other attachments stay. Throws
-// CniError 7.
+// An attachment that holds a wanted host port loses its resources when its pod is gone. A holder with a living pod keeps its resources.
+// Throws CniError 7.
 function freeing(claims: readonly Claim[]): ToldRun[] {
   try {
     claims.map(isFree)
