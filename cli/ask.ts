@@ -4,24 +4,27 @@ import { ValueError } from '../lib/text/errors.ts'
 import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 
-/** An agent with much to do answers later. */
+/** The limit for the agent's answer, in milliseconds. A busy agent answers late. */
 const WAIT_MS = 5000
 const names: readonly OptionName[] = ['socket', 'json', 'help']
 
-/** A command that asks the agent one thing and shows it. */
+/** A command that asks the agent for its status and prints it, or a part of it. */
 export interface Question {
   readonly name: string
   readonly about: string
-  /** For people. */
+  /** The answer as text for people. */
   text(status: Status, now: number): string
-  /** For programs. */
+  /** The answer for programs, printed as JSON. */
   json(status: Status): unknown
 }
 
-/** What the exit status says of the node. */
+/** The exit status for each state of the node. */
 const STATUSES = { ready: 0, 'not ready': 1, degraded: 3 } as const
 
-/** Asks the agent of this node, shows the answer, and gives the exit status: 0 when the node is ready, 1 when it is not, 3 when it is degraded. Throws ValueError for a wrong command line, and when no agent answers. */
+/**
+ * Asks the agent of this node, prints the answer and returns the exit status. The status is 0 when the node is ready, 1 when it is not
+ * ready, 3 when it is degraded. Throws ValueError for a wrong command line, and when no agent answers.
+ */
 export async function ask(question: Question, argv: readonly string[]): Promise<number> {
   const { name, text, json } = question
   const { values, words } = readOptions(argv, names, `plumb ${name}`)

@@ -17,7 +17,7 @@ import { addressesOf } from './result.ts'
 import { refuseUnknown } from './strict.ts'
 import { answerOf, askedForGc, attachmentOf, hostOf, networkOf, validOf } from './target.ts'
 
-/** What a verb has to say: to a person, and to a program. */
+/** The answer of a verb, as text for people and as data for programs. */
 interface Said {
   readonly text: string
   readonly json: unknown
@@ -41,7 +41,10 @@ const verbs: Readonly<Record<string, Verb>> = {
   list: { words: '[NETWORK]', about: 'show the attachments that are remembered', options: ['cache-dir', 'json', 'help'], run: list },
 }
 
-/** Runs `plumb cni ARGV` and gives the exit status; `load` finds the executable's plugins. Throws ValueError for a wrong command line or configuration, CniError for what a plugin said. */
+/**
+ * Runs `plumb cni ARGV` and returns the exit status. `load` finds a plugin of this executable. Throws ValueError for a wrong command line
+ * or configuration, CniError for the error of a plugin.
+ */
 export async function run(argv: readonly string[], load: Io['plugin']): Promise<number> {
   const [name = '--help', ...rest] = argv
   if (/^(--help|-h|help)$/.test(name)) {
@@ -56,7 +59,7 @@ export async function run(argv: readonly string[], load: Io['plugin']): Promise<
     return 0
   }
   const [network, netns] = given.words
-  // cnitool wants a NETNS for gc and status too, and does not use it; so one is no mistake.
+  // cnitool demands a NETNS also for gc and status, and does not use it. So plumb accepts a NETNS here.
   if (given.words.length > 2 || (network === undefined && name !== 'list' && name !== 'gc')) throw new ValueError(`plumb cni ${name} wants ${verb.words}, not ${shown(given.words.join(' '))}; see plumb cni ${name} --help`)
   const { text, json } = await verb.run(given, network ?? '', netns, load)
   print(given.values.json ? JSON.stringify(json, null, 4) : text)
@@ -121,7 +124,7 @@ async function gc(given: Given, network: string): Promise<Said> {
   return { text: [fact, ...removed.map(({ containerId, ifname, addresses }) => `  ${containerId}:${ifname}  ${addresses.join(', ')}`.trimEnd())].join('\n'), json: { dryRun, removed } }
 }
 
-// No plugin is told what is in use: only what cannot be is removed.
+// Removes only attachments that cannot be in use. So no plugin gets a list of the attachments in use.
 async function freeGone(given: Given, network: string): Promise<Said> {
   const host = hostOf(given)
   const dryRun = given.values['dry-run'] ?? false
@@ -156,7 +159,7 @@ async function explain(given: Given, network: string, netns: string | undefined,
   const [{ EXAMPLE, explainAdd, explainDel }, { textOf }] = await Promise.all([import('./explain/index.ts'), import('./explain/text.ts')])
   const { del: isDel = false, rules = false, 'container-id': id } = given.values
   const name = isDel && network !== '-' ? network : networkOf(given, network).name
-  // DEL does without NETNS where the container is named.
+  // DEL needs no NETNS when --container-id names the container.
   const isExample = netns === undefined && !(isDel && id !== undefined)
   const { cached, ...at } = attachmentOf(given, name, isExample ? EXAMPLE : netns)
   const [list, host] = [networkOf(given, name, cached), hostOf(given)]

@@ -10,15 +10,19 @@ import { print, write } from './output.ts'
 
 /** Commands that the demo starts, and the Debian package of each. */
 const NEEDS: Readonly<Record<string, string>> = { ip: 'iproute2', nft: 'nftables', bridge: 'iproute2', ping: 'iputils-ping', unshare: 'util-linux', nsenter: 'util-linux', mount: 'mount' }
-// Whatever the demo makes, or dies from, goes with the namespaces: links, rules, mounts below /run, processes.
+// Everything that the demo makes ends with these namespaces, also after a crash. That means links, rules, mounts below /run and processes.
 const UNSHARE = 'unshare --net --mount --pid --fork --mount-proc --kill-child=KILL --propagation private'.split(' ')
 const OWN = '/proc/self/ns/net'
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
-/** Runs `plumb demo` and gives the exit status: 0 when every step was seen to be as it says, 1 when one was not, 128 and the signal's number when it was interrupted. Throws CniError when it cannot run here, ValueError for a wrong command line. */
+/**
+ * Runs `plumb demo` and returns the exit status. The status is 0 when every step had the expected result, and 1 when a step had not. After
+ * an interruption the status is 128 plus the number of the signal. Throws CniError when the demo cannot run on this machine, ValueError
+ * for a wrong command line.
+ */
 export async function run(argv: readonly string[]): Promise<number> {
   const [part, ...rest] = argv
-  // The demo's own processes: a story, and what runs in the pods.
+  // The demo starts itself with these words: to tell a story, and as server and client in the pods.
   if (part === '--inside') return inside(rest)
   if (part === '--serve') return servePage(rest)
   if (part === '--fetch') return fetchPage(rest)
@@ -49,7 +53,7 @@ function isForEtcd({ store }: Story): boolean {
 }
 
 async function inNamespaces({ name, store }: Story): Promise<number> {
-  // A session of its own: Ctrl-C comes here alone, and ends all of it at once.
+  // `detached` gives the child a separate session. Ctrl-C reaches only this process, and this process ends the whole demo at once.
   const child = Bun.spawn([...UNSHARE, process.execPath, 'demo', '--inside', readlinkSync(OWN), name, ...(store ? ['--store', store] : [])], { stdio: ['ignore', 'inherit', 'inherit'], detached: true })
   let caught: NodeJS.Signals | undefined
   const end = (signal: NodeJS.Signals) => {
@@ -64,7 +68,8 @@ async function inNamespaces({ name, store }: Story): Promise<number> {
   return 128 + constants.signals[caught]
 }
 
-// The first process of its namespace, with a /run of its own: agents, etcd and the servers in the pods end when it does.
+// Runs as the first process of a PID namespace, with a private /run. The agents, etcd and the servers in the pods end when this process
+// ends.
 async function inside([outer, ...words]: readonly string[]): Promise<never> {
   const wish = outer === undefined ? 'help' : wishOf(words)
   const story = wish === 'help' ? undefined : wish.stories[0]

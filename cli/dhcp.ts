@@ -4,7 +4,7 @@ import { shown, ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { print, table } from './output.ts'
 
-/** The reference's options (`dhcp daemon`), with one dash or two, each with what it is when left out. */
+/** The options of the reference (`dhcp daemon`), with one dash or two. `otherwise` is the default value. */
 const OPTIONS: Readonly<Record<string, { readonly value?: string; readonly otherwise: string; readonly about: string }>> = {
   socketpath: { value: 'PATH', otherwise: SOCKET, about: 'where the plugin finds it; its leases lie beside, in PATH.leases' },
   hostprefix: { value: 'DIR', otherwise: '', about: "put before the paths of sockets and namespaces: where the host's root is, in a container" },
@@ -15,9 +15,9 @@ const OPTIONS: Readonly<Record<string, { readonly value?: string; readonly other
   resendtimeout: { value: 'TIME', otherwise: '208s', about: 'how long an ADD tries to get a lease' },
 }
 
-/** Runs `plumb dhcp ARGV` until a signal and gives the exit status. Throws ValueError for options that are wrong. */
+/** Runs `plumb dhcp ARGV` until a signal arrives, and returns the exit status. Throws ValueError for wrong options. */
 export async function run(argv: readonly string[]): Promise<number> {
-  // The reference's own word for it.
+  // The reference plugin starts its daemon with the word `daemon`.
   const words = argv[0] === 'daemon' ? argv.slice(1) : argv
   if (words.some((one) => /^(-h|-?-help)$/.test(one))) {
     print(help())
@@ -27,7 +27,7 @@ export async function run(argv: readonly string[]): Promise<number> {
   return 0
 }
 
-/** The settings of a command line. Throws ValueError. */
+/** Reads the settings from a command line. Throws ValueError. */
 export function settingsOf(words: readonly string[]): Settings {
   const given = read(words)
   const of = (name: string) => given.get(name) ?? (OPTIONS[name]?.otherwise as string)
@@ -47,7 +47,7 @@ export function settingsOf(words: readonly string[]): Settings {
   }
 }
 
-// As Go's flags: -name value, -name=value, and a switch by its name alone.
+// Accepts the forms of Go's flags: `-name value`, `-name=value`, and `-name` alone for a switch.
 function read(words: readonly string[]): ReadonlyMap<string, string> {
   const given = new Map<string, string>()
   for (let left = [...words]; left.length > 0; ) {
@@ -64,7 +64,7 @@ function read(words: readonly string[]): ReadonlyMap<string, string> {
 
 const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 }
 
-// Go's durations: 208s, 3m28s, 500ms.
+// Parses a duration of Go, such as 208s, 3m28s or 500ms.
 function milliseconds(name: string, text: string): number {
   const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)]
   const sum = parts.reduce((all, [, number, unit]) => all + Number(number) * (UNITS[unit as string] as number), 0)

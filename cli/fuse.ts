@@ -3,18 +3,21 @@ import type { Json } from '../lib/runtime/network-list.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { printableName } from '../lib/text/printable.ts'
 
-/** A list of plugins in another form, and what is other about it: one sentence each. */
+/** The changed configuration list, and one sentence for each change. */
 export interface Fused {
   readonly list: Json
   readonly changes: readonly string[]
 }
-// The key of the interface plugin under which each goes on, and the capabilities that then are the interface plugin's.
+// The key of the interface plugin that takes the settings of each plugin type. The interface plugin also takes over its capabilities.
 const KEYS: ReadonlyMap<unknown, string> = new Map(FUSED.map(({ type, key }) => [type, key]))
 const HOSTS = ['bridge', 'ptp']
-// Of the plugin as an entry of a list, and of no use within another.
+// Keys that belong to an entry of a list. They have no use within another plugin.
 const ENTRY = new Set(['type', 'capabilities', 'name', 'cniversion', 'ipam'])
 
-/** Puts the plugins portmap, firewall, bandwidth and tuning that follow bridge or ptp in a configuration list into that one, as keys of its own: the same node in one process. Throws ValueError for what is no list. Pure. */
+/**
+ * Moves portmap, firewall, bandwidth and tuning into the bridge or ptp plugin that they follow in a configuration list. They become keys
+ * of that plugin. The node gets the same result from one process. Throws ValueError when the configuration is not a list. Pure.
+ */
 export function fuse(given: unknown): Fused {
   const list = objectOf(given, 'the configuration')
   const { plugins } = list

@@ -6,14 +6,17 @@ import { terminal } from './help/terminal.ts'
 import type { Command } from './index.ts'
 import { print, table } from './output.ts'
 
-/** What there is to tell of. */
+/** The subjects of the help: the version, the commands and the plugins. */
 interface Known {
   readonly version: string
   readonly commands: Readonly<Record<string, Command>>
   readonly plugin: Io['plugin']
 }
 
-/** Runs `plumb help WORDS` and gives the exit status: what there is, the page of a plugin, or the help of a command. Throws ValueError for a name that is neither. */
+/**
+ * Runs `plumb help WORDS` and returns the exit status. Without a name prints the overview. With a name prints the page of that plugin or
+ * the help of that command. Throws ValueError for a name that is neither, and for more words than one name.
+ */
 export async function help(words: readonly string[], known: Known): Promise<number> {
   const [name, ...more] = words
   const { commands, plugin } = known

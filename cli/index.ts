@@ -1,4 +1,5 @@
-// What a person types. Each command has a file of its name; `demo/`, `explain/` and `help/` are the larger ones.
+// The commands of `plumb` for people. Begin to read at `main` below. Each command is a file of the same name.
+// The folders `demo/`, `explain/` and `help/` hold the larger commands.
 import type { Io } from '../lib/cni/call.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
@@ -8,7 +9,7 @@ import { fail, print } from './output.ts'
 /** A command of the executable. */
 export interface Command {
   readonly about: string
-  /** Loaded when it is asked for: no command pays for another one's libraries. */
+  /** Imports the file of the command only when the user runs it. So no command loads the libraries of another command. */
   load(): Promise<{ run(argv: readonly string[], plugin: Io['plugin']): Promise<number> }>
 }
 const commands: Readonly<Record<string, Command>> = {
@@ -22,7 +23,10 @@ const commands: Readonly<Record<string, Command>> = {
   demo: { about: 'make pods and nodes of its own, try them out and remove them', load: () => import('./demo.ts') },
 }
 
-/** Runs `plumb ARGV`, where `plugin` finds the executable's plugins, and gives the exit status: 0 done, 1 something failed, 2 the command line or a configuration is wrong. Never throws. */
+/**
+ * Runs `plumb ARGV` and returns the exit status. `plugin` finds a plugin of this executable. The status is 0 for done, 1 for a failure, 2
+ * for a wrong command line or configuration. Never throws.
+ */
 export async function main(argv: string[], plugin: Io['plugin']): Promise<number> {
   const [name = '--help', ...rest] = argv
   try {

@@ -9,7 +9,10 @@ const names: readonly OptionName[] = ['rewrite', 'bin-dir', 'state-dir', 'json',
 const uninstallNames: readonly OptionName[] = ['purge', 'dry-run', 'force', 'bin-dir', 'conf-dir', 'state-dir', 'json', 'help']
 const AGENT_FILE = '/etc/plumb/agent.yaml'
 
-/** Runs `plumb install ARGV` and gives the exit status. Throws ValueError for a wrong command line, CniError where the folders cannot be written. */
+/**
+ * Runs `plumb install ARGV` and returns the exit status. Throws ValueError for a wrong command line, CniError when the folders cannot be
+ * written.
+ */
 export async function run(argv: readonly string[]): Promise<number> {
   const given = optionsOf('install', argv, names)
   if (given.help) {
@@ -28,9 +31,12 @@ export async function run(argv: readonly string[]): Promise<number> {
   return 0
 }
 
-/** Runs `plumb uninstall ARGV`, as `run`. Throws CniError 11 while pods of plumb's live, or with --purge while the agent runs. */
+/**
+ * Runs `plumb uninstall ARGV` and returns the exit status. Throws like `run`. Throws CniError 11 while pods live that plumb attached, and
+ * with --purge while the agent runs.
+ */
 export async function runUninstall(argv: readonly string[]): Promise<number> {
-  // What follows is the agent's.
+  // The words after `--` are options of the agent.
   const at = argv.includes('--') ? argv.indexOf('--') : argv.length
   const given = optionsOf('uninstall', argv.slice(0, at), uninstallNames)
   const agent = argv.slice(at + 1)

@@ -4,24 +4,27 @@ import type { Peer, Status } from '../agent/health/status.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 
-/** Runs `plumb leases ARGV` and gives the exit status: 0 when the node is ready, 1 when it is not, 3 when it is degraded. Throws ValueError for a wrong command line, and when no agent answers. */
+/**
+ * Runs `plumb leases ARGV` and returns the exit status. The status is 0 when the node is ready, 1 when it is not ready, 3 when it is
+ * degraded. Throws ValueError for a wrong command line, and when no agent answers.
+ */
 export async function run(argv: readonly string[]): Promise<number> {
   return ask({ name: 'leases', about: 'which node has which subnet, and which of them cannot be reached from here', text: leasesText, json: leases }, argv)
 }
 
 /** A row of `plumb leases`. */
 interface Row extends Peer {
-  /** It is this node's own. */
+  /** True for the lease of this node. */
   readonly self?: true
 }
 
-/** All leases that the agent knows, its own first. */
+/** Returns all leases that the agent knows. The lease of this node comes first. */
 function leases({ node, subnets, uplink, backend, peers }: Status): Row[] {
   const own: Row[] = subnets.v4 || subnets.v6 ? [{ node, subnets, ips: (uplink?.advertise ?? {}) as Peer['ips'], backend, self: true }] : []
   return [...own, ...ordered(peers)]
 }
 
-/** Leases for people, as a table. */
+/** Formats the leases as a table for people. */
 export function leasesText(status: Status): string {
   const rows = leases(status).map((row) => [nameOf(row), line(row.subnets), line(row.ips), row.backend, stateOf(row)])
   const unreadable = status.unreadable > 0 ? `\n${status.unreadable} more cannot be read: the agent’s log names them` : ''

@@ -7,11 +7,14 @@ interface Option {
   readonly type: 'string' | 'boolean'
   readonly short?: string
   readonly multiple?: true
-  /** What stands for the value in help. */
+  /** The placeholder for the value in the help text. */
   readonly value?: string
   readonly about: string
 }
-/** The options of all commands; each takes some of them. Where an environment variable is named, it is read when the option is not given: cnitool's. */
+/**
+ * The options of all commands. Each command takes some of them. A description may name an environment variable of cnitool. That variable
+ * counts when the option is not given.
+ */
 const options = {
   ifname: { type: 'string', short: 'i', value: 'NAME', about: 'interface name in the container (CNI_IFNAME, else eth0)' },
   'container-id': { type: 'string', value: 'ID', about: 'container id (else made from the path of NETNS as cnitool makes it)' },
@@ -42,13 +45,16 @@ const options = {
 
 /** The name of an option, without its dashes. */
 export type OptionName = keyof typeof options
-/** The options given, by name, and the words that are none. */
+/** The given options by name, and the words that are not options. */
 export interface Given {
   readonly values: { readonly [K in OptionName]?: (typeof options)[K] extends { multiple: true } ? string[] : (typeof options)[K]['type'] extends 'boolean' ? boolean : string }
   readonly words: readonly string[]
 }
 
-/** Takes a command line apart. Throws ValueError for an option that the verb does not have, with the nearest one, and the place of the help. */
+/**
+ * Parses a command line. Throws ValueError for an option that the command does not have. The error names the nearest option and the
+ * command's `--help`.
+ */
 export function readOptions(argv: readonly string[], names: readonly OptionName[], command: string): Given {
   const config = Object.fromEntries(names.map((name) => [name, options[name]])) as Record<string, Option>
   try {
@@ -62,7 +68,7 @@ export function readOptions(argv: readonly string[], names: readonly OptionName[
   }
 }
 
-/** The options of a verb as lines of help. */
+/** Formats the help text of these options. */
 export function describeOptions(names: readonly OptionName[]): string {
   const rows = names.map((name): string[] => {
     const { short, value, about }: Option = options[name]

@@ -2,34 +2,37 @@ import { writeSync } from 'node:fs'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
 import { printable } from '../lib/text/printable.ts'
 
-// What of a refusal is the fault of a configuration or of the command line.
+// Error codes for a fault in a configuration or in the command line.
 const GIVEN: readonly number[] = [CODE.version, CODE.unsupportedField, CODE.env, CODE.decode, CODE.config, CODE.netns]
 
-// What a shell says of a tool that SIGPIPE ended.
+// The exit status that a shell reports for a program that SIGPIPE ended.
 const SIGPIPE_STATUS = 141
 
-/** What a plugin would refuse a call with, told without calling it. */
+/** The error that a plugin would answer. plumb finds it without calling the plugin. */
 export class Refused extends CniError {
   override name = 'Refused'
 }
 
-/** Writes text and a newline to stdout, whole. Throws CniError 5 when stdout is closed or full, so that nobody takes half an answer for all of it. */
+/**
+ * Writes the whole text and a newline to stdout. Throws CniError 5 when stdout is closed or full, so that no reader takes half an answer
+ * for the whole.
+ */
 export function print(text: string): void {
   write(`${text}\n`)
 }
 
-/** Writes text to stdout as it is: part of a line, to show what is going on. Throws as print. */
+/** Writes text to stdout without a newline, for example part of a line that shows progress. Throws like `print`. */
 export function write(text: string): void {
   try {
     writeAll(1, text)
   } catch (cause) {
-    // `| head` has seen enough: as for any tool, that is no failure to tell of.
+    // The reader, for example `| head`, closed the pipe. As for any tool, this is no failure to report.
     if ((cause as NodeJS.ErrnoException).code === 'EPIPE') process.exit(SIGPIPE_STATUS)
     throw new CniError(CODE.io, 'Cannot write to stdout', (cause as Error).message, { cause })
   }
 }
 
-/** Rows in columns two blanks apart, under their headings when there are any. */
+/** Formats rows as columns that are two spaces apart, under their headings if there are any. */
 export function table(headings: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = headings.length > 0 ? [headings, ...rows] : rows
   const widths = (all[0] ?? []).map((_, i) => Math.max(...all.map((row) => (row[i] ?? '').length)))
@@ -43,7 +46,10 @@ export function table(headings: readonly string[], rows: readonly (readonly stri
     .join('\n')
 }
 
-/** Tells what went wrong on stderr, with `json` also as a CNI error object on stdout, and gives the exit status: 2 when the command line or a configuration is at fault and nothing was run, else 1. */
+/**
+ * Writes the error to stderr, and with `json` also a CNI error object to stdout. Returns the exit status. The status is 2 when the command
+ * line or a configuration is at fault and nothing ran, else 1.
+ */
 export function fail(cause: unknown, json: boolean): 1 | 2 {
   const usage = cause instanceof ValueError
   const { code, details } = cause instanceof CniError ? cause : { code: usage ? CODE.config : CODE.internal, details: '' }
@@ -63,7 +69,7 @@ export function fail(cause: unknown, json: boolean): 1 | 2 {
     writeAll(2, `${lines.map(printable).join('\n')}\n`)
     if (json) writeAll(1, `${JSON.stringify({ code, msg: message, details }, null, 4)}\n`)
   } catch {
-    // Nobody listens; the exit status still tells.
+    // No program reads the output. The exit status still reports the failure.
   }
   return usage || (cause instanceof Refused && GIVEN.includes(code)) ? 2 : 1
 }
@@ -74,7 +80,7 @@ function writeAll(fd: number, text: string): void {
     try {
       done += writeSync(fd, bytes, done)
     } catch (cause) {
-      // A pipe that its reader made non-blocking, and that is full for now.
+      // The reader made the pipe non-blocking, and the pipe is full for now.
       if ((cause as NodeJS.ErrnoException).code !== 'EAGAIN') throw cause
       Bun.sleepSync(1)
     }

@@ -23,18 +23,21 @@ import { orphaned, removeNoted } from '../lib/verbs/orphans.ts'
 
 const CACHE = '/var/lib/cni'
 const [RUN, JOURNAL, TUNING, DHCP] = ['/run/plumb', '/run/cni/plumb', '/run/cni/tuning', '/run/cni/dhcp.sock']
-/** Beside the networks in host-local's folder. */
+/** plumb's own folder in host-local's folder, beside the folders of the networks. */
 const OWN = '.plumb'
-/** The files of host-local's layout. */
+/** The names of the files that host-local keeps in the folder of a network. */
 const POOL_FILES = /^(lock|last_reserved_ip\.\d+|[\da-f.:_]+|\.[\w-]*\.?draft)$/i
 
-/** What became of a purge, one line for each thing: done, or with `dryRun` what would be. */
+/** The report of a purge, one line per object. With `dryRun` a line says what would happen. */
 interface Purge {
   readonly lines: string[]
   readonly dryRun: boolean
 }
 
-/** The attachments of plumb's plugins whose pods live, as `NETWORK CONTAINER:INTERFACE`: by the links on the node, by the journal, and by what runtimes remember. */
+/**
+ * Returns the attachments of plumb's plugins whose pods live, as `NETWORK CONTAINER:INTERFACE`. Looks at the links on the node, at the
+ * journal, and at the cache that runtimes keep.
+ */
 export function living(): string[] {
   const gone = new Set(orphaned(run).map(nameOf))
   const byLink = linksNow().flatMap(({ alias }) => (isAttachment(alias) ? [alias.replace(/^plumb\/([^/]*)\/([^/]*)\//, '$1 $2:')] : []))
@@ -43,7 +46,7 @@ export function living(): string[] {
   return [...new Set([...byLink, ...byEntry, ...byRuntime])].sort()
 }
 
-/** Removes the programs and the network that were installed, and gives a line for each; with `dryRun` it only says so. */
+/** Removes the installed programs and the installed network, and returns a line for each. With `dryRun` changes nothing. */
 export function removePrograms(places: Places, dryRun: boolean): string[] {
   const { undone, left } = uninstall(places, { dryRun })
   const done = (isBack: boolean) => (dryRun ? (isBack ? 'would put back' : 'would remove') : isBack ? 'put back' : 'removed')
@@ -51,8 +54,9 @@ export function removePrograms(places: Places, dryRun: boolean): string[] {
 }
 
 /**
- * Removes all that plumb made on this node: the agent's part, attachments, bridges, the nft table, the journal, reservations, saved values, and what was installed.
- * With `dryRun` it changes nothing. Gives a line for each thing. Throws CniError 11 while the agent runs, ExecError for a tool that fails.
+ * Removes everything that plumb made on this node, and everything that was installed. That includes the agent's part, attachments,
+ * bridges, the nft table, the journal, reservations and saved values. With `dryRun` changes nothing. Returns a line for each object.
+ * Throws CniError 11 while the agent runs, ExecError when a tool fails.
  */
 export async function purge(settings: Settings, places: Places, dryRun: boolean): Promise<string[]> {
   const it: Purge = { lines: [], dryRun }
@@ -67,7 +71,7 @@ export async function purge(settings: Settings, places: Places, dryRun: boolean)
   for (const path of [JOURNAL, TUNING, ...(socket.startsWith(`${RUN}/`) ? [RUN] : [])]) tree(it, path)
   if (existsSync(DHCP)) it.lines.push(`left ${DHCP}, the socket of plumb dhcp: stop that, and remove it`)
   else tree(it, `${DHCP}.leases`)
-  // Last: what failed until now can be tried again.
+  // The programs go last. After a failure in an earlier step the user can still run the purge again.
   it.lines.push(...removePrograms(places, dryRun))
   const own = (['lease', 'network'] as const).map((what) => statePath(places.stateDir, what, instanceOf(settings)))
   emptied(it, places.stateDir, [`${places.stateDir}/installed.json`, ...own])
@@ -79,7 +83,7 @@ async function attachments(it: Purge): Promise<void> {
   for (const entry of entries()) await act(it, `what ${nameOf(entry.owner)} has by the journal`, () => removeNoted(entry, pluginRun))
 }
 
-// A bridge with a port of somebody else's is in use.
+// A bridge with a port that plumb did not make is in use, and stays.
 async function remainingLinks(it: Purge, { links, shared }: { readonly links: readonly LinkFacts[]; readonly shared: ReadonlySet<string> }): Promise<void> {
   const own = links.filter(({ alias, name }) => isAttachment(alias) || shared.has(name))
   const ends = new Set(own.flatMap(({ index, on }) => [index, ...(on === undefined ? [] : [on])]))
@@ -100,7 +104,7 @@ async function firewall(it: Purge): Promise<void> {
   for (const tool of await removeChain(CHAIN, run, it)) it.lines.push(`${it.dryRun ? 'would remove' : 'removed'} chain ${CHAIN} of ${tool}`)
 }
 
-// The folders of host-local: the usual one, and those that networks name.
+// Returns host-local's folders: the default folder, and the folders that networks name.
 function poolFolders(confDir: string): string[] {
   const texts = namesIn(confDir).flatMap((name) => (/\.(conflist|conf|json)$/.test(name) ? (readText(`${confDir}/${name}`) ?? '') : []))
   const lists = [...texts, ...listCached(CACHE).entries.map(({ config }) => config)].map(pluginsOf)
@@ -108,7 +112,7 @@ function poolFolders(confDir: string): string[] {
   return [...new Set([`${CACHE}/networks`, ...named])]
 }
 
-// Pods of other plugins may have their addresses from host-local, too.
+// Pods of other plugins may also have their addresses from host-local. The folder of such a network stays while those pods live.
 function pools(it: Purge, dir: string): void {
   const inUse = new Set<string>(cachedLiving().flatMap(({ network, config }) => (isOurs(config) ? [] : [network])))
   for (const network of namesIn(dir).filter((name) => name !== OWN && statSync(`${dir}/${name}`).isDirectory())) {
@@ -122,13 +126,13 @@ function pools(it: Purge, dir: string): void {
   tree(it, `${dir}/${OWN}`)
 }
 
-// flannel's own plugin calls its files by the container's id alone.
+// Removes only files with a colon in their names. flannel's own plugin names its files by the container id alone, without a colon.
 function keptByFlannel(it: Purge): void {
   const dir = `${CACHE}/flannel`
   for (const name of namesIn(dir)) if (name.includes(':')) tree(it, `${dir}/${name}`)
 }
 
-// A folder that has files of a person's, or of all nodes, stays.
+// A folder that is not empty stays. It has files of a person, or a store that all nodes share.
 function emptied(it: Purge, dir: string, own: readonly string[]): void {
   if (!existsSync(dir)) return
   const left = namesIn(dir).filter((name) => !(it.dryRun && own.includes(`${dir}/${name}`)))
@@ -143,7 +147,7 @@ function tree(it: Purge, path: string): void {
   it.lines.push(`${it.dryRun ? 'would remove' : 'removed'} ${path}`)
 }
 
-// A folder that something is mounted on stays, empty.
+// The kernel does not remove a folder that is a mount point (EBUSY). That folder stays, but empty.
 function unlessMounted(work: () => void): void {
   try {
     work()
@@ -170,7 +174,7 @@ function cachedLiving() {
   return listCached(CACHE).entries.filter(({ netns }) => netns !== '' && existsSync(netns))
 }
 
-// Whether a plugin of ours makes the interface.
+// Tells whether one of plumb's plugins makes the interface. The first plugin of the configuration makes it.
 function isOurs(config: string): boolean {
   const [main] = pluginsOf(config)
   return main?.type !== undefined && PLUGINS.includes(main.type)
@@ -181,7 +185,7 @@ interface Configured {
   readonly ipam?: { readonly type?: string; readonly dataDir?: string }
 }
 
-// What cannot be read names nothing.
+// A configuration that cannot be parsed counts as one without plugins.
 function pluginsOf(config: string): readonly Configured[] {
   try {
     const { plugins, ...single } = JSON.parse(config)

@@ -4,15 +4,18 @@ import type { Status } from '../agent/health/status.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 
-/** So many of the last repairs are shown; --json has a hundred. */
+/** The number of recent repairs in the text. `--json` has a hundred. */
 const REPAIRS = 5
 
-/** Runs `plumb status ARGV` and gives the exit status: 0 when the node is ready, 1 when it is not, 3 when it is degraded. Throws ValueError for a wrong command line, and when no agent answers. */
+/**
+ * Runs `plumb status ARGV` and returns the exit status. The status is 0 when the node is ready, 1 when it is not ready, 3 when it is
+ * degraded. Throws ValueError for a wrong command line, and when no agent answers.
+ */
 export async function run(argv: readonly string[]): Promise<number> {
   return ask({ name: 'status', about: 'whether this node’s pods are connected, and why not', text: statusText, json: (status) => status }, argv)
 }
 
-/** A status for people; `now` in milliseconds since 1970. */
+/** Formats a status for people. `now` is in milliseconds since 1970. */
 export function statusText(status: Status, now: number): string {
   const { node, state, ready, reasons, degraded, repairs } = status
   const why = ready || reasons.length > 0 ? reasons : ['the first full sync is not done']

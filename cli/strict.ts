@@ -6,7 +6,10 @@ import { shown, ValueError } from '../lib/text/errors.ts'
 import { read, unknownKeys } from '../lib/text/shape.ts'
 import { isOwnPlugin } from './target.ts'
 
-/** Refuses a network of which a plugin of this executable does not know a key: a pod with a key that was mistyped comes up, but on the wrong bridge. Runtimes pass such keys over, as the reference does. Throws ValueError naming each. */
+/**
+ * Refuses a network when a plugin of this executable does not know one of its keys. Otherwise a pod with a mistyped key comes up, but on
+ * the wrong bridge. Container runtimes ignore unknown keys, as the reference does. Throws ValueError that names each unknown key.
+ */
 export async function refuseUnknown({ name, cniVersion, plugins }: NetworkList, host: Host, load: Io['plugin']): Promise<void> {
   const found: string[] = []
   for (const { type, conf } of plugins) {
@@ -23,7 +26,7 @@ export async function refuseUnknown({ name, cniVersion, plugins }: NetworkList, 
   if (found.length > 0) throw new ValueError(`Cannot use network ${name}: ${found.join('; ')}; with --lenient plugins pass such keys over, as they do for a runtime`)
 }
 
-// A value that cannot be used is the plugin's to refuse, with its own code.
+// A value that cannot be used is no error here. The plugin refuses the value itself, with its own error code.
 function chainedIn({ conf, within }: InterfacePlugin<NetConf>, raw: object): readonly Within[] {
   try {
     return within?.(read(conf, { ...raw, strict: false }).value) ?? []

@@ -12,7 +12,7 @@ import type { Given } from './options.ts'
 
 const env = process.env
 
-/** Directories and limits from the options, else the environment, else the usual ones. Throws ValueError. */
+/** Takes directories and time limits from the options, else from the environment, else the defaults. Throws ValueError. */
 export function hostOf({ values }: Given): Host & { readonly cacheDir: string } {
   const seconds = Number(values.timeout ?? 120)
   if (!(seconds > 0 && seconds <= 86_400)) throw new ValueError(`Cannot read --timeout ${shown(values.timeout)}: want seconds, more than 0`)
@@ -20,7 +20,10 @@ export function hostOf({ values }: Given): Host & { readonly cacheDir: string } 
   return { path: dirs.flatMap((dir) => dir.split(':')).filter(Boolean), cacheDir: values['cache-dir'] ?? '/var/lib/cni', timeoutMs: seconds * 1000 }
 }
 
-/** The network of a name; `-` is the node's default, the first of the directory. With `cached`, a network whose file is gone is read from what ADD remembered. Throws ValueError. */
+/**
+ * Loads the network with this name. The name `-` means the node's default network, the first one of the directory. With `cached`, a
+ * network without a file is read from the configuration that ADD remembered. Throws ValueError.
+ */
 export function networkOf({ values }: Given, name: string, cached?: Cached): NetworkList {
   try {
     return loadNetwork(values['conf-dir'] ?? (env['NETCONFPATH'] || '/etc/cni/net.d'), name === '-' ? undefined : name)
@@ -31,7 +34,10 @@ export function networkOf({ values }: Given, name: string, cached?: Cached): Net
   }
 }
 
-/** The attachment that NETNS and the options mean, and what is remembered of it. An `ip netns` name is taken as its path; /run/netns and /var/run/netns are one folder, and the spelling that ADD saw wins. Throws ValueError. */
+/**
+ * Finds the attachment that NETNS and the options mean, and its cache entry. A name of `ip netns` stands for its path. /run/netns and
+ * /var/run/netns are one folder, so the spelling that ADD saw wins. Throws ValueError.
+ */
 export function attachmentOf(options: Given, network: string, netns: string | undefined): RuntimeConf & { readonly cached: Cached | undefined } {
   const { values } = options
   const { cacheDir } = hostOf(options)
@@ -46,14 +52,17 @@ export function attachmentOf(options: Given, network: string, netns: string | un
   return { containerId: key.containerId, ifname, netns: given, ...argsOf(values.args ?? env['CNI_ARGS']), ...capabilitiesOf(values['cap-args'] ?? env['CAP_ARGS'], values['port-mapping']), cached }
 }
 
-/** What `--prev-result` says, in the form of a version; undefined when it was not given. Throws ValueError. */
+/** Reads the result from `--prev-result` and converts it to a CNI version. Returns undefined without the option. Throws ValueError. */
 export function answerOf({ values }: Given, version: string): Json | undefined {
   const file = values['prev-result']
   if (file === undefined) return undefined
   return named('--prev-result', () => JSON.parse(encode(decode(parseJson(readFileSync(file === '-' ? 0 : file, 'utf8'), file), version, file), version)))
 }
 
-/** The attachments that `gc` is told are in use; undefined when it is told nothing. Throws ValueError for a list that is empty. */
+/**
+ * Returns the attachments that the options of `gc` name as in use. Returns undefined when no option names any, and an empty list for
+ * `--all`. Throws ValueError for a given list that is empty.
+ */
 export function validOf({ values }: Given): readonly Omit<Key, 'network'>[] | undefined {
   const { valid = [], 'valid-file': file, all = false } = values
   if (all && (valid.length > 0 || file !== undefined)) throw new ValueError('--all says that no attachment is in use: it excludes --valid and --valid-file')
@@ -74,17 +83,20 @@ export function validOf({ values }: Given): readonly Omit<Key, 'network'>[] | un
   return found
 }
 
-/** The plugins of a list that understand GC: all of them from CNI 1.1.0 on; below, those that are this executable, which knows it whatever the list says. */
+/**
+ * Returns the plugins of a list that understand GC. From CNI 1.1.0 on these are all plugins. Below 1.1.0 these are the plugins of this
+ * executable, because they know GC in every version.
+ */
 export function askedForGc({ cniVersion, plugins }: NetworkList, { path }: Host): NetworkList['plugins'] {
   return compare(cniVersion, '1.1.0') >= 0 ? plugins : plugins.filter(({ type }) => isOwnPlugin(type, { path }))
 }
 
-/** Whether the plugin of a type that a runtime would find is this executable. */
+/** Tells whether a runtime would find this executable as the plugin of this type. */
 export function isOwnPlugin(type: string, { path }: Pick<Host, 'path'>): boolean {
   return isThisProgram(path.map((dir) => `${dir}/${type}`).find((one) => statSync(one, { throwIfNoEntry: false })?.isFile()))
 }
 
-// A link to it, or a copy.
+// True for a link to this executable, and for a copy of it.
 function isThisProgram(file: string | undefined): boolean {
   if (file === undefined) return false
   const [own, other] = [process.execPath, file].map((one) => statSync(one))
@@ -99,7 +111,7 @@ function spellings(text: string | undefined, optional: boolean): (NetnsPath | ''
   return path.startsWith('/var/run/netns/') ? [path, path.slice('/var'.length) as NetnsPath] : [path]
 }
 
-/** cnitool's: so that each takes over what the other attached. */
+/** Makes the container id in the same way as cnitool. So plumb and cnitool can take over each other's attachments. */
 function idOf(netns: string): Key['containerId'] {
   return parse.containerId(`cnitool-${new Bun.CryptoHasher('sha512').update(netns).digest('hex').slice(0, 20)}`)
 }
@@ -108,7 +120,7 @@ function remembered(cacheDir: string, key: Key): Cached | undefined {
   try {
     return readCached(cacheDir, key)
   } catch {
-    // Torn: the verb itself tells.
+    // The cache entry is damaged. The verb itself reports that.
     return undefined
   }
 }

@@ -1,2 +1,2 @@
-/** `plumb uninstall`, as a command of its own. */
+/** The command `plumb uninstall`. Its code is in install.ts. */
 export { runUninstall as run } from './install.ts'

@@ -7,11 +7,14 @@ import { template } from './template.ts'
 const ROOT = join(import.meta.dir, '..')
 const DIST = join(ROOT, 'dist')
 const CACHE = join(ROOT, 'node_modules/.cache/plumb')
-/** `--align=off`: the code stays where Bun has it in the file (docs/decisions/0021). */
+/** `--align=off` leaves the code where Bun has it in the file (docs/decisions/0021). */
 const ALIGN = !process.argv.includes('--align=off')
 const FLAGS = '--compile --bytecode --minify --format=esm --splitting --compile-jit-policy=30 --no-compile-autoload-dotenv --no-compile-autoload-bunfig'.split(' ')
 
-/** Makes dist/plumb and a second copy with a hard link for every plugin, unless they are already made of these sources. Says so on stderr when it did. */
+/**
+ * Makes dist/plumb, and a second copy with a hard link for every plugin. Skips this when dist/ is already made of these sources. Reports a
+ * finished build on stderr.
+ */
 async function build(): Promise<void> {
   const started = performance.now()
   const names = readdirSync(join(ROOT, 'plugins'))
@@ -22,7 +25,7 @@ async function build(): Promise<void> {
   const stamp = join(DIST, '.sources')
   const fresh = existsSync(stamp) && readFileSync(stamp, 'utf8') === hash && ['plumb', ...names].every((name) => existsSync(join(DIST, name)))
   if (fresh) return
-  // Drafts, then rename: a test that runs meanwhile finds the old program or the new one.
+  // Writes drafts, then renames them. So a test that runs meanwhile finds the old program or the new program.
   const draft = join(DIST, `.draft-${process.pid}`)
   mkdirSync(draft, { recursive: true })
   try {
@@ -34,7 +37,8 @@ async function build(): Promise<void> {
         cwd: ROOT,
       },
     )
-    // Written in one piece, the plugins' lies in the page cache in huge pages: docs/decisions/0021.
+    // A file that is written in one piece lies in huge pages of the page cache (docs/decisions/0021). So the plugins' file is written in
+    // one piece.
     const [first = '', ...others] = names
     writeFileSync(join(draft, first), readFileSync(join(draft, 'plumb')), { mode: 0o755 })
     for (const name of others) linkSync(join(draft, first), join(draft, name))

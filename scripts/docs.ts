@@ -13,7 +13,10 @@ const ROOT = join(import.meta.dir, '..')
 const PAGES = join(ROOT, 'docs/plugins')
 const REGION = /<!-- (\w+)([^>]*?) -->\n([\s\S]*?)<!-- end -->/g
 
-/** A page of docs/plugins: what is in the file, what should be, and what only a person can add. `is` is undefined where there is no file. */
+/**
+ * A page of docs/plugins. `is` is the text of the file, undefined without a file. `want` is the right text. `lacks` lists what only a
+ * person can add.
+ */
 export interface Page {
   readonly file: string
   readonly is: string | undefined
@@ -21,7 +24,10 @@ export interface Page {
   readonly lacks: readonly string[]
 }
 
-/** The page of every plugin and the one of them all. What stands between their markers comes from the code, from conf/ and from docs/differences.md; the rest, and the last column of keys and codes, is written by hand and kept. */
+/**
+ * Makes the page of every plugin, and the page about all plugins. The text between markers comes from the code, from conf/ and from
+ * docs/differences.md. People write the rest by hand, and the last column of keys and codes. Both are kept.
+ */
 export async function pages(): Promise<Page[]> {
   const plugins = await load()
   const texts = new Map(['README', ...plugins.map(({ type }) => type)].map((type) => [type, read(join(PAGES, `${type}.md`))]))
@@ -44,7 +50,10 @@ export async function pages(): Promise<Page[]> {
   ]
 }
 
-/** What stands in each region, given what people wrote into the last column of its table; undefined when there is nothing to make it of. */
+/**
+ * Makes the text of each region. `kept` is what people wrote into the last column of its table. Returns undefined when there is no source
+ * for the text.
+ */
 type Regions = Readonly<Record<string, (kept: ReadonlyMap<string, string>) => string | undefined>>
 interface Loaded {
   readonly type: string
@@ -75,7 +84,7 @@ function page(type: string, is: string | undefined, regions: Regions): Page {
   return { file, is, want, lacks: [...unmade, ...absent.map((name) => `${file}: the region ${name} is not there`), ...strange, ...empty] }
 }
 
-// By the first cell, the last one.
+// Maps the first cell of each row to its last cell.
 function keptIn(region: string): ReadonlyMap<string, string> {
   return new Map(tables(region).flatMap(([, ...rows]) => rows.map((row): [string, string] => [row[0] ?? '', row.at(-1) ?? ''])))
 }
@@ -96,7 +105,7 @@ function codeTable(codes: readonly number[], kept: ReadonlyMap<string, string>):
   )
 }
 
-// STATUS alone answers with these, and what has no status of its own never does.
+// Only STATUS answers with notReady and limited. An interface plugin or a chained plugin without `status` never does.
 function answered(plugin: Plugin): (code: number) => boolean {
   const isMute = (plugin.role === 'interface' || plugin.role === 'chained') && !plugin.status
   return (code) => !isMute || (code !== CODE.notReady && code !== CODE.limited)
@@ -113,13 +122,14 @@ function runtimeOf(plugin: Plugin): string {
   const { args } = plugin
   const capabilities = capabilitiesOf(shapeOf(plugin))
   const list = (words: readonly string[]) => words.map((word) => `\`${word}\``).join(', ')
-  // By such a key a configuration says itself what is read (dhcp).
+  // With such a key the configuration itself names the CNI_ARGS that are read (dhcp).
   const naming = keysOf(shapeOf(plugin)).find(({ path }) => path.endsWith('.fromArg'))
   const known = args ? `- CNI_ARGS: ${list(args)}. Others are refused, unless there is \`IgnoreUnknown=1\`.` : `- CNI_ARGS: ${naming ? `what \`${naming.path}\` names` : 'not looked at'}.`
   return `${known}\n- Capabilities: ${capabilities.length > 0 ? list(capabilities) : 'none of its own'}.`
 }
 
-// One of its name, else one that names it. test/netns/samples.test.ts runs all of conf/, so that the block need not be run where it stands.
+// Takes the sample with the plugin's name, else a sample that names the plugin. test/netns/samples.test.ts runs all samples of conf/. So
+// the block does not need to run in the page.
 function sampleOf(type: string): string | undefined {
   const files = [...new Glob('**/*.{conflist,conf}').scanSync({ cwd: join(ROOT, 'conf') })].sort()
   const text = (file: string) => readFileSync(join(ROOT, 'conf', file), 'utf8').trimEnd()

@@ -6,21 +6,21 @@ import { unpack } from './unpack.ts'
 const CACHE = process.env['PLUMB_KERNELS'] ?? '/var/cache/plumb/kernels'
 const META = 'linux-image-amd64'
 const BUSYBOX = 'busybox-static'
-/** What a machine without hardware needs of the modules, a quarter of them. */
+/** The modules that a machine without hardware needs. They are a quarter of all modules. */
 const PARTS = ['arch', 'crypto', 'lib', 'net', 'drivers/net', 'drivers/virtio', 'drivers/char', 'drivers/uio', 'drivers/vfio', 'fs/9p', 'fs/fscache', 'fs/netfs', 'fs/overlayfs']
 
-/** A kernel that is on the disk and not installed: no boot loader knows it. */
+/** A kernel that is on the disk but not installed. No boot loader knows this kernel. */
 export interface Kernel {
-  /** As `uname -r` will say in it. */
+  /** The output of `uname -r` under this kernel. */
   readonly release: string
   readonly image: string
-  /** The folder of its modules. */
+  /** The folder of the kernel's modules. */
   readonly modules: string
-  /** A program that needs no library, for what runs before there are any. */
+  /** The path of a busybox that needs no library. It runs before the machine has libraries. */
   readonly busybox: string
 }
 
-/** The newest kernel that was unpacked, undefined when none was. */
+/** The newest unpacked kernel. Undefined when there is none. */
 export function kernel(): Kernel | undefined {
   const found = globSync(join(CACHE, 'linux-image-*/boot/vmlinuz-*')).sort((a, b) => b.localeCompare(a, 'en', { numeric: true }))[0]
   if (found === undefined) return undefined
@@ -29,7 +29,10 @@ export function kernel(): Kernel | undefined {
   return { release, image: found, modules: join(dir, 'lib/modules', release), busybox: join(dir, 'bin/busybox') }
 }
 
-/** Unpacks the distribution's kernel outside the checkout, one line on stderr, unless one is there. Throws Error when it cannot be had. */
+/**
+ * Unpacks the distribution's kernel outside the checkout, and prints a line on stderr. Does nothing when a kernel is there. Throws Error
+ * when that fails.
+ */
 export async function unpackKernel(): Promise<void> {
   if (kernel()) return
   const { stdout } = await execa('apt-cache', ['depends', '--important', META])
@@ -39,7 +42,7 @@ export async function unpackKernel(): Promise<void> {
   await unpack(join(CACHE, name), [name, BUSYBOX], tidy)
 }
 
-// Newer packages have all but the kernel below usr.
+// Newer packages put everything except the kernel below usr.
 async function tidy(dir: string): Promise<void> {
   for (const name of ['lib', 'bin']) if (!existsSync(join(dir, name))) renameSync(join(dir, 'usr', name), join(dir, name))
   const [modules = ''] = globSync(join(dir, 'lib/modules/*'))

@@ -6,20 +6,23 @@ import { unpackSource } from './sources.ts'
 import { unpack } from './unpack.ts'
 
 const CACHE = process.env['PLUMB_KUBERNETES'] ?? '/var/cache/plumb/kubernetes'
-/** The last one of Debian's whose kubelet calls CNI plugins itself (`--network-plugin=cni`, gone in 1.24). */
+/** Debian's last version with a kubelet that calls CNI plugins itself (`--network-plugin=cni`, gone in 1.24). */
 const VERSION = '1.20.2'
 const GO = '/usr/lib/go-1.19/bin'
 const COMMANDS = ['kube-apiserver', 'kubelet']
-/** Docker, and what it starts. */
+/** The packages of Docker, and of the programs that Docker starts. */
 const DOCKER = ['docker.io', 'containerd', 'runc', 'tini']
 
-/** The folder of kube-apiserver and kubelet, and the one below which Docker was unpacked; undefined when they were not made. */
+/**
+ * `bin` is the folder of kube-apiserver and kubelet. `docker` is the folder into which Docker was unpacked. Undefined when they were not
+ * made.
+ */
 export function kubernetes(): { readonly bin: string; readonly docker: string } | undefined {
   const [bin, docker] = [join(CACHE, VERSION), join(CACHE, 'docker')]
   return existsSync(join(bin, 'kubelet')) && existsSync(join(docker, 'usr/sbin/dockerd')) ? { bin, docker } : undefined
 }
 
-/** Makes what is missing, outside the checkout. Throws Error when it cannot be had. */
+/** Unpacks Docker and builds Kubernetes outside the checkout, if they are missing. Throws Error when that fails. */
 async function make(): Promise<void> {
   const [bin, docker] = [join(CACHE, VERSION), join(CACHE, 'docker')]
   if (!existsSync(docker)) {
@@ -50,7 +53,7 @@ async function build(dir: string): Promise<void> {
   try {
     const source = join(work, 'gopath/src/k8s.io/kubernetes')
     const version = await unpackSource('kubernetes', work, source)
-    // Debian's own is 1.20.5+really1.20.2.
+    // Debian calls its version 1.20.5+really1.20.2.
     if (!version.endsWith(VERSION)) throw new Error(`Cannot build Kubernetes ${VERSION}: this Debian has the source of ${version}`)
     const env = { PATH: `${GO}:${process.env['PATH']}`, GOTOOLCHAIN: 'local', GO111MODULE: 'off', GOFLAGS: '', GOPATH: join(work, 'gopath'), GOCACHE: join(work, 'cache') }
     const go = (...argv: string[]) => execa('go', argv, { cwd: source, env })
@@ -61,7 +64,7 @@ async function build(dir: string): Promise<void> {
   }
 }
 
-// Debian's tarball comes without what upstream's release has generated: the description of the API (hack/make-rules, openapi).
+// Debian's tarball lacks a generated file of upstream's release: the description of the API (hack/make-rules, openapi).
 async function generate(source: string, go: (...argv: string[]) => Promise<unknown>, tool: string, env: Record<string, string>): Promise<void> {
   await go('build', '-o', tool, './vendor/k8s.io/kube-openapi/cmd/openapi-gen')
   const { stdout } = await execa('grep', ['-rl', '--include=*.go', '-F', '+k8s:openapi-gen=', 'pkg', 'staging/src/k8s.io'], { cwd: source })

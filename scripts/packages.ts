@@ -4,14 +4,19 @@ import { execa } from 'execa'
 const DIRS = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin']
 const LISTS = '/var/lib/apt/lists'
 
-/** A Debian package, what shows that it is there (a command or a path), and what plumb wants it for. */
+/**
+ * A Debian package. `shows` is a command or a path that exists when the package is installed. `why` says what plumb needs the package for.
+ */
 export interface Need {
   readonly name: string
   readonly shows: string
   readonly why: string
 }
 
-/** Installs the packages that are missing, one line on stderr for each, and nothing when none is. Throws Error naming them when it cannot. */
+/**
+ * Installs the missing packages, and prints a line on stderr for each. Does nothing when no package is missing. Throws Error that names
+ * the packages when they cannot be installed.
+ */
 export async function install(needs: readonly Need[]): Promise<void> {
   const missing = needs.filter(({ shows }) => !present(shows))
   if (missing.length === 0) return
@@ -23,7 +28,7 @@ export async function install(needs: readonly Need[]): Promise<void> {
   if (globSync(`${LISTS}/*_Packages*`).length === 0) await update()
   const first = await apt('install', ...names)
   if (first.failed) {
-    // Lists older than the mirror name files that are gone from it.
+    // Old package lists name files that are gone from the mirror.
     await update()
     const second = await apt('install', ...names)
     if (second.failed) throw new Error(`Cannot install ${names.join(' ')}: apt-get said\n${second.all}`)
@@ -41,7 +46,8 @@ async function update(): Promise<void> {
 }
 
 async function apt(...args: string[]): Promise<{ failed: boolean; all: string }> {
-  // The package of a server starts it: what is wanted here is its program, and systemctl leaves services alone when it is told that there is no systemd.
+  // The package of a server starts the server, but plumb needs only its program. SYSTEMD_OFFLINE=1 tells systemctl that there is no
+  // systemd, so systemctl starts no service.
   const env = { DEBIAN_FRONTEND: 'noninteractive', SYSTEMD_OFFLINE: '1' }
   return execa('apt-get', ['-qq', '-y', '-o', 'Dpkg::Use-Pty=0', '--no-install-recommends', ...args], { env, all: true, reject: false, stdin: 'ignore' })
 }

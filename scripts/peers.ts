@@ -11,7 +11,7 @@ const PLUGINS = '1.9.1'
 const FLANNEL = '0.28.9'
 const CONTAINERD = '2.3.4'
 const CRITEST = '1.36.0'
-/** The newest cnitool whose source builds with the Go of Debian 12; it knows neither `status` nor `gc`. */
+/** The newest cnitool whose source builds with the Go of Debian 12. It knows neither `status` nor `gc`. */
 const DEBIAN_CNITOOL = '1.1.2'
 const GO = { GOTOOLCHAIN: 'local', CGO_ENABLED: '0', GOFLAGS: '' }
 const MAINS = [
@@ -35,25 +35,25 @@ const MAINS = [
   'meta/vrf',
 ]
 
-/** What takes minutes: each is built by its own name alone, `bun scripts/peers.ts flanneld`. */
+/** Peers whose build takes minutes. Each is built only when the command names it, for example `bun scripts/peers.ts flanneld`. */
 const LONG: Readonly<Record<string, { readonly version: string; readonly folder: string; make(go: string, dir: string): Promise<void> }>> = {
   flanneld: { version: FLANNEL, folder: `flannel-${FLANNEL}`, make: flannel },
   containerd: { version: CONTAINERD, folder: `containerd-${CONTAINERD}`, make: containerd },
   critest: { version: CRITEST, folder: `critest-${CRITEST}`, make: critestOf },
 }
 
-/** A program, or a directory of them, to judge plumb by. */
+/** A program, or a directory of programs, to compare plumb with. */
 export interface Peer {
   readonly path: string
   readonly version: string
 }
 
-/** The newest cnitool that was built, undefined when none could be. */
+/** The newest cnitool that was built. Undefined when none was built. */
 export function cnitool(): Peer | undefined {
   return [CNITOOL, DEBIAN_CNITOOL].map((version) => ({ version, path: join(CACHE, `cnitool-${version}`, 'cnitool') })).find(({ path }) => existsSync(path))
 }
 
-/** Directories of reference plugins, newest first: the release that was built, and Debian's package. */
+/** The directories of reference plugins, newest first: the release that was built, and Debian's package. */
 export function references(): Peer[] {
   const control = existsSync('/var/lib/dpkg/status') ? readFileSync('/var/lib/dpkg/status', 'utf8') : ''
   const debian = /^Package: containernetworking-plugins\n(?:.+\n)*?Version: ([\d.]+)/m.exec(control)?.[1] ?? 'of unknown version'
@@ -63,25 +63,28 @@ export function references(): Peer[] {
   ].filter(({ path }) => existsSync(join(path, 'bridge')))
 }
 
-/** flanneld, undefined when it was not built. */
+/** flanneld. Undefined when it was not built. */
 export function flanneld(): Peer | undefined {
   const path = join(CACHE, `flannel-${FLANNEL}`, 'flannel')
   return existsSync(path) ? { version: FLANNEL, path } : undefined
 }
 
-/** containerd 2, which speaks CNI 1.1, undefined when it was not built. */
+/** containerd 2. It speaks CNI 1.1. Undefined when it was not built. */
 export function containerd2(): Peer | undefined {
   const path = join(CACHE, `containerd-${CONTAINERD}`)
   return existsSync(path) ? { version: CONTAINERD, path } : undefined
 }
 
-/** Kubernetes' own tests of container runtimes, undefined when they were not built. */
+/** Kubernetes' own tests of container runtimes. Undefined when they were not built. */
 export function critest(): Peer | undefined {
   const path = join(CACHE, `critest-${CRITEST}`, 'critest')
   return existsSync(path) ? { version: CRITEST, path } : undefined
 }
 
-/** Builds the peers that are missing, outside the checkout. What cannot be built is said on stderr, and is no failure: the tests that want it say why they skip. */
+/**
+ * Builds the missing peers outside the checkout. A failed build is reported on stderr, and is no error. The tests that need that peer are
+ * skipped, and say why.
+ */
 async function build(wanted: string | undefined): Promise<void> {
   const go = await modernGo()
   const long = Object.hasOwn(LONG, wanted ?? '') ? LONG[wanted ?? ''] : undefined
@@ -94,7 +97,7 @@ async function build(wanted: string | undefined): Promise<void> {
     await attempt(`cnitool ${CNITOOL}`, `cnitool-${CNITOOL}`, (dir) => goInstall(go, dir, [`github.com/containernetworking/cni/cnitool@v${CNITOOL}`]))
     const modules = (mains: readonly string[]) => mains.map((main) => `github.com/containernetworking/plugins/plugins/${main}@v${PLUGINS}`)
     await attempt(`the reference plugins ${PLUGINS}`, `bin-${PLUGINS}`, (dir) => goInstall(go, dir, modules(MAINS)))
-    // A folder that was made when fewer were wanted gets the others.
+    // An older folder may lack plugins that came into the list later. They are built into that folder.
     const made = join(CACHE, `bin-${PLUGINS}`)
     const late = existsSync(made) ? MAINS.filter((main) => !existsSync(join(made, basename(main)))) : []
     if (late.length > 0) await trying(`the reference plugins ${late.join(', ')}`, () => goInstall(go, made, modules(late)))
@@ -128,7 +131,7 @@ async function trying(what: string, work: () => Promise<void>): Promise<void> {
   }
 }
 
-// The reference plugins ask for Go 1.24; `go` would else try to download another version of itself.
+// The reference plugins need Go 1.24. GOTOOLCHAIN=local keeps `go` from downloading another version of itself.
 async function modernGo(): Promise<string | undefined> {
   for (const go of ['go', '/usr/local/go/bin/go']) {
     const { stdout } = await execa(go, ['env', 'GOVERSION'], { reject: false, env: { GOTOOLCHAIN: 'local' } })
@@ -142,7 +145,8 @@ async function goInstall(go: string, dir: string, modules: readonly string[], en
   for (const module of modules) await execa(go, ['install', '-trimpath', module], { env: { ...GO, GOBIN: dir, ...env }, cwd: dir })
 }
 
-// Its udp backend is in C. The module of one cloud's backend is not to be had everywhere: there it is flanneld without that backend.
+// flannel's udp backend is in C. The module of one cloud's backend is not available everywhere. Where it is missing, flanneld is built
+// without that backend.
 async function flannel(go: string, dir: string): Promise<void> {
   const module = `github.com/flannel-io/flannel@v${FLANNEL}`
   const env = { ...GO, CGO_ENABLED: '1' }
@@ -159,13 +163,13 @@ async function flannel(go: string, dir: string): Promise<void> {
   }
 }
 
-// Snapshotters that nobody here uses are in C.
+// Leaves out the snapshotters in C, because nothing here uses them.
 async function containerd(go: string, dir: string): Promise<void> {
   const commands = ['containerd', 'ctr', 'containerd-shim-runc-v2'].map((name) => `github.com/containerd/containerd/v2/cmd/${name}@v${CONTAINERD}`)
   await goInstall(go, dir, commands, { GOFLAGS: '-tags=no_btrfs,no_devmapper,no_zfs' })
 }
 
-// It is a program of tests, which `go install` does not make.
+// critest is a program of tests. `go install` does not build such programs.
 async function critestOf(go: string, dir: string): Promise<void> {
   const source = join(dir, 'source')
   mkdirSync(source)

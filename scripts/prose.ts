@@ -5,7 +5,7 @@ import { Glob } from 'bun'
 const ROOT = join(import.meta.dir, '..')
 /** The longest sentence, in words. A name, a path, a command or a piece of code in backticks is one word. */
 export const LONGEST = 30
-/** Words and turns to avoid, each with what to write instead. They are English, but no newcomer looks for them. */
+/** Words and phrases to avoid, each with a replacement. They are English, but no newcomer looks for them. */
 const AVOIDED: readonly (readonly [RegExp, string])[] = [
   [/\bwho(so)?ever\b/, 'name the person or the program'],
   [/\bof (which|whom)\b/, 'start a new sentence'],
@@ -41,7 +41,7 @@ export interface Finding {
   readonly text: string
   readonly rule: string
 }
-/** A page: its number of sentences and words, and what breaks a rule. */
+/** A page: its number of sentences and words, and its findings. */
 export interface Checked {
   readonly file: string
   readonly sentences: number
@@ -49,7 +49,7 @@ export interface Checked {
   readonly findings: readonly Finding[]
 }
 
-/** The pages that are checked: README, CONTRIBUTING, CHANGELOG and docs/. */
+/** The pages to check: README, CONTRIBUTING, CHANGELOG and docs/. */
 export function pageFiles(): string[] {
   return ['*.md', 'docs/**/*.md'].flatMap((pattern) => [...new Glob(pattern).scanSync({ cwd: ROOT })]).sort()
 }
@@ -67,12 +67,12 @@ export function check(file: string, text: string): Checked {
   return { file, sentences: all.length, words: all.reduce((sum, { words }) => sum + words, 0), findings }
 }
 
-/** The text of a `--help` as Markdown: each option or command is an item of a list, usage lines are left out. */
+/** Converts the text of a `--help` to Markdown. Each option or command becomes an item of a list. Usage lines are left out. */
 export function helpText(text: string): string {
   return text.replace(/^usage: .*\n( +plumb .*\n)*/m, '').replace(/^ {1,8}\S.*? {2,}(?=\S)/gm, '- ')
 }
 
-/** The average of a page and what it breaks, as lines. */
+/** Formats the average sentence length of a page, and its findings, as lines. */
 export function report({ file, sentences, words, findings }: Checked): string {
   const average = sentences === 0 ? 0 : words / sentences
   return [`${file}: ${sentences} sentences, ${average.toFixed(1)} words on average`, ...findings.map(({ line, rule, text }) => `  ${file}:${line}: ${rule}: ${text}`)].join('\n')
@@ -84,7 +84,7 @@ interface Block {
   readonly prose: string
 }
 
-// What is not prose becomes blank lines, so that the numbers of lines stay.
+// Text that is not prose becomes blank lines, so that the line numbers stay right.
 function blocks(text: string): Block[] {
   const blank = (part: string) => part.replace(/[^\n]/g, '')
   const prose = text
@@ -104,7 +104,8 @@ function blocks(text: string): Block[] {
   return found.filter((block) => block.prose !== '')
 }
 
-// Code is one word without a full stop in it; a link is its text; a title after a link to a test file is a quotation.
+// Code counts as one word without a full stop. A link counts as its text. A title after a link to a test file is a quotation, and is left
+// out.
 function sentences(prose: string): string[] {
   return prose
     .replace(/\[test\/[^\]]*\]\([^)]*\): .*$/, '')

@@ -36,14 +36,14 @@ const runtimes: readonly Need[] = [
   { name: 'crun', shows: 'crun', why: 'podman starts containers with it, also where it may make no cgroups' },
   { name: 'podman', shows: 'podman', why: 'a runtime that calls plumb in the tests' },
 ]
-/** What each task needs on a machine that has nothing but npm. `node` is what a node of a cluster needs. */
+/** The packages that each task needs on a machine that has only npm. `node` is what a node of a cluster needs. */
 const SETS: Readonly<Record<string, readonly Need[]>> = {
   node,
   demo: [...node, ping],
   bench: [...node, ...peers, etcd],
   test: [...node, ping, ...peers, ...dhcp, { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' }, etcd, { name: 'openssl', shows: 'openssl', why: 'the tests make certificates for etcd with it' }],
 }
-/** What a task can do without: tests that want it say why they skip. */
+/** Packages that a task can do without. Tests that need such a package are skipped, and say why. */
 const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need[]>> = {
   test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...machine, ...bus, ...runtimes],
   demo: (argv) => (wantsEtcd(argv) ? [etcd] : []),
@@ -65,7 +65,7 @@ try {
   process.exitCode = 1
 }
 
-// The demo's own command line says which stores it shows.
+// The command line of the demo says which stores it shows.
 function wantsEtcd(argv: readonly string[]): boolean {
   const wish = wishOf(argv)
   return wish !== 'help' && wish.stories.some(({ store }) => store === 'etcd')

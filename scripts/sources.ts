@@ -2,7 +2,10 @@ import { globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { execa } from 'execa'
 
-/** Unpacks the upstream part of a Debian source package into a folder, which is made, and gives its version; what is downloaded lies in `work`. apt reads its sources and keeps its lists there, too: the machine's configuration stays as it is. */
+/**
+ * Makes the folder `into`, and unpacks the upstream part of a Debian source package there. Returns the version of the package. Downloads
+ * go to `work`. apt also reads its sources and keeps its lists in `work`, so the machine's configuration does not change.
+ */
 export async function unpackSource(name: string, work: string, into: string): Promise<string> {
   const parts = join(work, 'sources.list.d')
   for (const dir of [parts, join(work, 'lists/partial'), into]) mkdirSync(dir, { recursive: true })

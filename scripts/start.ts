@@ -1,7 +1,12 @@
+// The scripts that set up, build, generate and start things for developers. Begin with TASKS below.
+// package.json starts every npm script through this file.
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** What each npm script runs, in this order; its last command gets the arguments, and so does one that ends in `--`. Bun runs what ends in .ts. */
+/**
+ * The commands of each npm script, in order. The last command gets the arguments of the user, and so does a command that ends in `--`. Bun
+ * runs a file that ends in .ts.
+ */
 const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]>> = {
   setup: [['scripts/setup.ts']],
   build: [['scripts/build.ts']],
@@ -29,7 +34,7 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
 const ROOT = join(import.meta.dir, '..')
 const AGAIN = 'PLUMB_PACKAGES_INSTALLED'
 
-// The one line of shell that package.json has made sure that there is a Bun. This is the rest.
+// The line of shell in package.json has already made sure that Bun exists. This file does the rest.
 const [task = '', ...rest] = process.argv.slice(2)
 process.exitCode = await start(task, rest)
 
@@ -45,7 +50,7 @@ async function start(task: string, rest: readonly string[]): Promise<number> {
   return 0
 }
 
-// npm keeps a lock file of what it put into node_modules; optional packages for other machines are not in it.
+// npm keeps a lock file of the packages that it put into node_modules. Optional packages for other machines are not in that file.
 function installed(): boolean {
   const [have, want] = [packages('node_modules/.package-lock.json'), packages('package-lock.json')]
   return Object.entries(want).every(([path, { version, optional }]) => path === '' || optional || have[path]?.version === version)
@@ -56,7 +61,7 @@ function packages(name: string): Readonly<Record<string, { readonly version: str
   return existsSync(path) ? JSON.parse(readFileSync(path, 'utf8')).packages : {}
 }
 
-// Then from the start, with the Bun that the lock file names.
+// Installs the packages. Then starts the task again, with the Bun that the lock file names.
 async function install(task: string, rest: readonly string[]): Promise<number> {
   if (process.env[AGAIN]) return fail('Cannot install the packages of package-lock.json: npm ci left others in node_modules; remove it and try again')
   process.stderr.write('setup: installing the packages of package-lock.json, which are not those in node_modules (npm ci)\n')
@@ -64,7 +69,7 @@ async function install(task: string, rest: readonly string[]): Promise<number> {
   return status === 0 ? run(['npm', 'run', '--silent', 'bun', '--', task, ...rest], { [AGAIN]: '1' }) : status
 }
 
-// Ctrl-C reaches the command as well, which ends in its own way; until then this waits.
+// Ctrl-C reaches the command too, and the command ends in its own way. This process waits for that end.
 async function run(argv: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<number> {
   const child = Bun.spawn([...argv], { cwd: ROOT, env: { ...process.env, ...env }, stdio: ['inherit', 'inherit', 'inherit'] })
   const ignore = () => {}

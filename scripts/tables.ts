@@ -3,19 +3,22 @@ import { join } from 'node:path'
 
 const ROOT = join(import.meta.dir, '..')
 
-/** A file of names that is made from a folder: what is in it, and what should be. */
+/** A file that lists the names in a folder. `is` is its current text, `want` the right text. */
 export interface Table {
   readonly file: string
   readonly is: string
   readonly want: string
 }
 
-/** The tables: kinds of resources, backends, stores, and the chains of the rules. Plugins need none but of those that work within others: each is an entry of the executable (scripts/build.ts). */
+/**
+ * The tables of resource kinds, backends, stores, chains of the rules, and plugins that work within other plugins. Other plugins need no
+ * table, because each plugin is an entry of the executable (scripts/build.ts).
+ */
 export function tables(): Table[] {
   return [table('lib/state/kinds/index.ts', kinds()), table('agent/backend/types/index.ts', backends()), table('agent/store/open.ts', stores()), table('lib/nft/chains.ts', chains()), table('lib/cni/fused-plugins.ts', fused())]
 }
 
-// A file that exports `const NAME: Handler<TYPE>` is a kind. The others are parts of one.
+// A file that exports `const NAME: Handler<TYPE>` is a kind. The other files are parts of a kind.
 function kinds(): string {
   const found = files('lib/state/kinds').flatMap((name) => {
     const [, handler, type] = /^export const (\w+): Handler<(\w+)>/m.exec(read(`lib/state/kinds/${name}.ts`)) ?? []
@@ -36,7 +39,7 @@ export function handler(kind: Resource['kind']): Handler<Resource> {
 `
 }
 
-// Each is loaded when it is named.
+// A backend is loaded only when a configuration names it.
 function backends(): string {
   return `import type { Backend } from '../backend.ts'
 
@@ -66,7 +69,7 @@ ${found.map((name) => `    case '${name}':\n      return (await import('./${name
 `
 }
 
-// By what their files say in the line `fused`.
+// Reads the line `fused` of each plugin's file.
 function fused(): string {
   const found = files('plugins').flatMap((name) => {
     const [, given] = /^ {2}fused: \{ (.*) \},$/m.exec(read(`plugins/${name}.ts`)) ?? []
@@ -82,12 +85,13 @@ ${found
 `
 }
 
-// What the kernel must show of each chain: its rules, and as its uses those and the jumps to it.
+// What the kernel must show for each chain: the number of its rules, and its use count. The use count is the number of its rules plus the
+// number of jumps to the chain.
 function chains(): string {
   const found = ['masquerade', 'host-ports', 'firewall'].map((name) => {
     const all = [...read(`lib/nft/${name}.nft`).matchAll(/^\tchain (\w+) \{\n([\s\S]*?)^\t\}/gm)].map(([, chain = '', body = '']) => ({ chain, rules: body.split('\n').filter((line) => /^\t\t(?!type |#)/.test(line)) }))
     const jumps = all.flatMap(({ rules }) => rules.flatMap((rule) => (/\b(?:jump|goto) /.test(rule) ? (/ (\S+)$/.exec(rule)?.[1] ?? []) : [])))
-    // An admin's chain has whatever that puts there. Plumb's own have names of small letters alone.
+    // The rules of an admin's chain can be any rules. Only the names of plumb's own chains are all small letters.
     const own = all.filter(({ chain }) => /^[a-z]+$/.test(chain))
     const rows = own.map(({ chain, rules }) => `    ${chain}: { rules: ${rules.length}, uses: ${rules.length + jumps.filter((to) => to === chain).length} },`)
     return `  '${name}': {\n${rows.join('\n')}\n  },`.replace(/'(\w+)'/, '$1')

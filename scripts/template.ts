@@ -1,15 +1,20 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** Environment variables by which whoever starts a compiled program could turn it into something else. */
+/** Environment variables that can turn a compiled Bun program into another program at its start. */
 const DOORS = ['BUN_OPTIONS', 'BUN_BE_BUN', 'BUN_BYTECODE_ORDER_OUT']
 const HUGE_PAGE = 2n << 20n
-// Elf64_Ehdr, Elf64_Phdr and Elf64_Shdr of elf(5): where the tables are told, what an entry takes, and where it says what kind it is and where its bytes are.
+// Byte offsets, entry sizes and values of Elf64_Ehdr, Elf64_Phdr and Elf64_Shdr (elf(5)). The offsets in Elf64_Ehdr lead to the tables of
+// segments and sections. A segment's type and flags show the code.
 const [PHOFF, SHOFF, PHNUM, SHNUM] = [32, 40, 56, 60]
 const [PH_BYTES, SH_BYTES] = [56, 64]
 const [PT_LOAD, PF_X] = [1, 1]
 
-/** The Bun program that plumb is compiled onto, made once in a folder per version of it and of this file: a copy that reads none of Bun's own environment variables and, when `align` is set, whose code can lie in huge pages. Gives its path. Throws Error for a Bun that does not hold the variables, or has no code to move. */
+/**
+ * Makes the Bun program that plumb is compiled onto, and returns its path. The folder keeps one copy per version of Bun and per version of
+ * this file. The copy reads none of Bun's own environment variables. With `align` its code can lie in huge pages. Throws Error for a Bun
+ * that does not hold the variables, or has no code to move.
+ */
 export function template(folder: string, align: boolean): string {
   const made = join(folder, `bun-${Bun.version}-${Bun.hash(readFileSync(import.meta.path)).toString(36)}${align ? '-aligned' : ''}`)
   if (existsSync(made)) return made
@@ -22,7 +27,7 @@ export function template(folder: string, align: boolean): string {
   return made
 }
 
-// No environment variable starts with 0x01.
+// Overwrites the first byte of each name with 0x01. No environment variable starts with 0x01.
 function closed(bytes: Buffer): Buffer {
   for (const name of DOORS) {
     let at = bytes.indexOf(name)
@@ -32,8 +37,8 @@ function closed(bytes: Buffer): Buffer {
   return bytes
 }
 
-// The same program with its code moved in the file, not in memory, to where the offset in a huge page is the same in both: a kernel whose page cache
-// holds the file in huge pages then maps 2 MiB of code by one page fault instead of 32 (do_set_pmd of mm/memory.c).
+// Moves the code in the file, not in memory, until its offset within a huge page is the same in both. The kernel's page cache may hold the
+// file in huge pages. Then the kernel maps 2 MiB of code by one page fault instead of 32 (do_set_pmd of mm/memory.c).
 function aligned(bytes: Buffer): Buffer {
   const table = (at: number, count: number, size: number) => Array.from({ length: bytes.readUInt16LE(count) }, (_, nth) => Number(bytes.readBigUInt64LE(at)) + nth * size)
   const [segments, sections] = [table(PHOFF, PHNUM, PH_BYTES), table(SHOFF, SHNUM, SH_BYTES)]

@@ -2,7 +2,11 @@ import { existsSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync } from
 import { dirname, join } from 'node:path'
 import { execa } from 'execa'
 
-/** Has apt fetch packages and unpacks them into a folder, outside the checkout, without installing them: no service of theirs is enabled, and nothing else on the machine finds them. `tidy` works on the folder before it has its name. Throws Error when they cannot be had. */
+/**
+ * Downloads packages with apt and unpacks them into a folder outside the checkout, without installing them. So apt enables no service, and
+ * no other program on the machine finds them. `tidy` works on the folder before the folder gets its final name. Throws Error when the
+ * download or the unpacking fails.
+ */
 export async function unpack(dir: string, packages: readonly string[], tidy?: (draft: string) => Promise<void>): Promise<void> {
   mkdirSync(dirname(dir), { recursive: true })
   const draft = mkdtempSync(join(dirname(dir), '.draft-'))

@@ -2,17 +2,17 @@ import { must } from './exec.ts'
 import { plumb } from './node.ts'
 import { expect } from './screen.ts'
 
-/** Where a pod is: its namespace, and the node of the cluster, when there is one. */
+/** The place of a pod: its namespace, and its node when the demo has a cluster. */
 export interface Place {
   readonly name: string
   readonly node?: string
 }
-/** A pod as ADD answered it: its addresses, their prefix lengths and their gateways, in one order. */
+/** A pod with the answer of ADD. The lists of addresses, prefix lengths and gateways are in one order. */
 export interface Pod extends Place {
   readonly addresses: readonly string[]
   readonly prefixes: readonly string[]
   readonly gateways: readonly string[]
-  /** Of its eth0, as the kernel has it. */
+  /** The MTU of eth0 in bytes, as the kernel reports it. */
   readonly mtu: number
 }
 interface Row {
@@ -21,7 +21,7 @@ interface Row {
   readonly addr_info: readonly { readonly local: string; readonly prefixlen: number; readonly scope: string }[]
 }
 
-/** Attaches a pod, and sees in the kernel that it has what the answer says. Throws Error. */
+/** Attaches a pod, and checks in the kernel that eth0 has the addresses of the answer. Throws Error. */
 export async function addPod(network: string, place: Place, ...options: readonly string[]): Promise<Pod> {
   const { name, node } = place
   const { status, stdout, stderr } = await plumb(['add', network, name, '--json', ...options], node)
@@ -35,7 +35,7 @@ export async function addPod(network: string, place: Place, ...options: readonly
   return { ...place, addresses, prefixes, gateways: ips.map(({ gateway }) => gateway), mtu: row?.mtu ?? 0 }
 }
 
-/** What CHECK says of a pod: `as it should be` when it exits 0, else its details. */
+/** Runs CHECK for a pod. Returns `as it should be` for exit status 0, else the details of the error. */
 export async function checkPod(network: string, name: string): Promise<string> {
   const { status, stderr } = await plumb(['check', network, name])
   if (status === 0) return 'as it should be'
@@ -43,7 +43,7 @@ export async function checkPod(network: string, name: string): Promise<string> {
   return details.map((line) => line.trim()).join('; ') || stderr
 }
 
-/** Detaches a pod, and sees that nothing but lo is in it. Throws Error. */
+/** Detaches a pod, and checks that the pod has no link except lo. Throws Error. */
 export async function delPod(network: string, place: Place): Promise<string> {
   const { name, node } = place
   const { status, stderr } = await plumb(['del', network, name], node)
@@ -56,7 +56,7 @@ export async function delPod(network: string, place: Place): Promise<string> {
   return `eth0 is gone from ${name}`
 }
 
-/** Removes a pod's IPv4 default route by hand, and sees that it is gone. Throws Error. */
+/** Removes a pod's IPv4 default route by hand, and checks that the route is gone. Throws Error. */
 export async function loseRoute(name: string): Promise<string> {
   await must(['ip', '-4', 'route', 'delete', 'default'], { ns: name })
   expect('default routes', await must(['ip', '-4', 'route', 'show', 'default'], { ns: name }), '')

@@ -6,31 +6,34 @@ import type { Store } from './stores.ts'
 
 const LIMIT_MS = 10_000
 
-/** A node's agent, which runs. */
+/** The running agent of a node. */
 export interface Agent extends Spoken {
   readonly node: string
 }
 
-/** Starts `plumb agent` on every node, and waits until each says that it is ready, with all the others as peers by this backend. Throws Error with what it says instead, and the end of its log. */
+/**
+ * Starts `plumb agent` on every node, and waits until each agent is ready. A ready agent has all other nodes as peers with this backend.
+ * Throws Error with the agent's reasons and the end of its log.
+ */
 export async function startAgents(store: Store, backend: string): Promise<readonly Agent[]> {
   const agents = NODES.map(({ node }) => ({ node, ...speak([process.execPath, 'agent', ...options(node, store)], { node }) }))
   await Promise.all(agents.map((agent) => ready(agent, backend)))
   return agents
 }
 
-/** Ends agents as systemd does, and sees that they end well. Throws Error. */
+/** Ends agents with SIGTERM, as systemd does, and checks that their exit status is 0. Throws Error. */
 export async function stopAgents(agents: readonly Agent[]): Promise<void> {
   for (const { child } of agents) child.kill('SIGTERM')
   for (const { node, child, said } of agents) if ((await child.exited) !== 0) throw new Error(`the agent of ${node} ended with ${child.exitCode}:\n${said()}`)
 }
 
-/** `plumb status` of a node; undefined when no agent answers there. */
+/** Runs `plumb status` on a node. Returns undefined when no agent answers there. */
 export async function statusOf(node: string): Promise<Status | undefined> {
   const { status, stdout } = await exec([process.execPath, 'status', '--json'], { node })
   return status === 2 ? undefined : JSON.parse(stdout)
 }
 
-/** `plumb agent cleanup` on every node. Throws Error. */
+/** Runs `plumb agent cleanup` on every node. Throws Error. */
 export async function cleanup(store: Store): Promise<void> {
   await Promise.all(NODES.map(({ node }) => must([process.execPath, 'agent', 'cleanup', ...options(node, store)], { node })))
 }

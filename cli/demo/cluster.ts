@@ -6,16 +6,21 @@ import { until } from './running.ts'
 
 const LIMIT_MS = 5000
 
-/** The nodes, and the pod of each. */
+/** The nodes of the cluster, and the name of the pod on each node. */
 export const NODES = [
   { node: 'n1', name: 'web' },
   { node: 'n2', name: 'app' },
   { node: 'n3', name: 'db' },
 ] as const
-/** Addresses on the link between the nodes by number (RFC 5737, RFC 3849): those of the nodes from 1 on, of the router, which leads nowhere, and of etcd. */
+/**
+ * Addresses on the link between the nodes, by number (RFC 5737, RFC 3849). The nodes have the numbers from 1 on. `router` is the number of
+ * a router that leads nowhere, `etcd` is the number of etcd.
+ */
 export const UNDERLAY = { v4: (n: number) => `192.0.2.${n}`, v6: (n: number) => `2001:db8::${n}`, router: 254, etcd: 9 } as const
 
-/** Makes the nodes: each has a network and mounts of its own, with its own /run, and its eth0 on one bridge. */
+/**
+ * Makes the nodes. Each node has a private network namespace, private mounts and a private /run. The eth0 of each node is on one bridge.
+ */
 export async function makeNodes(): Promise<void> {
   const { v4, v6, router } = UNDERLAY
   await lines('host', ['link set lo up', 'link add lan0 up type bridge', `addr add ${v4(router)}/24 dev lan0`, `addr add ${v6(router)}/64 dev lan0 nodad`])
@@ -29,8 +34,8 @@ export async function makeNodes(): Promise<void> {
   }
 }
 
-// By a process, as long as it lives. A file that they are bound to would need none, but Linux 6.18 refuses that (EINVAL, "loop") to
-// who made the namespace on another processor than its own.
+// A process holds the mounts of the node as long as it lives. A bind mount of the mount namespace on a file would need no process. But
+// Linux 6.18 refuses that bind mount (EINVAL, "loop") when the new namespace was made on another processor than the caller's namespace.
 async function holdMounts(node: string): Promise<void> {
   const { pid, exited } = start(['unshare', '--mount', '--propagation', 'private', 'sleep', 'infinity'], { ns: node })
   const ended = exited.then((status) => {
@@ -45,7 +50,10 @@ async function holdMounts(node: string): Promise<void> {
   await must(['ln', '-s', `/proc/${pid}/ns/mnt`, mountsOf(node)])
 }
 
-/** Puts a namespace of a new name on the nodes' bridge, with addresses of this number and the router for the rest. */
+/**
+ * Makes a namespace with this name and connects it to the nodes' bridge. Its addresses have the number `n`. Its default routes go to the
+ * router.
+ */
 export async function attach(name: string, n: number): Promise<void> {
   const { v4, v6, router } = UNDERLAY
   await must(['ip', 'netns', 'add', name])
@@ -53,7 +61,7 @@ export async function attach(name: string, n: number): Promise<void> {
   await lines(name, ['link set lo up', 'link set eth0 up', `addr add ${v4(n)}/24 dev eth0`, `addr add ${v6(n)}/64 dev eth0 nodad`, `route add default via ${v4(router)}`, `route add default via ${v6(router)}`])
 }
 
-/** Makes the network of flannel known on every node, its folders below /run, and a namespace for the pod of each. */
+/** Configures the network of flannel on every node, with its folders below /run. Also makes a namespace for the pod of each node. */
 export async function makePods(conf: { readonly plugins: readonly object[] }): Promise<void> {
   const [flannel, ...chained] = conf.plugins
   const plugins = [{ ...flannel, dataDir: PLACES.flannel, ipam: { dataDir: PLACES.pool } }, ...chained]

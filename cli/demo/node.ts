@@ -3,17 +3,23 @@ import { fs } from '../../lib/os/fs.ts'
 import { exec, type Finished, lines, must } from './exec.ts'
 import { OUTSIDE, PLACES } from './places.ts'
 
-/** `plumb cni ARGV`, in a process of its own, as somebody types it; with the demo's folders, on a node of the cluster when it names one. */
+/**
+ * Runs `plumb cni ARGV` as a separate process, as a person types it, with the demo's folders. With `node` the process runs on that node of
+ * the cluster.
+ */
 export async function plumb(argv: readonly string[], node?: string): Promise<Finished> {
   return exec([process.execPath, 'cni', ...argv, '--cache-dir', PLACES.cache], { node, env: { NETCONFPATH: PLACES.conf, CNI_PATH: await plugins() } })
 }
 
-/** Makes the network known, as a file of the configuration folder; `run` is where the node's /run is. */
+/** Writes the network to a file in the configuration folder. `run` is the path of the node's /run. */
 export function configure(conf: object, run = '/run'): void {
   writeAtomic(`${run}${PLACES.conf.slice('/run'.length)}/10-demo.conflist`, JSON.stringify(conf), { durable: false })
 }
 
-/** Makes the node: lo, and a link to a host outside. That has routes to the pods, so that a packet which is not masqueraded is seen, and answered, all the same. */
+/**
+ * Makes the node: lo, and a link to an outside host. The outside host has routes to the pods. So it receives and answers even packets
+ * without masquerading, and the demo sees that mistake.
+ */
 export async function makeNode(subnets: readonly string[]): Promise<void> {
   await must(['ip', 'netns', 'add', 'outside'])
   await lines('host', ['link set lo up', 'link add eth0 type veth peer name eth0 netns outside', ...up(OUTSIDE.node4, OUTSIDE.node6)])
@@ -26,7 +32,8 @@ function up(four: string, six: string): string[] {
 
 let linked: Promise<string> | undefined
 
-// The plugins are this executable under their names. Where it stands without them, as in /usr/local/bin, they are links to it.
+// Each plugin is this executable under the plugin's name. In a folder without these names, such as /usr/local/bin, the demo makes links to
+// the executable.
 function plugins(): Promise<string> {
   linked ??= link()
   return linked

@@ -14,15 +14,18 @@ import { counts, difference, type Traces } from './traces.ts'
 import type { StoreName } from './wish.ts'
 
 type BackendName = 'vxlan' | 'host-gw'
-/** Of each node, in their order. */
+/** The subnets of each node, in the order of the nodes. */
 type Subnets = readonly (readonly Cidr[])[]
 
-/** Bytes of a pod's packet on a link of 1500: a tunnel over IPv6 takes 70 of them (flannel, pkg/backend/vxlan). */
+/** The MTU of a pod in bytes, for an underlay MTU of 1500. A tunnel over IPv6 takes 70 bytes of it (flannel, pkg/backend/vxlan). */
 const MTU: Readonly<Record<BackendName, number>> = { vxlan: 1430, 'host-gw': 1500 }
 /** The node whose tunnel is deleted. */
 const HURT = 'n2'
 
-/** Three nodes with an agent and a pod each: by tunnels, one of which is deleted, then by routes; all of it removed again. Throws StepError. */
+/**
+ * Tells the story of three nodes with an agent and a pod each. They use tunnels first, and the demo deletes one tunnel. Then they use
+ * routes. At the end the demo removes everything. Throws StepError.
+ */
 export async function tellNodes(name: StoreName): Promise<void> {
   print(`plumb demo: three nodes with an agent each, their leases in ${name === 'file' ? 'a folder' : 'etcd'}, in private namespaces too\n`)
   const store = storeOf(name)
@@ -78,7 +81,7 @@ async function begin(store: Store): Promise<readonly Agent[]> {
   return agents
 }
 
-// Each node's own, in the order of the nodes.
+// Returns the subnets of each node, in the order of the nodes. The store must have the same leases.
 async function leases(store: Store): Promise<Subnets> {
   let subnets: Subnets = []
   await step(store.leasesAt, async () => {
@@ -101,7 +104,7 @@ async function add(network: string, subnets: Subnets): Promise<readonly Pod[]> {
   return pods
 }
 
-// In its node's subnets, and with room for what the way to the other nodes adds to its packets.
+// Adds a pod. Its addresses must be in the subnets of its node. Its MTU must leave room for the header of the tunnel.
 async function added(network: string, place: Place, backend: BackendName, subnets: readonly Cidr[]): Promise<Pod> {
   const pod = await addPod(network, place)
   expect(`MTU of eth0 in ${pod.name}`, pod.mtu, MTU[backend])
@@ -134,7 +137,7 @@ async function heal(pods: readonly Pod[]): Promise<void> {
     return `all ${flows.pairs} are answered`
   })
   await step(`fault: flannel.1 of ${HURT} is deleted`, async () => {
-    // From before the command on: the time that is told is no shorter than what the pods saw.
+    // The clock starts before the command. So the reported time is never shorter than the real outage.
     deleted = Date.now()
     await must(['ip', 'link', 'delete', 'flannel.1'], { node: HURT })
     return `ip -n ${HURT} link delete flannel.1`
@@ -197,12 +200,13 @@ async function removal(network: string, store: Store, agents: readonly Agent[]):
   })
 }
 
-// Of each kind as many as three nodes have to have: that these are seen is what makes the last count, which sees nothing, a proof.
+// The earlier counts must show as many objects of each kind as three nodes need. They prove that the count works. So the last count,
+// without leftovers, is a proof too.
 function leftovers([start, ...later]: readonly Traces[], pods: readonly Pod[], store: StoreName): string {
   const end = later.pop()
   if (!start || !end) throw new Error('nothing was counted')
   const records = store === 'file' ? 3 : 6
-  // What an agent knows of the network is written now and then, for a start without the store.
+  // An agent writes network*.json now and then, for a start without the store. So these files do not count.
   const count = (names: readonly string[] = []) => names.filter((name) => !/\/network[^/]*\.json$/.test(name)).length
   const grown = later.map((one) => [...one].map(([what, names]) => [what, count(names) - count(start.get(what))]))
   const lengths = [

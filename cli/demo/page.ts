@@ -2,14 +2,17 @@ import { write } from '../output.ts'
 import { must, start } from './exec.ts'
 import { expect } from './screen.ts'
 
-/** Starts an HTTP server in a namespace and waits until it listens. Throws Error with its last words when it does not. */
+/** Starts an HTTP server in a namespace and waits until it listens. Throws Error with the server's stderr when the server ends. */
 export async function serveIn(name: string): Promise<void> {
   const server = start([process.execPath, 'demo', '--serve', name], { ns: name })
   const first = await server.stdout.getReader().read()
   if (first.done) throw new Error(`The HTTP server in ${name} ended: ${await server.stderr.text()}`)
 }
 
-/** Fetches the page of a server from within a pod, or from the node (`host`), and sees that it is its page and whom it takes the pod for. Throws Error. */
+/**
+ * Fetches the page of a server from within a pod, or from the node (`host`). Checks the page and the client address that the server saw.
+ * Throws Error.
+ */
 export async function fetchFrom(pod: string, address: string, server: string, client: string, port = 80): Promise<string> {
   const url = `http://${address.includes(':') ? `[${address}]` : address}:${port}/`
   const answer = await must([process.execPath, 'demo', '--fetch', url], { ns: pod })
@@ -17,13 +20,13 @@ export async function fetchFrom(pod: string, address: string, server: string, cl
   return `200 ${text(client, server)}`
 }
 
-/** Runs in a pod: serves the page on port 80 of every address, says so on stdout, and goes on until it is killed. */
+/** Runs in a pod. Serves the page on port 80 of every address and reports that on stdout. Runs until it is killed. */
 export async function servePage([name = '']: readonly string[]): Promise<number> {
   const { port } = Bun.serve({
     hostname: '::',
     port: 80,
     fetch(request, server) {
-      // An IPv4 client of a socket for both families.
+      // On a socket for both families an IPv4 client has an address such as ::ffff:192.0.2.1.
       const client = server.requestIP(request)?.address.replace(/^::ffff:/, '') ?? 'nobody'
       return new Response(pageFor(name, client), { headers: { 'content-type': 'text/html; charset=utf-8' } })
     },
@@ -32,7 +35,7 @@ export async function servePage([name = '']: readonly string[]): Promise<number>
   return new Promise(() => {})
 }
 
-/** Runs in a pod: prints the HTTP status and the body that a URL gives within two seconds. */
+/** Runs in a pod. Prints the HTTP status and the body of a URL. Waits at most two seconds. */
 export async function fetchPage([url = '']: readonly string[]): Promise<number> {
   const answer = await fetch(url, { signal: AbortSignal.timeout(2000) })
   write(`${answer.status} ${await answer.text()}`)

@@ -2,17 +2,20 @@ import type { Place, Pod } from './acts.ts'
 import { exec, type Way } from './exec.ts'
 import { type Spoken, speak, until } from './running.ts'
 
-/** Echo requests that go on between pods, a hundred a second for each pair and family. */
+/** Continuous echo requests between pods, 100 per second for each pair and family. */
 export interface Flows {
   readonly pairs: number
-  /** Waits until every one of them is answered again, ends them, and tells what they lost since a time, in milliseconds since 1970. Throws Error naming those that are not answered. */
+  /**
+   * Waits until every flow is answered again, and ends the flows. Returns their losses since `since`, in milliseconds since 1970. Throws
+   * Error that names the flows without an answer.
+   */
   healed(since: number): Promise<Outage>
 }
-/** What was lost. */
+/** The losses of all flows. */
 export interface Outage {
-  /** How many lost a packet. */
+  /** The number of flows that lost a packet. */
   readonly cut: number
-  /** When the first packet after the last lost one came back, over all pairs: milliseconds after the time. */
+  /** Milliseconds from `since` to the first reply after the last lost packet, over all pairs. */
   readonly ms: number
 }
 interface Reply {
@@ -25,7 +28,10 @@ interface Flow extends Spoken {
 
 const LIMIT_MS = 5000
 
-/** Sends one echo request to every address that `targets` names for a pair of pods, all at once; whole packets of `size` bytes, when it is given. Throws Error naming those that did not answer within two seconds. */
+/**
+ * Sends one echo request to every address that `targets` names for a pair of pods, all at once. `size` is the size of the whole packet in
+ * bytes. Throws Error that names the addresses without an answer within two seconds.
+ */
 export async function pingAll(pods: readonly Pod[], targets: (from: Pod, to: Pod) => readonly string[], size?: number): Promise<string> {
   const pairs = pods.flatMap((from) => pods.flatMap((to) => targets(from, to).map((address) => ({ from, address }))))
   const tried = await Promise.all(pairs.map(async (pair) => ({ ...pair, ...(await exec(['ping', '-n', '-c', '1', '-w', '2', ...sized(pair.address, size), pair.address], wayOf(pair.from))) })))
@@ -35,14 +41,17 @@ export async function pingAll(pods: readonly Pod[], targets: (from: Pod, to: Pod
   return `${tried.length} of ${pairs.length} answered, over ${[...families].join(' and ')}`
 }
 
-/** Starts echo requests between all pods, packets of `size` bytes that nobody may take apart, and waits until each was answered. Throws Error. */
+/**
+ * Starts continuous echo requests between all pods, and waits until each flow has an answer. The packets have `size` bytes, and no router
+ * may fragment them. Throws Error.
+ */
 export async function keepPinging(pods: readonly Pod[], size: number): Promise<Flows> {
   const flows = pods.flatMap((from) => pods.flatMap((to) => (from === to ? [] : to.addresses.map((address) => flow(from, address, size)))))
   await answered(flows, 0)
   return {
     pairs: flows.length,
     async healed(since) {
-      // A reply to what was sent now has come all the way now.
+      // A reply that arrives after this moment shows that the path works again.
       await answered(flows, Date.now())
       for (const { child } of flows) child.kill('SIGINT')
       await Promise.all(flows.map(({ child }) => child.exited))
@@ -72,17 +81,17 @@ function outage(flows: readonly Flow[], since: number): Outage {
   return { cut: ends.length, ms: Math.round(Math.max(since, ...ends) - since) }
 }
 
-// When the packet came that was the first after the last lost one.
+// Returns the time of the first reply after the last lost packet.
 function lastGap(got: readonly Reply[], since: number): number | undefined {
   return got.findLast(({ at, seq }, i) => at > since && seq > (got[i - 1]?.seq ?? seq) + 1)?.at
 }
 
-// `[1700000000.123456] 1458 bytes from 10.244.2.2: icmp_seq=7 ttl=62 time=0.08 ms`, in the order of their coming.
+// Parses lines such as `[1700000000.123456] 1458 bytes from 10.244.2.2: icmp_seq=7 ttl=62 time=0.08 ms`, in the order of arrival.
 function replies(text: string): Reply[] {
   return [...text.matchAll(/^\[([\d.]+)\] \d+ bytes from .*icmp_seq=(\d+) /gm)].map(([, at, seq]) => ({ at: Number(at) * 1000, seq: Number(seq) }))
 }
 
-// For a packet of so many bytes, headers included, that nobody may take apart.
+// Options of ping for a packet of `size` bytes with all headers. No router may fragment the packet.
 function sized(address: string, size?: number): string[] {
   return size === undefined ? [] : ['-M', 'do', '-s', String(size - (address.includes(':') ? 48 : 28))]
 }
@@ -91,7 +100,7 @@ function wayOf({ name, node }: Place): Way {
   return { ns: name, node }
 }
 
-// What routers answered.
+// The answers of routers.
 function said(stdout: string): string {
   return [...new Set(stdout.match(/^From .*$/gm))].join(', ')
 }

@@ -6,7 +6,7 @@ import { names, type Traces } from './traces.ts'
 
 // biome-ignore lint/suspicious/noExplicitAny: rows of iproute2 and nft, looked at key by key
 type Row = Record<string, any>
-/** One kind of thing: what lists it, and what its rows are called. */
+/** One kind of object: the command that lists the objects, and how a row gives their names. */
 interface Kind {
   readonly what: string
   readonly argv: readonly string[]
@@ -15,7 +15,7 @@ interface Kind {
 
 const KINDS: readonly Kind[] = [
   { what: 'links of the nodes', argv: ['ip', '-j', 'link'], name: ({ ifname }) => ifname },
-  // Link-local addresses come and go with their links.
+  // Leaves out link-local addresses, because they come and go with their links.
   { what: 'addresses of the nodes', argv: ['ip', '-j', 'addr'], name: ({ ifname, addr_info }) => addr_info.filter(({ scope }: Row) => scope !== 'link').map(({ local, prefixlen }: Row) => `${local}/${prefixlen} on ${ifname}`) },
   { what: "routes, but for the kernel's", argv: ['ip', '-j', 'route'], name: route },
   { what: "routes, but for the kernel's", argv: ['ip', '-6', '-j', 'route'], name: route },
@@ -25,10 +25,10 @@ const KINDS: readonly Kind[] = [
   { what: 'nft tables', argv: ['nft', '-j', 'list', 'tables'], name: ({ table }) => table && `table ${table.family} ${table.name}` },
 ]
 
-// Below the node's /run. Locks stay, as they do in host-local's pools, and the address that was given out last.
+// Folders below the node's /run. Lock files stay, as in host-local's pools. The file with the last reserved address stays too.
 const DIRS = ['flannel', 'plumb', 'plumb/state', 'cni/plumb/attachments', ...[`${PLACES.cache}/results`, `${PLACES.pool}/cbr0`, PLACES.flannel].map((path) => path.slice('/run/'.length))]
 
-/** All that agents and pods can leave on the nodes and in the store. Throws Error. */
+/** Returns everything that agents and pods can leave on the nodes and in the store. Throws Error. */
 export async function remains(store: Store): Promise<Traces> {
   const found = new Map<string, string[]>()
   const note = (what: string, seen: readonly string[]) => found.set(what, [...(found.get(what) ?? []), ...seen])
@@ -60,7 +60,7 @@ function route({ dst, gateway, nhid, protocol, dev }: Row): string | undefined {
   return protocol === 'kernel' ? undefined : `route ${dst} ${gateway ?? nhid ?? ''} on ${dev}`
 }
 
-// iproute2 prints nothing at all for an empty list of some objects.
+// For some kinds of objects iproute2 prints nothing at all instead of an empty list.
 async function rows(argv: readonly string[], node: string): Promise<readonly Row[]> {
   const all = JSON.parse((await must(argv, { node })) || '[]')
   return Array.isArray(all) ? all : all.nftables

@@ -1,12 +1,12 @@
 import { start, type Way } from './exec.ts'
 
-/** A program that runs, and all that it has said so far. */
+/** A running program, and its output so far. */
 export interface Spoken {
   readonly child: Bun.Subprocess
   said(): string
 }
 
-/** Starts a program that goes on, and listens to it. */
+/** Starts a program that keeps running, and collects its stdout and stderr. */
 export function speak(argv: readonly string[], way: Way = {}): Spoken {
   const child = start(argv, way)
   let text = ''
@@ -17,7 +17,9 @@ export function speak(argv: readonly string[], way: Way = {}): Spoken {
   return { child, said: () => text }
 }
 
-/** Polls until `look` gives something, and gives that. Throws Error with what `late` says when it has not after so many milliseconds. */
+/**
+ * Calls `look` every 20 ms until it returns a value, and returns that value. Throws Error with the text of `late` after `ms` milliseconds.
+ */
 export async function until<T>(look: () => Promise<T | undefined>, ms: number, late: () => string): Promise<T> {
   for (const end = performance.now() + ms; ; await Bun.sleep(20)) {
     const found = await look()

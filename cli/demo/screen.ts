@@ -5,19 +5,22 @@ import { write } from '../output.ts'
 const COLUMNS = 100
 const [green, red, plain] = isatty(1) && !process.env['NO_COLOR'] ? ['\x1b[32m', '\x1b[31m', '\x1b[0m'] : ['', '', '']
 
-/** A step that was not as it says; its screen line is written. */
+/** A failed step. Its line is already on the screen. */
 export class StepError extends Error {
   override name = 'StepError'
 }
 
 let steps = 0
 
-/** How many steps were as they say. */
+/** The number of successful steps. */
 export function stepsDone(): number {
   return steps
 }
 
-/** One line of the screen: the title while the work goes on, then the fact that it gives and the time it took. Throws StepError naming the title when the work throws. */
+/**
+ * Writes one line of the screen. Shows the title during the work, then the time in ms and the fact that the work returns. Throws StepError
+ * with the title when the work throws.
+ */
 export async function step(title: string, work: () => Promise<string>): Promise<void> {
   write(`  ${title.padEnd(38)} `)
   const started = performance.now()
@@ -32,7 +35,7 @@ export async function step(title: string, work: () => Promise<string>): Promise<
   }
 }
 
-/** Throws Error saying what was seen and what was to be seen, when they are not equal. */
+/** Compares two values as JSON. Throws Error with both values when they differ. */
 export function expect(what: string, seen: unknown, want: unknown): void {
   const [is, should] = [JSON.stringify(seen), JSON.stringify(want)]
   if (is !== should) throw new Error(`${what}: saw ${is}, want ${should}`)

@@ -5,25 +5,28 @@ import { type Spoken, speak, until } from './running.ts'
 import { names } from './traces.ts'
 import type { StoreName } from './wish.ts'
 
-/** Where the nodes' agents keep their leases, as the demo sees it from outside. */
+/** The store of the agents' leases, as the demo sees the store from outside. */
 export interface Store {
-  /** For the agents. */
+  /** The options of `plumb agent` for this store. */
   readonly options: readonly string[]
-  /** Where the network's configuration is, and what the names of leases begin with: a file and a folder, or keys. */
+  /**
+   * The place of the network's configuration, and the beginning of the names of leases. The file store has a file and a folder, etcd has
+   * keys.
+   */
   readonly confAt: string
   readonly leasesAt: string
-  /** Makes it; gives where it answers. Throws Error. */
+  /** Makes the store and returns its address. Throws Error. */
   begin(): Promise<string>
-  /** A server hangs: nothing comes back, and nothing says so; until it goes on. */
+  /** Stops the server until `goOn`. Requests get no answer and no error. */
   hang?(): Promise<string>
   goOn?(): Promise<string>
   /** Writes the network's configuration, as an admin does. Throws Error. */
   configure(conf: object): Promise<void>
-  /** The names of the leases that there are, and of what else the agents keep beside them. Throws Error. */
+  /** Returns the names of the leases, and of the other records that the agents keep beside them. Throws Error. */
   leases(): Promise<{ readonly leases: readonly string[]; readonly others: readonly string[] }>
 }
 
-/** A store of a kind. */
+/** Returns the store of this kind. */
 export function storeOf(name: StoreName): Store {
   return name === 'file' ? file : etcd()
 }
@@ -40,7 +43,7 @@ const file: Store = {
 const URL = `http://${UNDERLAY.v4(UNDERLAY.etcd)}:2379`
 const PREFIX = '/coreos.com/network'
 const LIMIT_MS = 10_000
-// Alone, it need not wait long for others before it leads.
+// A single etcd server does not need a long wait for other members before it leads.
 const FLAGS = ['--data-dir=/run/etcd', `--listen-client-urls=${URL}`, `--advertise-client-urls=${URL}`, '--listen-peer-urls=http://127.0.0.1:2380', '--heartbeat-interval=10', '--election-timeout=100', '--log-level=error']
 
 function etcd(): Store {
@@ -57,7 +60,7 @@ function etcd(): Store {
     },
     async hang() {
       server?.child.kill('SIGSTOP')
-      // Each of its threads stops when it is its turn.
+      // SIGSTOP does not stop all threads at once. Each thread stops when it runs next.
       await until(
         () => isSilent(100),
         LIMIT_MS,
@@ -97,7 +100,7 @@ function isSilent(ms: number): Promise<true | undefined> {
   )
 }
 
-// etcd's own gateway to its API, by JSON: what is seen through it is not seen through plumb.
+// Uses etcd's own JSON gateway. So the demo does not look through plumb's client.
 async function ask(path: string, body: object, ms = 2000): Promise<{ readonly kvs?: readonly { readonly key: string }[] }> {
   const answer = await fetch(`${URL}/v3/${path}`, { method: 'POST', body: JSON.stringify(body), signal: AbortSignal.timeout(ms) }).catch((cause: Error) => {
     throw new Error(`etcd does not answer ${path}: ${cause.message}`, { cause })

@@ -1,3 +1,5 @@
+// `plumb demo` tells stories in private namespaces: pods on one node, and a cluster of three nodes.
+// Begin with `tell` below. pods.ts and nodes.ts have the steps of the two stories.
 import { log } from '../../lib/os/log.ts'
 import { print, write } from '../output.ts'
 import { StepError, stepsDone } from './screen.ts'
@@ -5,7 +7,10 @@ import type { Story } from './wish.ts'
 
 const LIMIT_MS = 60_000
 
-/** A story, from the first line of its screen to the last, in namespaces that are its own; gives the exit status. A step that was not as it says ends it: it is named on the screen and on stderr. */
+/**
+ * Tells a whole story in the private namespaces of this process, and returns the exit status. A failed step ends the story. The screen and
+ * stderr name that step.
+ */
 export async function tell(story: Story): Promise<0 | 1> {
   const started = performance.now()
   const late = setTimeout(() => {

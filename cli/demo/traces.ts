@@ -3,7 +3,7 @@ import { table } from '../output.ts'
 import { must } from './exec.ts'
 import { PLACES } from './places.ts'
 
-/** What attachments can leave on a node, by what it is: the names of each that there are. */
+/** The objects that attachments can leave on a node: for each kind the names of the objects. */
 export type Traces = ReadonlyMap<string, readonly string[]>
 interface Row {
   readonly ifname: string
@@ -17,14 +17,14 @@ interface NftSet {
   readonly elem?: readonly unknown[]
 }
 
-/** Looks at the node, at those of the pods that there are, and at the disk. */
+/** Looks for objects on the node, in the pods that exist, and on the disk. */
 export async function traces(network: string, pods: readonly string[]): Promise<Traces> {
   const rows: readonly Row[] = JSON.parse(await must(['ip', '-j', 'addr']))
   const there = names('/run/netns').filter((name) => pods.includes(name))
   const inPods = await Promise.all(there.map(async (pod) => (JSON.parse(await must(['ip', '-j', 'addr'], { ns: pod })) as Row[]).map(({ ifname }) => `${pod}: ${ifname}`)))
   return new Map([
     ['links of the node', rows.map(({ ifname }) => ifname)],
-    // Link-local addresses come and go with the carrier, and with their links.
+    // Leaves out link-local addresses, because they come and go with the carrier and with their links.
     ['addresses of the node', rows.flatMap(({ ifname, addr_info }) => addr_info.filter(({ scope }) => scope !== 'link').map(({ local, prefixlen }) => `${local}/${prefixlen} on ${ifname}`))],
     ['links in pods, but for lo', inPods.flat().filter((name) => !name.endsWith(': lo'))],
     ['reservations in the pool', names(`${PLACES.pool}/${network}`).filter((name) => /^[\da-f.:]+$/.test(name))],
@@ -36,7 +36,7 @@ export async function traces(network: string, pods: readonly string[]): Promise<
   ])
 }
 
-/** What the second has and the first has not, or the other way round, as `- x` and `+ x`. */
+/** Returns the difference of two counts. `+ x` is only in the second count, `- x` is only in the first. */
 export function difference(before: Traces, after: Traces): string[] {
   return [...before].flatMap(([what, had]) => {
     const has = after.get(what) ?? []
@@ -44,7 +44,7 @@ export function difference(before: Traces, after: Traces): string[] {
   })
 }
 
-/** What was counted as a table: a row for each kind, a column for each time. */
+/** Formats the counts as a table. Each kind has a row, each time has a column. */
 export function counts(times: readonly string[], counted: readonly Traces[]): string {
   const rows = [...(counted[0] ?? [])].map(([what]) => [`  ${what}`, ...counted.map((one) => String(one.get(what)?.length))])
   return table(
@@ -53,18 +53,19 @@ export function counts(times: readonly string[], counted: readonly Traces[]): st
   )
 }
 
-// Each element has its network as comment, or network and container. An nft that cannot list must not pass for one that has nothing.
+// The comment of each nft element is its network, or its network and container. An nft that cannot list must not look like an nft without
+// elements.
 async function elements(network: string): Promise<string[]> {
   const rows: readonly { readonly set?: NftSet; readonly map?: NftSet }[] = JSON.parse(await must(['nft', '-j', 'list', 'ruleset'])).nftables
   return rows.flatMap(({ set, map }) => {
     const { name = '', elem: all = [] } = set ?? map ?? {}
-    // Of a map: key and value. One without a comment is its value alone.
+    // An element of a map is a pair of key and value. An element without a comment is only its value.
     const keys = all.map((one) => (Array.isArray(one) ? one[0] : one) as NftElement).map(({ elem }) => elem)
     return keys.flatMap((elem) => (elem?.comment?.split('/', 1)[0] === network ? `${name} ${JSON.stringify(elem.val)}` : []))
   })
 }
 
-/** The files of a folder in order; none when there is no folder. */
+/** Returns the sorted names of the files in a folder. Returns none when the folder does not exist. */
 export function names(dir: string): string[] {
   try {
     return readdirSync(dir).sort()

@@ -1,14 +1,14 @@
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { describeOptions, type OptionName, readOptions } from '../options.ts'
 
-/** Where the nodes' leases are. */
+/** The kind of store that holds the leases of the nodes. */
 export type StoreName = 'file' | 'etcd'
-/** One of the demo's stories, each told in namespaces of its own; `store` is that of the nodes. */
+/** One story of the demo. Each story has private namespaces. `store` is the store of the nodes. */
 export interface Story {
   readonly name: 'pods' | 'nodes'
   readonly store?: StoreName
 }
-/** What a command line asks for: stories in order, and whether it named the store. */
+/** The request of a command line: the stories in order, and whether it named the store. */
 export interface Wish {
   readonly stories: readonly Story[]
   readonly isStoreNamed: boolean
@@ -17,7 +17,7 @@ export interface Wish {
 const OPTIONS: readonly OptionName[] = ['store', 'help']
 const STORES: readonly StoreName[] = ['file', 'etcd']
 
-/** What `plumb demo ARGV` asks for; `help` when it is that. Throws ValueError. */
+/** Reads the command line of `plumb demo`. Returns `help` when it asks for help. Throws ValueError. */
 export function wishOf(argv: readonly string[]): Wish | 'help' {
   const { values, words } = readOptions(argv, OPTIONS, 'plumb demo')
   if (values.help) return 'help'
@@ -31,7 +31,7 @@ export function wishOf(argv: readonly string[]): Wish | 'help' {
   return { stories, isStoreNamed: store !== undefined }
 }
 
-/** What the demo is for, and how it is called. */
+/** The help text of `plumb demo`. */
 export function help(): string {
   return `usage: plumb demo [pods|nodes] [options]: pods and nodes made, tried out and removed, in seconds
 

@@ -28,15 +28,18 @@ import { runOf, runsOf, unwiring } from './runs.ts'
 import { settling } from './settle.ts'
 import { visible } from './visibility.ts'
 
-/** The phrase for what a pool answers when that is told and not foreseen. */
+/** The phrase for the answer of a pool that comes from `--prev-result`. */
 export const GIVEN = 'as --prev-result says'
 
-/** What ADD of a plugin of this executable would do, and what it would note as its own. */
+/** The explanation of ADD by one plugin of this executable. `own` is what the plugin would note as its own. */
 export interface Added extends Pick<ToldPlugin, 'pool' | 'runs' | 'isWhole' | 'result' | 'notes'> {
   readonly own?: readonly Resource[]
 }
 
-/** Explains ADD by a plugin of this executable; `answer` is what a pool that is none of it gives, when that is known. Throws what the plugin would answer. */
+/**
+ * Explains ADD by a plugin of this executable. `answer` is the result of a pool whose answer plumb cannot foresee, when that result is
+ * known. Throws the error that the plugin would answer.
+ */
 export function adding(plugin: Plugin, call: Call, answer: Json | undefined): Promise<Added> {
   if (plugin.role === 'interface') return byInterface(plugin, call, answer)
   if (plugin.role === 'chained') return chained(plugin, call)
@@ -73,14 +76,14 @@ async function byInterface(alone: InterfacePlugin<NetConf>, call: Call, answer: 
   }
 }
 
-// What ADD would ask of its delegate now; where ADD would wait, that is said at once.
+// Renders the request that ADD would send to its delegate now. Uses STATUS, because STATUS fails at once where ADD would wait.
 async function byDelegate(plugin: MetaPlugin<NetConf>, call: Call, answer: Json | undefined): Promise<Added> {
   const { found, inner } = await findDelegate(await plugin.render(readConf(plugin, call), 'STATUS'), call)
   if (typeof found !== 'string') return byInterface(found, inner, answer)
   return { runs: [], isWhole: false, notes: [`it has ${found}, which is not this plumb's, do the work with ${inner.text}`] }
 }
 
-/** What a pool would answer, as far as that can be told. */
+/** The answer of a pool, as far as it is known. */
 async function asked(type: string, call: Call, answer: Json | undefined): Promise<{ pool: ToldPool; byLink: boolean; result?: Result }> {
   const found = await findPool(type, call)
   const program = typeof found === 'string' ? { program: found } : {}
@@ -103,12 +106,13 @@ function shape(result: Result, { version }: Call): Json {
   return JSON.parse(encode(result, version))
 }
 
-// An ADD that was killed is undone before the next one.
+// ADD first removes what a killed call left for the same attachment.
 function unfinished(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun[] {
   return readEntry(at)?.unfinished ? unwiring(plugin.unwire(at)).map((run) => ({ ...run, when: 'only now: an ADD or DEL of this attachment was killed on its way' })) : []
 }
 
-// Another program's address is given back when its ADD fails, but for an attachment that is there already.
+// When ADD fails, plumb gives the address back to the pool of another program. An attachment that was there before keeps its address, so
+// plumb asks for the link first.
 function present(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun {
   const lines = plugin.unwire(at).map((one) => ({ text: handler(one.kind).ask(one), about: 'whether the attachment is there already: then a failure leaves its address with it' }))
   return { namespace: 'host', tool: 'ip', argv: asking(['ip']), lines }
@@ -136,14 +140,14 @@ async function chained(plugin: ChainedPlugin<NetConf>, call: Call): Promise<Adde
   return { ...told, notes: [...told.notes, ...hidden], runs: [...first, ...claiming, ...runsOf(links).map((run) => ({ ...run, beside: true as const })), ...runsOf(rest)] }
 }
 
-// The host ports among what is noted, reserved before anything else is made.
+// ADD reserves the host ports among the noted resources before it makes anything else.
 function claimed(own: readonly Resource[]): { runs: ToldRun[]; notes: string[] } {
   const claims = own.filter(isClaim)
   const freed = visible(() => freeing(claims))
   return { runs: [...(freed ?? []), ...runsOf({ put: claims, drop: [] })], notes: freed ? [] : ['whether its host ports are free cannot be read'] }
 }
 
-// A pod that is not there yet, or that this user may not enter, is taken for an empty one.
+// A pod that does not exist yet, or that this user may not enter, counts as empty.
 function looked(plugin: ChainedPlugin<NetConf>, conf: NetConf, call: Call, given: Result): NodeFacts {
   try {
     return facts(plugin, conf, call, given)
@@ -160,7 +164,8 @@ function hasLink({ netns, ifname }: Call['at']): boolean {
   }
 }
 
-// Who is in the way and whose pod is gone loses what it has; anyone else's stays. Throws CniError 7.
+// An attachment that holds a wanted host port loses its resources when its pod is gone. A holder with a living pod keeps its resources.
+// Throws CniError 7.
 function freeing(claims: readonly Claim[]): ToldRun[] {
   try {
     claims.map(isFree)
@@ -180,7 +185,7 @@ function freeing(claims: readonly Claim[]): ToldRun[] {
   }
 }
 
-/** What a chained plugin noted of an attachment; undefined when there is nothing, or nothing that this user may read. */
+/** Returns what a chained plugin noted about an attachment. Returns undefined when there is no note, or when this user may not read it. */
 export function noted(type: string, { at }: Call): readonly Resource[] | undefined {
   return visible(() => readPart(partName(type, at))?.own)
 }
@@ -192,7 +197,7 @@ async function lone(plugin: IpamPlugin<NetConf>, call: Call): Promise<Added> {
   return { pool: { type: call.raw['type'] as string, result, about: told.why }, runs: [], isWhole: true, notes: [], result }
 }
 
-// Throws what ADD would refuse.
+// Throws the error that ADD would answer.
 async function leased(plugin: LeasePlugin<NetConf>, call: Call): Promise<Added> {
   plugin.valid(readConf(plugin, call), call.io.env['CNI_ARGS'] ?? '')
   mayBePod(call)

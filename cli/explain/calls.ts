@@ -10,40 +10,46 @@ import { errorOf, readCall } from '../../lib/verbs/serve.ts'
 import { Refused } from '../output.ts'
 import { isOurs, visible } from './visibility.ts'
 
-/** What is to be explained: an attachment to a network, and where plugins are found. */
+/** The subject of an explanation: an attachment to a network, and where plugins are found. */
 export interface Subject {
   readonly list: NetworkList
   readonly at: RuntimeConf
   readonly host: Host
-  /** What the runtime remembers of it. */
+  /** The runtime's cache entry of the attachment. */
   readonly cached: Cached | undefined
-  /** Its namespace only stands for one that was not named. */
+  /** True when the user named no namespace. The namespace in `at` is then an example. */
   readonly isExample: boolean
-  /** A plugin of this executable. */
+  /** Loads a plugin of this executable. */
   readonly load: Io['plugin']
-  /** What a program that is not plumb's answers to ADD, when that is known. */
+  /** The ADD result of a program that is not plumb's, when that result is known. */
   readonly answer: Json | undefined
 }
 
-/** The call that a plugin of this executable would get, judged as it would judge it. Throws what it would answer. */
+/**
+ * Builds the call that a plugin of this executable would get, and checks the call as the plugin would. Throws the error that the plugin
+ * would answer.
+ */
 export function callOf(command: 'ADD' | 'DEL', { list, at, host, load }: Subject, conf: PluginConf, plugin: Plugin, prevResult: Json | undefined): Call {
   const { env, config } = requestOf(command, list, conf, at, prevResult)
   const io: Io = { env: { ...process.env, ...env, CNI_PATH: host.path.join(':') }, stdin: () => config, answer: unreachable, run: unreachable, plugin: load, isOurs }
   return readCall(plugin, command, io)
 }
 
-/** Refuses what ADD would refuse as a pod's namespace; one that is not there, or that this user must not look at, passes. Throws CniError. */
+/**
+ * Refuses a namespace that ADD would refuse as a pod's namespace. A namespace that does not exist passes. A namespace that this user may
+ * not look at passes too. Throws CniError.
+ */
 export function mayBePod(call: Call): void {
   const { netns } = call.at
   if (netns !== undefined && visible(() => netnsState(netns) !== 'gone')) requirePod(call)
 }
 
-/** The same of DEL, which takes any but plumb's own. Throws CniError. */
+/** The same check for DEL. DEL accepts every namespace except the namespace that plumb itself runs in. Throws CniError. */
 export function mayBeDeleted(call: Call): void {
   visible(() => forDel(call))
 }
 
-/** Does work that a plugin would do; what it would answer with in its place becomes what the runtime would say of it. Throws Refused. */
+/** Does the work of a plugin. Changes an error of the plugin into the error that the runtime would report. Throws Refused. */
 export async function asPlugin<T>(type: string, command: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work()

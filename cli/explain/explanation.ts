@@ -1,35 +1,35 @@
 import type { Json } from '../../lib/runtime/network-list.ts'
 
-/** One line that a tool would get, or one file that plumb would write itself. */
+/** One line of input for a tool, or one file that plumb would write itself. */
 export interface ToldLine {
   readonly text: string
-  /** What it is for. */
+  /** The purpose of the line. */
   readonly about: string
-  /** The regular expression of the answer that means that it is so already; any other answer is a failure. */
+  /** A regular expression for the tool's error message when the wanted state exists already. Any other error is a failure. */
   readonly already?: string
-  /** Absent: always. */
+  /** The condition. Absent means always. */
   readonly when?: string
 }
-/** One process and its standard input, or, for the tool `file`, one run of file writes, whose argv is empty. */
+/** One process and its standard input. For the tool `file` this is one series of file writes, and `argv` is empty. */
 export interface ToldRun {
-  /** `host`, or the path of the pod's. */
+  /** `host`, or the path of the pod's namespace. */
   readonly namespace: string
   readonly tool: string
   readonly argv: readonly string[]
-  /** Empty for a command whose argv says all. */
+  /** Empty for a command that needs no input. */
   readonly lines: readonly ToldLine[]
   readonly about?: string
-  /** It goes on while the next ones run. */
+  /** The process works in parallel with the next processes. */
   readonly beside?: true
-  /** Absent: always. */
+  /** The condition. Absent means always. */
   readonly when?: string
 }
-/** The pool that an interface plugin would ask. */
+/** The address pool that an interface plugin would ask. */
 export interface ToldPool {
   readonly type: string
-  /** The program, when it is not plumb's. */
+  /** The path of the program, when the pool is not plumb's. */
   readonly program?: string
-  /** What it would answer, and how far that holds; absent when that is not known. */
+  /** The answer that the pool would give. Absent when the answer is not known. `about` says how reliable the answer is. */
   readonly result?: Json
   readonly about: string
 }
@@ -40,14 +40,14 @@ export interface ToldPlugin {
   readonly isPlumb: boolean
   readonly pool?: ToldPool
   readonly runs: readonly ToldRun[]
-  /** Whether `runs` is all of it: false where more depends on what is not known. */
+  /** Whether `runs` is complete. False when more runs depend on facts that are not known. */
   readonly isWhole: boolean
-  /** What ADD would answer; absent when that is not known, and for DEL. */
+  /** The answer of ADD. Absent when the answer is not known, and for DEL. */
   readonly result?: Json
-  /** What else a reader has to know. */
+  /** Further facts for the reader. */
   readonly notes: readonly string[]
 }
-/** What ADD or DEL of one attachment would do: its plugins in the order in which they run. */
+/** What ADD or DEL of one attachment would do. The plugins are in the order in which they run. */
 export interface Told {
   readonly command: 'ADD' | 'DEL'
   readonly network: string

@@ -1,3 +1,5 @@
+// `plumb cni explain` shows what ADD or DEL would run, without running it. Begin with `explainAdd` and `explainDel` below.
+// explanation.ts defines the data of an explanation, text.ts prints the data for people.
 import { statSync } from 'node:fs'
 import type { Plugin } from '../../lib/cni/plugin.ts'
 import { compare } from '../../lib/cni/versions.ts'
@@ -16,10 +18,13 @@ import type { Told, ToldPlugin } from './explanation.ts'
 import { deleting } from './removing.ts'
 import { isOurs, visible } from './visibility.ts'
 
-/** What stands for a NETNS that is not given. */
+/** The path that stands for NETNS when the user gives none. */
 export const EXAMPLE = '/run/netns/POD' as NetnsPath
 
-/** What ADD of a list would do, plugin by plugin; nothing is started, locked or written. Throws Refused with what ADD would fail with, ValueError for a `--prev-result` that has no place. */
+/**
+ * Explains ADD of a list, plugin by plugin. Starts no process, takes no lock and writes nothing. Throws Refused with the error that ADD
+ * would answer. Throws ValueError for a `--prev-result` when the list asks no program that is not plumb's.
+ */
 export async function explainAdd(subject: Subject): Promise<Told> {
   const { list, at, cached } = subject
   const plugins = (await chain(subject)).map(({ told }) => told)
@@ -30,11 +35,12 @@ export async function explainAdd(subject: Subject): Promise<Told> {
   return { command: 'ADD', ...names, notes: [...notes, ...again], plugins, ...(result && { result }) }
 }
 
-/** What DEL of a list would do: the same plugins, last first. Throws Refused with what DEL would fail with. */
+/** Explains DEL of a list. The plugins run in reverse order. Throws Refused with the error that DEL would answer. */
 export async function explainDel(subject: Subject): Promise<Told> {
   const { list, cached } = subject
   const whole = { ...subject, at: restored(subject.at, cached) }
-  // What chained plugins noted may be out of sight, or not made yet: then it is what ADD would note. A configuration that ADD refuses is no reason for DEL to.
+  // This user may be unable to read the notes of chained plugins, or the notes do not exist yet. Then DEL is explained with the notes that
+  // ADD would write. A configuration that ADD refuses does not make DEL fail.
   const made = await chain({ ...whole, at: { ...whole.at, netns: whole.at.netns || EXAMPLE } }).catch(() => [])
   const prevResult = cached?.result ?? made.at(-1)?.told.result
   const plugins: ToldPlugin[] = []
@@ -42,7 +48,7 @@ export async function explainDel(subject: Subject): Promise<Told> {
   return { command: 'DEL', ...who(whole, 'a DEL now would run nothing in it'), plugins }
 }
 
-/** One plugin of the chain, what it would note as its own, and the result that the next one gets. */
+/** One plugin of the chain. `own` is what the plugin would note as its own. `next` is the result that the next plugin gets. */
 interface Step {
   readonly told: ToldPlugin
   readonly own?: readonly Resource[] | undefined
@@ -101,7 +107,7 @@ function who({ list, at, isExample }: Subject, missing: string): Pick<Told, 'net
   return { network: list.name, containerId: at.containerId, ifname: at.ifname, netns: at.netns, notes }
 }
 
-// One that this user must not look at may well be there.
+// A path that this user may not look at is not reported as missing, because it may exist.
 function isMissing(path: string): boolean {
   return path !== '' && visible(() => statSync(path, { throwIfNoEntry: false }) === undefined) === true
 }

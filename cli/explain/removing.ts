@@ -18,7 +18,10 @@ import { visible } from './visibility.ts'
 
 type Removed = Pick<ToldPlugin, 'runs' | 'isWhole' | 'notes'>
 
-/** Explains DEL by a plugin of this executable; `own` is what its ADD would have noted, when that is known. Throws what the plugin would answer. */
+/**
+ * Explains DEL by a plugin of this executable. `own` is what ADD of the plugin would note, when that is known. Throws the error that the
+ * plugin would answer.
+ */
 export async function deleting(plugin: Plugin, call: Call, own: readonly Resource[] | undefined): Promise<Removed> {
   if (plugin.role === 'delegating') {
     const { other, inner } = await through(plugin, call, readLoose(plugin.conf, call.raw))
@@ -68,12 +71,12 @@ export async function deleting(plugin: Plugin, call: Call, own: readonly Resourc
   return told ? { runs: told.scripts.map(runOf), isWhole: true, notes: [] } : { runs: [], isWhole: false, notes: ['what it runs depends on what it finds: it cannot be told beforehand'] }
 }
 
-// Two plugins of one attachment may have the same element.
+// Two plugins of one attachment may use the same nft element.
 function isSameElement(one: Resource, other: Resource): boolean {
   return one.kind === 'element' && other.kind === 'element' && one.set === other.set && one.key === other.key
 }
 
-// What parts noted goes in the same processes as the link, the links beside the rest.
+// The noted resources and the link go in the same processes. The removal of the node's links works in parallel with the rest.
 function removingBeside(held: readonly Resource[], own: readonly Resource[]): ToldRun[] {
   if (held.length === 0) return unwiring(own)
   return removing([...held, ...own], () => true).flatMap((plan) => {

@@ -14,14 +14,15 @@ import type { Link } from '../../lib/state/kinds/link.ts'
 import { type Plan, type Resource, title } from '../../lib/state/resource.ts'
 import type { ToldLine, ToldRun } from './explanation.ts'
 
-/** A condition on a resource of a plan; undefined: it is always made. */
+/** Returns the condition under which a resource of a plan is made or removed. Undefined means always. */
 export type Condition = (resource: Resource) => string | undefined
 
-/** What `apply` of a plan would run, in its order, and write; `when` says of each resource on what condition. */
+/** Returns what `apply` would run and write for a plan, in the order of `apply`. `when` gives the condition of each resource. */
 export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[] {
   const all = batches(plan)
   const runs = all.flatMap((batch): ToldRun[] => {
-    // Where there is no other process but that of the node's links, it is in its turn.
+    // An early batch works in parallel with other processes. Without other processes, except the process of the node's links, the batch
+    // runs in its turn.
     const isBeside = batch.isEarly && all.some((other) => other !== batch && other.tool !== 'file' && (other.ns !== 'host' || other.tool !== 'ip'))
     if (batch.tool === 'nft') return transactions(batch, plan).map((run, i) => (isBeside && i === 0 ? { ...run, beside: true as const } : run))
     if (batch.tool === 'conntrack') return forgetting(batch, plan)
@@ -32,25 +33,26 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
     const about = batch.steps.some(({ resource }) => resource.kind === 'claim') ? 'links below /run/cni/plumb/shared/ports, no process' : 'files below /proc/sys, no process'
     return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: told, about }]
   })
-  // That the rules are missing is known when nft is waited for, which is later.
+  // plumb learns that the rules are missing when it waits for nft. It waits for nft after iptables, so the iptables runs move before the
+  // loading of rules.
   const isPassing = ({ tool }: ToldRun) => tool === 'iptables'
   const isLoading = ({ when }: ToldRun) => when === ABSENT
   const at = runs.findIndex(isLoading)
   return at < 0 ? runs : [...runs.slice(0, at), ...runs.slice(at).filter(isPassing), ...runs.slice(at).filter((run) => !isPassing(run))]
 }
 
-/** What the removal of an attachment's own would run: nothing for a link that the kernel does not know. */
+/** Returns the runs that remove an attachment's own resources. A link that the kernel does not know needs no run. */
 export function unwiring(own: readonly Resource[]): ToldRun[] {
   return runsOf({ put: [], drop: own }, (one) => (one.kind === 'link' ? whenThere(one) : undefined))
 }
 
-// In a pod a name is anybody's.
+// In a pod any program may use the name of the link. Only the alias shows that the link is plumb's.
 function whenThere(one: Link): string {
   if (one.ns === 'host') return `only when ${title(one)} is there`
   return one.alias === undefined ? `only now: an ADD was killed before ${title(one)} had its name` : `only when ${title(one)} is there, with the alias ${one.alias}`
 }
 
-/** A script of a custom plugin in the same form. */
+/** Converts a script of a custom plugin to a run. */
 export function runOf({ ns, argv, lines }: Script): ToldRun {
   return { namespace: ns, tool: argv[0] ?? '', argv, lines }
 }
@@ -72,7 +74,7 @@ const ABOUT = new Map([
   [SETS, 'the sets and maps that the rules look up'],
 ])
 
-// What is added goes into a table that has the rules; only when nft finds none are they loaded first.
+// The first transaction adds to a table that has the rules. Only when nft does not find the rules, a second transaction loads them first.
 function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   const run = (lines: readonly ToldLine[], when = {}): ToldRun => ({ namespace: ns, tool, argv: NFT, lines, ...when })
   const told = (some: Batch['steps']) => some.flatMap(({ resource, line }) => lineOf(resource, line, drop.includes(resource), undefined))
@@ -88,7 +90,7 @@ function transactions({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   return [...(removed.length > 0 ? [run(removed)] : []), ...adding]
 }
 
-// What stands already is not made again, and when all does no process is started.
+// Rules that exist are not made again. When all rules exist, no process starts.
 function passing({ ns, tool, steps }: Batch): ToldRun[] {
   const passages = new Map(steps.map(({ resource }) => [resource, steps.filter((one) => one.resource === resource)]))
   return [...passages].map(([resource, own]) => {
@@ -105,7 +107,7 @@ function passing({ ns, tool, steps }: Batch): ToldRun[] {
   })
 }
 
-// A process for each, and none that takes out where firewalld is gone.
+// One process for each source. A removal starts no process when firewalld does not run.
 function zoning({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   return steps.map(({ resource, line }) => {
     const [method = '', zone = '', source = ''] = line.text.split(' ')
@@ -114,7 +116,8 @@ function zoning({ ns, tool, steps }: Batch, { drop }: Plan): ToldRun[] {
   })
 }
 
-// One list per family, then one process that forgets what is stale of all of them.
+// Each family has one list for several ports, and two lists for a single port. Then one process forgets the stale connections of all
+// lists.
 function forgetting({ ns, tool, steps }: Batch, { put }: Plan): ToldRun[] {
   const when = has('conntrack') ? {} : { when: 'only when conntrack is installed, which it is not here' }
   const given = steps.filter(({ resource }) => put.includes(resource))

@@ -10,7 +10,10 @@ import type { Mac } from '../../lib/text/values.ts'
 import type { ToldRun } from './explanation.ts'
 import { runsOf } from './runs.ts'
 
-/** What `settle` would still do, and the result that it gives, when the links that it judges are made anew; what it does only for links that were there before says so. */
+/**
+ * Explains what `settle` would still do, and its result, for links that ADD makes now. A run that happens only for links that were there
+ * before says so in `when`.
+ */
 export function settling(wiring: Wiring): { readonly result: Result; readonly runs: readonly ToldRun[]; readonly notes: readonly string[] } {
   const { settle, later = [] } = wiring
   if (!settle) return { result: wiring.result, runs: [], notes: [] }
@@ -26,7 +29,7 @@ export function settling(wiring: Wiring): { readonly result: Result; readonly ru
   return { result: made.result, runs: down.plan ? runsOf(down.plan, condition) : [], notes: [...macs, ...inTheWay(addresses, (held) => settled(true, held).plan)] }
 }
 
-// What happens to addresses that are none of these, told of one that stands beside each.
+// Explains what happens to addresses that the wiring does not want. Asks `settle` about one sample address beside each wanted address.
 function inTheWay(addresses: readonly Addr[], plan: (held: readonly Addr[]) => Plan | undefined): string[] {
   const others = addresses.map((one): Addr => ({ ...one, cidr: `${format({ family: split(one.cidr).family, bits: split(one.cidr).bits ^ 1n })}/${split(one.cidr).length}` as Cidr }))
   try {
@@ -37,7 +40,7 @@ function inTheWay(addresses: readonly Addr[], plan: (held: readonly Addr[]) => P
   }
 }
 
-// What the kernel would say of these links.
+// The facts that the kernel would report about these links.
 function nowOf(links: readonly Link[], isUp: boolean, held: readonly Addr[]): Now {
   return {
     seen(name) {

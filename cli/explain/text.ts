@@ -2,10 +2,13 @@ import type { Json } from '../../lib/runtime/network-list.ts'
 import { addressesOf } from '../result.ts'
 import type { Told, ToldLine, ToldPlugin, ToldRun } from './explanation.ts'
 
-// Where comments begin, behind lines that are not longer.
+// Comments begin after this column. After a longer line they follow directly.
 const COLUMN = 64
 
-/** What was told, for people: each command and below it the lines that it would get, with comments. `rules` shows the files of lib/nft whole. */
+/**
+ * Formats an explanation for people. Each command is followed by its lines of input, with comments. `rules` shows the rule files of
+ * lib/nft in full.
+ */
 export function textOf({ command, network, containerId, ifname, netns, notes, plugins, result }: Told, rules: boolean): string {
   const where = netns === '' ? '' : ` in ${netns}`
   const head = [`${command} of ${ifname}${where} ${command === 'ADD' ? 'to' : 'from'} ${network} (container ${containerId}); nothing of this was run`, ...notes]

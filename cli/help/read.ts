@@ -1,6 +1,10 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 
-/** The pages of docs/plugins by the name of their plugin, as Markdown; `plugins` is the one of them all. Those of plugins that are not here are left out. A macro: Bun runs it while it builds the executable, and puts in what it returns. */
+/**
+ * Returns the pages of docs/plugins as Markdown, by the name of the plugin. The name `plugins` stands for the page about all plugins.
+ * Pages of plugins that do not exist in plugins/ are left out. This is a macro: Bun runs it during the build and inserts the returned
+ * value into the executable.
+ */
 export function pagesOf(): Record<string, string> {
   const root = `${import.meta.dir}/../..`
   const names = readdirSync(`${root}/docs/plugins`)

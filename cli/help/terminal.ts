@@ -1,10 +1,15 @@
-/** How a text is to look: so many columns, and headings in bold or not. */
+// This folder holds what `plumb help PLUGIN` needs. Begin with cli/help.ts, the command.
+// pages.ts holds the pages, read.ts reads them during the build, and this file formats a page.
+/** The layout of a text: the width in columns, and whether headings are bold. */
 export interface Look {
   readonly columns: number
   readonly isBold: boolean
 }
 
-/** A page of docs/ for a terminal: paragraphs and the cells of tables wrapped, code as it stands, links as their words. Knows the Markdown that those pages use and no more. */
+/**
+ * Formats a page of docs/ for a terminal. Wraps paragraphs and table cells, leaves code as it is, and shows only the words of a link.
+ * Knows only the Markdown that those pages use.
+ */
 export function terminal(markdown: string, look: Look): string {
   return blocksOf(markdown)
     .map((block) => shown(block, look))
@@ -12,7 +17,7 @@ export function terminal(markdown: string, look: Look): string {
     .join('\n\n')
 }
 
-// Between empty lines, but code whole.
+// Splits the page at empty lines. A code block stays whole.
 function blocksOf(markdown: string): string[] {
   return markdown
     .replace(/<!--[\s\S]*?-->/g, '')
@@ -75,7 +80,10 @@ function beside(row: readonly string[], widths: readonly number[]): string {
   ).join('\n')
 }
 
-/** Columns as wide as they would like to be as long as there is room; those that want more than an equal share of what is left get that share. */
+/**
+ * Gives each column the width that it needs, as long as there is room. A column that needs more than an equal share of the remaining width
+ * gets that share.
+ */
 function widthsOf(rows: readonly (readonly string[])[], columns: number): number[] {
   const wanted = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)))
   const widths: number[] = []
@@ -91,7 +99,7 @@ function widthsOf(rows: readonly (readonly string[])[], columns: number): number
   return widths
 }
 
-// Lines of at most so many columns.
+// Breaks a text into lines of at most `columns` characters.
 function wrapped(text: string, columns: number): string[] {
   const lines = ['']
   for (const word of text.split(/\s+/).flatMap((one) => broken(one, columns))) {
@@ -103,7 +111,7 @@ function wrapped(text: string, columns: number): string[] {
   return lines
 }
 
-// A word that is longer than a line, before a point of it where there is one: a key stays readable.
+// Splits a word that is longer than a line. Prefers to split before a dot, so that a key stays readable.
 function broken(word: string, columns: number): string[] {
   const parts: string[] = []
   for (const part of word.split(word.length > columns ? /(?=\.)/ : /$/).flatMap((one) => one.match(new RegExp(`.{1,${columns}}`, 'g')) ?? [])) {

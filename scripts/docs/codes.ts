@@ -3,16 +3,19 @@ import { join, normalize } from 'node:path'
 import { CODE } from '../../lib/text/errors.ts'
 
 const ROOT = join(import.meta.dir, '../..')
-/** Serves every plugin: what is reached from there is the same for all. */
+/** This file serves every plugin. So the codes in the file and in its imports are the same for all plugins. */
 const SERVING = 'lib/verbs/process.ts'
 
-/** The CNI error codes that a plugin answers with by itself: those in its file and in what that imports, but for what serves every plugin. Ascending. */
+/**
+ * The CNI error codes that a plugin answers with by itself, in ascending order. They are in the plugin's file and in its imports. Codes of
+ * the files that serve every plugin are left out.
+ */
 export function codesOf(type: string): number[] {
   const shared = reached(SERVING)
   return named([...reached(`plugins/${type}.ts`)].filter((file) => !shared.has(file)))
 }
 
-/** The codes that any plugin answers with. */
+/** The CNI error codes that every plugin can answer with, in ascending order. */
 export function commonCodes(): number[] {
   return named([...reached(SERVING)])
 }

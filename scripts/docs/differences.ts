@@ -1,25 +1,31 @@
 import { table, tables } from './table.ts'
 
-/** A table of docs/differences.md: the heading that it stands under, and its rows. */
+/** A table of docs/differences.md: the heading above it, its columns and its rows. */
 interface Part {
   readonly heading: string
   readonly columns: readonly string[]
   readonly rows: readonly Row[]
 }
-/** A row: its id and the plugin it is about, where it has columns for them, and the other cells, the first of which says what it is about. */
+/**
+ * A row of a table. `id` and `plugin` come from columns of these names, if the table has them. `cells` are the other cells. The first cell
+ * names the subject of the row.
+ */
 export interface Row {
   readonly id: string | undefined
   readonly plugin: string | undefined
   readonly cells: readonly string[]
 }
-/** What a page says of itself: the words by which rows name it, and the ids that its marker adds, or with a `-` leaves out. */
+/**
+ * What a page says about itself. Rows name the page by `type` or by `keys`. `marked` has the ids of rows that the page's marker adds, or
+ * leaves out with a `-`.
+ */
 export interface Subject {
   readonly type: string
   readonly keys: readonly string[]
   readonly marked: readonly string[]
 }
 
-/** The tables of docs/differences.md. */
+/** Reads the tables of docs/differences.md. */
 export function readDifferences(text: string): Part[] {
   return text
     .split(/^## /m)
@@ -31,10 +37,13 @@ export function readDifferences(text: string): Part[] {
     })
 }
 
-// Columns that say whose a row is; on that one's page they say nothing.
+// Columns that name the plugin of a row. On the page of that plugin they are not needed.
 const NAMING = ['id', 'plugin']
 
-/** Which rows each page shows: those that name its plugin, by type or else by beginning with keys of it, and those that its marker adds. What is on none is common to all, under ''. */
+/**
+ * Chooses the rows of each page. A page shows the rows that name its plugin, by type or else by a key at the beginning. It also shows the
+ * rows that its marker adds. Rows that are on no page are common to all, under the name ''. The rows in `common` are there too.
+ */
 export function share(parts: readonly Part[], subjects: readonly Subject[], common: readonly string[]): ReadonlyMap<string, readonly Row[]> {
   const shared = new Map<string, Row[]>(['', ...subjects.map(({ type }) => type)].map((type) => [type, []]))
   for (const { heading, rows } of parts)
@@ -46,7 +55,7 @@ export function share(parts: readonly Part[], subjects: readonly Subject[], comm
   return shared
 }
 
-/** The chosen rows as tables, under the columns they have in docs/differences.md. */
+/** Formats the chosen rows as tables, under the columns of docs/differences.md. */
 export function differencesText(parts: readonly Part[], chosen: readonly Row[]): string {
   const found = parts.map(({ columns, rows }) => ({ columns, rows: rows.filter((row) => chosen.includes(row)) })).filter(({ rows }) => rows.length > 0)
   return found
@@ -65,7 +74,7 @@ function isAbout({ id = '', plugin, cells: [where = ''] }: Row, heading: string,
   if (plugin !== undefined) return isIn(type, plugin)
   const names = [(one: string) => id.startsWith(`${one}-`) || isIn(one, where), (one: string) => isIn(one, heading)].find((told) => all.some((one) => told(one.type)))
   if (names) return names(type)
-  // "route `mtu`" is not about a plugin's own key.
+  // The cell must begin with a key. A cell such as "route `mtu`" is not about a key of the plugin itself.
   return where.startsWith('`') && keys.some((key) => where.includes(`\`${key}\``))
 }
 

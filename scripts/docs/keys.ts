@@ -1,19 +1,23 @@
+// This folder computes the generated parts of docs/plugins: keys, error codes, and differences from the reference plugins.
+// Begin with scripts/docs.ts. That script puts the parts into the pages.
 import * as v from 'valibot'
 import { common, type Shape } from '../../lib/text/shape.ts'
 
-/** A key of a configuration: where it stands, what it takes, and what counts when it is not there, all as the code that reads it has them. */
+/** A key of a configuration: its path, its values and its default. All three come from the code that reads the key. */
 export interface Key {
-  /** `runtimeConfig.portMappings[].hostPort`. */
+  /** For example `runtimeConfig.portMappings[].hostPort`. */
   readonly path: string
   readonly value: string
-  /** In backticks, empty for none, or `required`. */
+  /** The default in backticks. Empty for no default, `required` for a required key. */
   readonly fallback: string
 }
 
-// What comes from the runtime, not from whoever writes the configuration.
+// The keys that the runtime sends. The author of a configuration does not write them.
 const SENT = /^(runtimeConfig|args)\b/
 
-/** The keys of a plugin's shape in the order of its code, those that a runtime sends last, without those that every plugin has. */
+/**
+ * The keys of a plugin's shape, in the order of its code. Keys that a runtime sends come last. Keys that every plugin has are left out.
+ */
 export function keysOf(shape: Shape<never>): Key[] {
   const shared = new Set<unknown>(Object.values(common))
   const all = Object.entries((shape as unknown as Node).entries ?? {}).flatMap(([key, node]) => (shared.has(node) ? [] : rows(key, node)))
@@ -25,13 +29,15 @@ export function commonKeys(): Key[] {
   return Object.entries(common).flatMap(([key, node]) => rows(key, node as unknown as Node))
 }
 
-/** The capabilities of a plugin's shape: what a runtime may send in runtimeConfig (CNI spec "Deriving runtimeConfig"). */
+/**
+ * The capabilities of a plugin's shape. They are the keys that a runtime may send in runtimeConfig (CNI spec "Deriving runtimeConfig").
+ */
 export function capabilitiesOf(shape: Shape<never>): string[] {
   const { entries = {} } = shape as unknown as Node
   return Object.keys(entries['runtimeConfig'] ? (inside(entries['runtimeConfig']).node.entries ?? {}) : {})
 }
 
-/** A schema of valibot, as far as it is walked. */
+/** The parts of a valibot schema that this file reads. */
 interface Node {
   readonly type: string
   readonly entries?: Readonly<Record<string, Node>>
@@ -49,7 +55,7 @@ function rows(path: string, given: Node): Key[] {
   }
   if (!entries) return [{ path, value: wantOf(node), fallback }]
   const keys = Object.entries(entries).flatMap(([key, inner]) => rows(`${path}.${key}`, inner))
-  // Of what CNI itself has, only what is looked at; of other objects that are open, that they are.
+  // For `runtimeConfig` and `args` of CNI, lists only the keys that the plugin reads. Another open object is listed itself, too.
   const isOpen = node.type === 'loose_object' && (keys.length === 0 || !SENT.test(path))
   return [...(isOpen ? [{ path, value: 'an object', fallback }] : []), ...keys]
 }
@@ -60,7 +66,7 @@ function inside(given: Node): { node: Node; fallback: string } {
   return { node: inside(given.wrapped).node, fallback: value === undefined || value === '' || (typeof value === 'object' && Object.keys(value ?? {}).length === 0) ? '' : `\`${typeof value === 'string' ? value : JSON.stringify(value)}\`` }
 }
 
-// A reader names what it wants when it refuses: none takes a symbol.
+// Each reader refuses a symbol. Its error message then names the value that it wants.
 function wantOf(node: Node): string {
   const found = v.safeParse(node as unknown as v.GenericSchema, Symbol('no value'))
   const said = found.issues?.[0].message ?? 'want anything'

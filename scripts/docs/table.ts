@@ -1,4 +1,4 @@
-/** A table of Markdown, its columns as wide as their widest cell. */
+/** Formats a Markdown table. Each column is as wide as its widest cell. */
 export function table(headings: readonly string[], rows: readonly (readonly string[])[]): string {
   const cells = [headings, ...rows].map((row) => headings.map((_, i) => (row[i] ?? '').replaceAll('|', '\\|')))
   const widths = headings.map((_, i) => Math.max(3, ...cells.map((row) => width(row[i]))))
@@ -7,7 +7,7 @@ export function table(headings: readonly string[], rows: readonly (readonly stri
   return [line(head), `| ${widths.map((one) => '-'.repeat(one)).join(' | ')} |`, ...rest.map(line)].join('\n')
 }
 
-/** The rows of every table in a text, headings first, cells without the blanks around them. */
+/** Reads the rows of every table in a text, headings first. Cells have no spaces around them. */
 export function tables(text: string): string[][][] {
   return [...text.matchAll(/^\|.*\|\n\| *-.*\|\n(?:\|.*\|(?:\n|$))*/gm)].map(([found]) =>
     found
