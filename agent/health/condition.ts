@@ -84,6 +84,7 @@ export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'
   const degraded = [
     ...(isAway && lease && snapshot ? [`the store is away, going on with what is known: ${error}`] : []),
     ...(stale === undefined ? [] : [`the network is as it was known at ${new Date(stale).toISOString()}, before the start${refusal ? `: ${refusal}` : ''}`]),
+    ...(refusal !== undefined && lease && stale === undefined && !isAway ? [`what this node publishes may be old: ${refusal}`] : []),
     ...textsOf(all, 'part'),
     ...lost,
     ...silent,

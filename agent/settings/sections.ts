@@ -113,7 +113,8 @@ function endpoint(scheme: 'http' | 'https'): (text: string) => string {
 
 function apiServer(text: string): string {
   const url = URL.parse(text)
-  if (!url || !/^https?:$/.test(url.protocol) || url.username || url.password || url.search || url.hash) throw new ValueError(`${shown(text)}: want a URL such as https://10.0.0.1:6443`)
+  if (url?.username || url?.password) throw new ValueError(`"${url.protocol}//…@${url.host}": want the user in a kubeconfig`)
+  if (!url || !/^https?:$/.test(url.protocol) || url.search || url.hash) throw new ValueError(`${shown(text)}: want a URL such as https://10.0.0.1:6443`)
   return text
 }
 

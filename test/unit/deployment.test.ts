@@ -103,7 +103,6 @@ describe('what is deployed', () => {
 
   it('the pages that others point to are there', () => {
     for (const [, page = ''] of read('docs/agent.md').matchAll(/\]\(([\w-]+\.md)\)/g)) assert.ok(existsSync(join(ROOT, 'docs', page)), page)
-    assert.throws(() => settingsOf(['--kube-subnet-mgr']), /docs\/migrate-from-flannel\.md/)
     assert.ok(existsSync(join(ROOT, 'docs/migrate-from-flannel.md')))
   })
 })

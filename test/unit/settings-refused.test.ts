@@ -20,7 +20,10 @@ describe('settings that are wrong', () => {
     [['---iface=x'], 'Cannot read "---iface=x": want a flag, which begins with a dash'],
     [['--iface'], 'Cannot read --iface: want a value after it'],
     [['--ip-masq=yes'], 'Cannot read --ip-masq "yes": want true or false'],
-    [['--kube-subnet-mgr'], 'Cannot read --kube-subnet-mgr true: plumb keeps no leases in the Kubernetes API; want --store=etcd or --store=file (docs/migrate-from-flannel.md)'],
+    [['--kube-subnet-mgr', '--store=etcd'], 'Cannot read --kube-subnet-mgr true: want --store=kube with it, not --store=etcd'],
+    [['--store=kube', '--kube-api-url=10.0.0.1:6443'], 'Cannot read --kube-api-url "10.0.0.1:6443": want a URL such as https://10.0.0.1:6443'],
+    [['--store=kube', '--kube-api-url=https://me:secret@10.0.0.1'], 'Cannot read --kube-api-url "https://…@10.0.0.1": want the user in a kubeconfig'],
+    [['--store=kube', '--kube-annotation-prefix=a/b/c'], 'Cannot read --kube-annotation-prefix "a/b/c": want a prefix such as flannel.alpha.coreos.com or example.org/flannel'],
     [['--healthz-port=65536'], 'Cannot read --healthz-port "65536": want a whole number, 0 to 65535'],
     [['--healthz-ip=localhost', '--healthz-port=1'], `Cannot read --healthz-ip "localhost": ${IP}`],
     [['--subnet-lease-renew-margin=1440'], 'Cannot read --subnet-lease-renew-margin "1440": want a whole number, 1 to 1439'],
@@ -32,7 +35,7 @@ describe('settings that are wrong', () => {
     [['--tunnel-address=10.0.0.1,10.0.0.2'], 'Cannot read --tunnel-address "10.0.0.1,10.0.0.2": want one address per family'],
     [['--advertise-address=10.0.0.300'], `Cannot read --advertise-address "10.0.0.300": ${IP}`],
     [['--non-masquerade-cidrs=10.0.0.0/8,10/8'], 'Cannot read --non-masquerade-cidrs "10/8": want an address with a prefix length such as 10.1.0.0/24 or fd00::/64'],
-    [['--store=consul'], 'Cannot read --store "consul": want one of file, etcd'],
+    [['--store=consul'], 'Cannot read --store "consul": want one of file, etcd, kube'],
     [['--tx-checksum-offload=no'], 'Cannot read --tx-checksum-offload "no": want one of auto, on, off'],
     [['--status-address=:80'], 'Cannot read --status-address ":80": want off, or an address and a port such as 127.0.0.1:9469 or [::1]:9469'],
     [['--status-address=127.0.0.1:0'], 'Cannot read --status-address "127.0.0.1:0": want off, or an address and a port such as 127.0.0.1:9469 or [::1]:9469'],
@@ -88,10 +91,10 @@ describe('settings that are wrong', () => {
       OTHER: 'x',
     })
     assert.deepEqual(notes, [
-      'FLANNELD_KUBE_API_URL has no effect: it belongs to --kube-subnet-mgr',
+      'FLANNELD_KUBE_API_URL has no effect: the store is file',
       '-v has no effect: there is one level of log'.replace('-v', '--v'),
       '--iptables-resync has no effect: the rules are nftables, which are watched as they change',
-      '--kubeconfig-file has no effect: it belongs to --kube-subnet-mgr',
+      '--kubeconfig-file has no effect: the store is file',
       '--vmodule has no effect: there is one level of log',
       'FLANNELD_ETCD_ENPOINTS has no effect: there is no such setting, did you mean "FLANNELD_ETCD_ENDPOINTS"?',
     ])

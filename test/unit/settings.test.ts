@@ -9,7 +9,7 @@ import type { Settings } from '../../agent/settings/settings.ts'
 
 type Env = Readonly<Record<string, string>>
 
-/** flanneld's flags and their defaults as `flanneld --help` has them (0.28.9), but for the kube ones that plumb refuses. */
+/** flanneld's flags and their defaults as `flanneld --help` has them (0.28.9). */
 const FLANNELD: Readonly<Record<string, string>> = {
   'etcd-endpoints': 'http://127.0.0.1:4001,http://127.0.0.1:2379',
   'etcd-prefix': '/coreos.com/network',
@@ -75,6 +75,10 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'iptables-forward-rules': ['firewall.forward', ['False', false], ['True', true], ['f', false]],
   'healthz-port': ['status.port', ['8081', 8081], ['8082', 8082], ['8083', 8083]],
   'net-config-path': ['store.netConf', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
+  'kubeconfig-file': ['store.kubeconfig', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
+  'kube-api-url': ['store.server', ['https://a:1', 'https://a:1'], ['http://b', 'http://b'], ['https://c/path', 'https://c/path']],
+  'kube-annotation-prefix': ['store.annotationPrefix', ['a.org', 'a.org/'], ['b.org/net', 'b.org/net-'], ['c.org/net-', 'c.org/net-']],
+  'set-node-network-unavailable': ['store.setCondition', ['false', false], ['true', true], ['0', false]],
   'node-name': ['node', ['a', 'a'], ['b-1.c', 'b-1.c'], ['C_2', 'C_2']],
   store: ['store.kind', ['etcd', 'etcd'], ['file', 'file'], ['etcd', 'etcd']],
   'file-store-dir': ['store.dir', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
@@ -111,8 +115,9 @@ describe('settings', () => {
 
   for (const [name, [path, ...values]] of Object.entries(EACH)) {
     it(`--${name} counts before ${variable(name)}, that before the file, that before the default`, () => {
-      // Of the two stores, the one that the setting is for.
-      const store = path.startsWith('store.') && name !== 'store' ? [`--store=${/dir|netConf/.test(path) ? 'file' : 'etcd'}`] : []
+      // Of the stores, the one that the setting is for.
+      const kind = /dir|netConf/.test(path) ? 'file' : /kube|server|annotation|Condition/.test(path) ? 'kube' : 'etcd'
+      const store = path.startsWith('store.') && name !== 'store' ? [`--store=${kind}`] : []
       const [[flag, one], [env, two], [file, three]] = values as [readonly [string, unknown], readonly [string, unknown], readonly [string, unknown]]
       const inFile = `${name}: ${JSON.stringify(file)}\n`
       for (const dash of ['-', '--']) assert.deepEqual(at(read([...store, `${dash}${name}=${flag}`], { [variable(name)]: env }, inFile), path), one)
@@ -142,6 +147,15 @@ describe('settings', () => {
     assert.equal(read([], {}, 'etcd-username: u\n').store.kind, 'etcd')
     assert.deepEqual(read(['--store=file', '--etcd-prefix=/x', '--subnet-lease-renew-margin=5']).notes, ['--etcd-prefix has no effect: the store is file', '--subnet-lease-renew-margin has no effect: the store is file'])
     assert.deepEqual(read(['--store=etcd', '--file-store-dir=/x']).notes, ['--file-store-dir has no effect: the store is etcd'])
+  })
+
+  it('--kube-subnet-mgr is --store=kube; a pod that nobody told its node has its own name for the API', () => {
+    const kube = { kind: 'kube', netConf: '/etc/kube-flannel/net-conf.json', annotationPrefix: 'flannel.alpha.coreos.com/', setCondition: true }
+    for (const argv of [['--kube-subnet-mgr'], ['--store=kube'], ['--kube-subnet-mgr', '--store=kube']]) assert.deepEqual(read(argv).store as unknown, kube)
+    const env = { POD_NAME: 'plumb-x', POD_NAMESPACE: 'plumb' }
+    assert.deepEqual(read(['--kube-subnet-mgr'], env).store as unknown, { ...kube, pod: { name: 'plumb-x', namespace: 'plumb' } })
+    assert.deepEqual(read(['--kube-subnet-mgr'], { ...env, NODE_NAME: 'n1' }).store as unknown, kube)
+    assert.deepEqual(read(['--store=kube', '--etcd-prefix=/x', '--file-store-dir=/y']).notes, ['--etcd-prefix has no effect: the store is kube', '--file-store-dir has no effect: the store is kube'])
   })
 
   it('etcd: files of TLS, the user, the margin', () => {
