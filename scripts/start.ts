@@ -14,6 +14,7 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
   tables: [['scripts/tables.ts']],
   demo: [['scripts/setup.ts', 'demo', '--'], ['scripts/build.ts'], ['dist/plumb', 'demo']],
   bench: [['scripts/setup.ts', 'bench'], ['scripts/peers.ts'], ['scripts/build.ts'], ['bench/index.ts']],
+  image: [['scripts/build.ts'], ['scripts/image.ts']],
   ok: [
     ['scripts/setup.ts', 'test'],
     ['test/run.ts', '--without', 'peers,vm'],
