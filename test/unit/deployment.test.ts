@@ -61,22 +61,29 @@ describe('what is deployed', () => {
       if ('errors' in one) assert.deepEqual(one.errors, [])
       return one.toJSON()
     })
-    const [, { data }, { spec }] = documents
+    const of = (kind: string) => documents.find((one) => one.kind === kind)
+    const [{ data }, { spec }] = [of('ConfigMap'), of('DaemonSet')]
     const { containers, volumes, ...pod } = spec.template.spec
     const [agent] = containers
-    const settings = settingsOf(agent.command.slice(2), 'agent.yaml', data['agent.yaml'])
+    const settings = settingsOf(agent.args.slice(1), 'agent.yaml', data['agent.yaml'])
 
     it('holds settings that are read, with the node’s name from its environment, and a network', () => {
-      assert.deepEqual([agent.command[1], settings.notes, settings.files.install, settings.store.kind], ['agent', [], true, 'etcd'])
+      assert.deepEqual([agent.args[0], settings.notes, settings.files.install, settings.store.kind], ['agent', [], true, 'kube'])
       assert.equal(agent.env.find(({ name }: { name: string }) => name === 'NODE_NAME').valueFrom.fieldRef.fieldPath, 'spec.nodeName')
       assert.equal(JSON.parse(data['net-conf.json']).Backend.Type, 'vxlan')
-      const file = settingsOf(['--store=file'], 'agent.yaml', data['agent.yaml'].replace(/^(store|etcd-).*\n/gm, '')).store
-      assert.ok(file.kind === 'file' && mounted(file.netConf))
+      assert.ok(settings.store.kind === 'kube' && mounted(settings.store.netConf))
+    })
+
+    it("gives the agent flannel's rights and no more", () => {
+      const rights = of('ClusterRole').rules.map(({ resources, verbs }: { resources: string[]; verbs: string[] }) => `${resources.join()}: ${verbs.join()}`)
+      assert.deepEqual(rights, ['pods: get', 'nodes: get,list,watch', 'nodes/status: patch'])
+      const [binding, account] = [of('ClusterRoleBinding'), of('ServiceAccount').metadata]
+      assert.deepEqual([binding.roleRef.name, binding.subjects[0].name, binding.subjects[0].namespace, pod.serviceAccountName], [of('ClusterRole').metadata.name, account.name, account.namespace, account.name])
     })
 
     it('runs in the node’s network, and has every path that the agent writes from the node itself', () => {
       assert.deepEqual([pod.hostNetwork, agent.securityContext.privileged], [true, true])
-      for (const path of [dirname(settings.files.subnetEnv), settings.files.stateDir, settings.files.confDir, settings.files.binDir]) assert.equal(mounted(path)?.hostPath.path, path)
+      for (const path of [dirname(settings.files.subnetEnv), dirname(settings.files.socket), settings.files.stateDir, settings.files.confDir, settings.files.binDir, '/run/cni', '/var/lib/cni']) assert.equal(mounted(path)?.hostPath.path, path)
     })
 
     it('is probed where the status server listens', () => {
