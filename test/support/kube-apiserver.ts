@@ -7,8 +7,8 @@ import { kubeconfigOf, type Raw } from './kube-server.ts'
 import type { KubeCluster } from './suites/testKube.ts'
 
 /** Where tools/k8s/build.ts puts what it builds. */
-export const KUBERNETES = process.env['PLUMB_KUBERNETES'] ?? '/var/cache/plumb/k8s'
-const BIN = join(KUBERNETES, 'bin')
+export const LAB = process.env['PLUMB_K8S'] ?? '/var/cache/plumb/k8s'
+const BIN = join(LAB, 'bin')
 const NODES = '/api/v1/nodes'
 const ADMIN = 'token-of-the-administrator'
 /** Who has no more than flannel's role. */
