@@ -89,7 +89,11 @@ const EMPTY: NetworkConf = { backend: { type: 'alloc', options: {} }, enableNFTa
 async function released(settings: Settings, done: string[], dryRun: boolean): Promise<NetworkConf | undefined> {
   const store = await openStore(storeWish(settings))
   try {
-    const conf = await store.config(AbortSignal.timeout(STORE_MS))
+    // A store that answers takes the lease back also without a configuration.
+    const conf = await store.config(AbortSignal.timeout(STORE_MS)).catch((cause) => {
+      if (!store.state().connected) throw cause
+      return undefined
+    })
     if (!dryRun) await store.release(settings.node, identity(settings.files.stateDir))
     done.push(`${dryRun ? 'would give' : 'gave'} back the subnet of node ${settings.node}`)
     return conf

@@ -73,6 +73,8 @@ export async function purge(settings: Settings, places: Places, dryRun: boolean)
   else tree(it, `${DHCP}.leases`)
   // The programs go last. After a failure in an earlier step the user can still run the purge again.
   it.lines.push(...removePrograms(places, dryRun))
+  // A runtime may have called a plugin meanwhile (the second DEL of a sandbox), which made the journal's folder again.
+  if (!dryRun) tree(it, JOURNAL)
   const own = (['lease', 'network'] as const).map((what) => statePath(places.stateDir, what, instanceOf(settings)))
   emptied(it, places.stateDir, [`${places.stateDir}/installed.json`, ...own])
   emptied(it, '/etc/plumb', [])

@@ -16,7 +16,7 @@ const SETTINGS: readonly (readonly [argv: readonly string[], env: Readonly<Recor
   [['--healthz-port=65536'], {}, undefined, /--healthz-port "65536": want a whole number, 0 to 65535/],
   [['--etcd-endpoints=ftp://a'], {}, undefined, /--etcd-endpoints "ftp:\/\/a": want a URL/],
   [['--iface-regex=(a'], {}, undefined, /--iface-regex "\(a": want a regular expression/],
-  [['--kube-subnet-mgr'], {}, undefined, /--kube-subnet-mgr true: plumb keeps no leases in the Kubernetes API/],
+  [['--kube-subnet-mgr', '--store=etcd'], {}, undefined, /--kube-subnet-mgr true: want --store=kube with it, not --store=etcd/],
   [[], { FLANNELD_IP_MASQ: 'ja' }, undefined, /FLANNELD_IP_MASQ "ja": want true or false/],
   [[], { FLANNELD_SUBNET_LEASE_RENEW_MARGIN: '1440' }, undefined, /FLANNELD_SUBNET_LEASE_RENEW_MARGIN "1440": want a whole number, 1 to 1439/],
   [[], {}, 'store: etcd\nip-masq: maybe\n', /agent\.yaml:2:10: ip-masq "maybe": want true or false/],
