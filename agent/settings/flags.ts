@@ -1,4 +1,7 @@
-/** A setting. Its name is the name of the flag and of the key in the settings file. FLANNELD_NAME is the environment variable. */
+/**
+ * A setting. The flag and the key in the settings file have its name. The environment variable is FLANNELD_ and the name in capitals,
+ * with "_" for "-".
+ */
 export interface Flag {
   /** `flag` is true or false. `texts` may be repeated. `list` is separated by commas and may be repeated too. */
   readonly kind: 'text' | 'flag' | 'number' | 'texts' | 'list'

@@ -38,7 +38,8 @@ export async function claim(to: Claiming, draft: Draft, conf: NetworkConf, signa
   try {
     return await claimBy(granted, to, draft, conf, signal)
   } catch (cause) {
-    // The write may have succeeded although no answer came. The keys then live by this etcd lease, so the next claim keeps it.
+    // The write may have succeeded although no answer came. The keys then live by this etcd lease. The next claim therefore takes this
+    // etcd lease.
     if (!/lease not found/.test((cause as Error).message)) granted.keep()
     throw cause
   }

@@ -1,5 +1,5 @@
-// The etcd store: leases of nodes in etcd, in flannel's format. Begin to read here. `claim.ts` and `write.ts` claim a lease, `view.ts`
-// and `follow.ts` keep all leases up to date, and `connection.ts` talks to the members.
+// The etcd store: leases of nodes in etcd, in flannel's format. Begin to read here. `claim.ts` and `write.ts` claim a lease. `view.ts`
+// and `follow.ts` keep all leases up to date. `connection.ts` talks to the members.
 import { type NetworkConf, parseNetworkConf } from '../../lease/network-configuration.ts'
 import { pause } from '../../scheduler/pause.ts'
 import { snapshots } from '../snapshots.ts'

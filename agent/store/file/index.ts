@@ -1,4 +1,4 @@
-// The file store: leases of nodes as files in a folder. Begin to read here. `claim.ts` writes leases, `network.ts` reads them, and
+// The file store: leases of nodes as files in a folder. Begin to read here. `claim.ts` writes leases. `network.ts` reads leases.
 // `follow.ts` watches for changes.
 import { withLock } from '../../../lib/os/files.ts'
 import { ValueError } from '../../../lib/text/errors.ts'
