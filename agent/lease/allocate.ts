@@ -3,10 +3,14 @@ import type { Both } from './lease.ts'
 import type { NetworkConf, Pool } from './network-configuration.ts'
 
 type Pools = Pick<NetworkConf, 'v4' | 'v6'>
-// So many subnets of a pool are used at most: indexes are then exact as numbers.
+// The allocator uses at most this many subnets of a pool. Every index below the limit is exact as a JavaScript number.
 const MOST = 2n ** 48n
 
-/** Free subnets, one for each family that is on: the wanted one where the pool has it and nobody else does, else one drawn evenly from all that are free. flannel draws from the first hundred, so that of a thousand nodes that start at once nine hundred collide. Undefined when a family has none left. */
+/**
+ * Allocates one free subnet for each enabled family. Takes the wanted subnet when it lies in the pool and no other lease overlaps it.
+ * Otherwise draws one subnet from all free subnets, each with the same probability. flannel draws from the first hundred free subnets.
+ * When a thousand nodes start at once, nine hundred of them collide there. Returns undefined when an enabled family has no free subnet.
+ */
 export function allocate(conf: Pools, taken: readonly Both<Cidr>[], wanted: Both<Cidr> = {}, random: () => number = Math.random): Both<Cidr> | undefined {
   const v4 = conf.v4 && pick(conf.v4, present(taken, 'v4'), wanted.v4, random)
   const v6 = conf.v6 && pick(conf.v6, present(taken, 'v6'), wanted.v6, random)
@@ -14,12 +18,15 @@ export function allocate(conf: Pools, taken: readonly Both<Cidr>[], wanted: Both
   return { ...(v4 && { v4 }), ...(v6 && { v6 }) }
 }
 
-/** Whether subnets are what the configuration would give: of the families that are on, of their lengths, within their bounds. */
+/**
+ * Whether the configuration could allocate these subnets. They must have exactly the enabled families, and the length and bounds of the
+ * pools.
+ */
 export function fits({ v4, v6 }: Pools, subnets: Both<Cidr>): boolean {
   return inPool(v4, subnets.v4) && inPool(v6, subnets.v6)
 }
 
-/** Whether two nodes with these would have an address in common. */
+/** Whether the subnets of two nodes have an address in common. */
 export function overlaps(a: Both<Cidr>, b: Both<Cidr>): boolean {
   return meet(a.v4, b.v4) || meet(a.v6, b.v6)
 }
@@ -30,7 +37,7 @@ function pick(pool: Pool, taken: readonly Cidr[], wanted: Cidr | undefined, rand
   const host = BigInt((family === 4 ? 32 : 128) - pool.length)
   const all = ((bitsOf(pool.max).bits - min) >> host) + 1n
   const count = Number(all < MOST ? all : MOST)
-  // Which of the pool's subnets a lease covers: one, or more when it is from a time of other lengths.
+  // Index of the pool subnet that holds the address. A lease from a time of another subnet length may cover several indexes.
   const index = (bits: bigint) => (bits < min ? -1 : Number((bits - min) >> host))
   const blocks = taken.flatMap((cidr): Block[] => {
     const { first, last } = split(cidr)
@@ -41,13 +48,13 @@ function pick(pool: Pool, taken: readonly Cidr[], wanted: Cidr | undefined, rand
   return nth === undefined ? undefined : (`${format({ family, bits: min + (BigInt(nth) << host) })}/${pool.length}` as Cidr)
 }
 
-/** Indexes of subnets, both included. */
+/** A range of subnet indexes. Both ends are included. */
 interface Block {
   readonly from: number
   readonly to: number
 }
 
-// One of the indexes below `count` that no block covers, each as likely as the other.
+// Draws one index below `count` that no block covers. Each such index has the same probability.
 function free(count: number, blocks: readonly Block[], random: () => number): number | undefined {
   const gaps: Block[] = []
   let next = 0

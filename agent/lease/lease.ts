@@ -1,45 +1,51 @@
-// Values and rules of leases, without a store: keys and values byte for byte flannel's, the network's configuration (`network-configuration.ts`), and which subnet
-// is free (`allocate.ts`).
+// Leases without a store: types, keys and values. Keys and values match flannel byte for byte. Begin to read here.
+// `network-configuration.ts` reads the configuration of the network. `allocate.ts` finds a free subnet.
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { bitsOf, type Cidr, type Ip, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
 import { isDeep } from '../../lib/text/json.ts'
 import { MOST } from './limits.ts'
 import { isNodeName } from './node-name.ts'
 
-/** One value per address family; a family that the network does not have is absent. */
+/** One value per address family. A family that the network does not have is absent. */
 export interface Both<T> {
   readonly v4?: T
   readonly v6?: T
 }
 
-/** A node's part of the network, as the store has it. */
+/** The subnets of a node and the data that it publishes for its peers, as the store has them. */
 export interface Lease<Data = unknown> {
-  /** Whose it is, as far as the store knows: flannel's leases carry no name. */
+  /** Name of the node, if the store knows it. The leases of flannel contain no node name. */
   readonly node?: string
   /** Network addresses with their prefix length. */
   readonly subnets: Both<Cidr>
-  /** What peers send to (`PublicIP`, `PublicIPv6`). */
+  /** Addresses that peers send to (`PublicIP`, `PublicIPv6`). */
   readonly ips: Both<Ip>
-  /** `BackendType`; flannel's udp, alloc and tencent-vpc publish none. */
+  /** `BackendType`. flannel's backends udp, alloc and tencent-vpc publish none. */
   readonly backend: string
   /** `BackendData` and `BackendV6Data`. */
   readonly data: Both<Data>
-  /** When it ends unless renewed, in milliseconds since 1970; absent for one that does not (a reservation, the file store), and for others' in etcd, which would tell for one request per lease. */
+  /**
+   * End of the lease unless the node renews it, in milliseconds since 1970. Absent for a lease without an end (a reservation, or the
+   * file store without a lifetime). Also absent for leases of other nodes in etcd, because each end would cost one request.
+   */
   readonly expires?: number
 }
 
-/** A lease's name in every store, flannel's: `10.5.16.0-24`, with IPv6 `10.5.16.0-24&fd00:0:0:7::-64`. */
+/** The name of a lease in every store, in flannel's format: `10.5.16.0-24`, or `10.5.16.0-24&fd00:0:0:7::-64` with IPv6. */
 export type SubnetKey = string & { readonly __brand: 'SubnetKey' }
 
-/** A node's name: what a Kubernetes node or a host may be called. It is part of a path, so it is nothing else. Throws ValueError. */
+/**
+ * Checks a node name: the characters that the name of a Kubernetes node or of a host may have. The name is part of a path, so no other
+ * characters are allowed. Throws ValueError.
+ */
 export function parseNode(text: string): string {
   if (!isNodeName(text)) throw new ValueError(`Cannot use the node name ${shown(text)}: want a letter or digit, then letters, digits, "_", "." or "-", 253 at most`)
   return text
 }
 
-// flannel's backends write objects of words and numbers.
+// flannel's backends write objects of strings and numbers.
 const DEEPEST = 8
-// flannel's name for "no IPv4 subnet".
+// flannel writes this for "no IPv4 subnet".
 const NONE = '0.0.0.0-0'
 
 /** The key of a node's subnets, as flannel writes it (MakeSubnetKey). */
@@ -47,7 +53,10 @@ export function encodeKey({ v4, v6 }: Both<Cidr>): SubnetKey {
   return [v4?.replace('/', '-') ?? NONE, ...(v6 ? [v6.replace('/', '-')] : [])].join('&') as SubnetKey
 }
 
-/** The subnets that a key names. Throws ValueError for what is no key, or not the only way to write it: two keys of one subnet would be two nodes with it. */
+/**
+ * The subnets that a key names. Throws ValueError for an invalid key, and for a second spelling of a valid key. Two keys for one subnet
+ * would give the same subnet to two nodes.
+ */
 export function decodeKey(text: string): Both<Cidr> {
   const [, v4 = '', v6] = /^([\d.]+-\d+)(?:&([a-f\d:]+-\d+))?$/.exec(text) ?? []
   const none = v4 === NONE && v6 !== undefined
@@ -60,7 +69,7 @@ export function decodeKey(text: string): Both<Cidr> {
   throw new ValueError(`${shown(text)}: want a subnet's key such as 10.5.16.0-24 or 10.5.16.0-24&fd00:0:0:7::-64`)
 }
 
-/** A lease's value, byte for byte as Go writes flannel's LeaseAttrs (pkg/lease/lease.go). */
+/** The value of a lease, byte for byte as Go writes flannel's LeaseAttrs (pkg/lease/lease.go). */
 export function encodeValue({ ips, backend, data }: Pick<Lease, 'ips' | 'backend' | 'data'>): string {
   const attrs = {
     PublicIP: ips.v4 ?? '0.0.0.0',
@@ -69,18 +78,21 @@ export function encodeValue({ ips, backend, data }: Pick<Lease, 'ips' | 'backend
     ...(data.v4 !== undefined && { BackendData: data.v4 }),
     ...(data.v6 !== undefined && { BackendV6Data: data.v6 }),
   }
-  // encoding/json writes these so that a browser does not take them for HTML.
+  // Go's encoding/json escapes these characters, so that a browser does not read them as HTML.
   return JSON.stringify(attrs).replace(/[<>&\u2028\u2029]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
-/** The lease of a key and its value, keys of the value in any case as Go reads them. Throws ValueError naming what cannot be read. */
+/**
+ * The lease of a key and its value. As in Go, the case of the keys in the value does not matter. Throws ValueError that names the
+ * unreadable part.
+ */
 export function decodeLease(subnets: Both<Cidr>, text: string): Omit<Lease, 'node' | 'expires'> {
   const attrs = new Map(Object.entries(object(text)).flatMap(([key, value]) => (value === null ? [] : [[key.toLowerCase(), value]])))
   const v4 = address('PublicIP', attrs.get('publicip'), 4)
   const v6 = address('PublicIPv6', attrs.get('publicipv6'), 6)
   const backend = attrs.get('backendtype') ?? ''
   if (typeof backend !== 'string') throw new ValueError(`Cannot read BackendType ${shown(backend)}: want a string`)
-  // It is shown on terminals.
+  // Terminals show the backend type, so only printable ASCII is allowed.
   if (!/^[!-~]{0,64}$/.test(backend)) throw new ValueError(`Cannot read BackendType ${shown(backend)}: want a word such as vxlan`)
   if (!v4 && !v6) throw new ValueError('Cannot read PublicIP: it is missing; want the address that peers send to')
   const data = { v4: attrs.get('backenddata'), v6: attrs.get('backendv6data') }
@@ -91,12 +103,12 @@ export function decodeLease(subnets: Both<Cidr>, text: string): Omit<Lease, 'nod
 function network(text: string, family: 4 | 6): Cidr {
   const cidr = parseCidr(text.replace('-', '/'))
   const { family: has, bits, first, length } = split(cidr)
-  // flannel reads 5 bits of an IPv4 length and 7 of an IPv6 length (ParseSubnetKey).
+  // flannel reads 5 bits of an IPv4 length and 7 bits of an IPv6 length (ParseSubnetKey).
   if (has !== family || bits !== first || length === 0 || length > (family === 4 ? 31 : 127)) throw new ValueError(`${shown(text)}: want a network of IPv${family}`)
   return cidr
 }
 
-// 0.0.0.0 is how flannel writes that there is none.
+// flannel writes the zero address (0.0.0.0) for "no address".
 function address(key: string, value: unknown, family: 4 | 6): Ip | undefined {
   if (value === undefined) return undefined
   try {
@@ -115,7 +127,7 @@ function object(text: string): object {
     const value: unknown = JSON.parse(text)
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value
   } catch {
-    // Said below, as for any other value that is no object.
+    // The error below covers invalid JSON and every JSON value that is not an object.
   }
   throw new ValueError(`Cannot read the lease ${shown(text)}: want JSON such as {"PublicIP":"172.30.0.2",…}`)
 }

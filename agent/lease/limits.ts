@@ -1,2 +1,5 @@
-/** So many characters has no honest value of a store, flannel's a few hundred; parsed, some texts take twenty times their size. */
+/**
+ * Longest value of a store that is parsed, in characters. A valid value of flannel has a few hundred. Some texts take twenty times
+ * their size when parsed.
+ */
 export const MOST = 65_536

@@ -7,7 +7,7 @@ import { printable } from '../../lib/text/printable.ts'
 import { field, read } from '../../lib/text/shape.ts'
 import { MOST } from './limits.ts'
 
-/** The subnets of one family: network addresses of `length` from `min` to `max`, both included. */
+/** The subnets of one family. Their network addresses have the prefix length `length`, from `min` to `max`, both included. */
 export interface Pool {
   readonly network: Cidr
   readonly length: number
@@ -15,40 +15,43 @@ export interface Pool {
   readonly max: Ip
 }
 
-/** net-conf.json, read and judged: a pool for each family that is on. */
+/** The checked content of net-conf.json, with one pool for each enabled family. */
 export interface NetworkConf {
   readonly v4?: Pool
   readonly v6?: Pool
-  /** Networks beside these two that peers' subnets may be of: while a network moves. */
+  /** More networks that may contain the subnets of peers. Used while the cluster moves from one network to another. */
   readonly peers?: readonly Cidr[]
-  /** `Backend`: its Type in lower case, `vxlan` unless given, and the other keys as they came. */
+  /** `Backend`. Its Type is in lower case, with the default `vxlan`. `options` has the other keys unchanged. */
   readonly backend: { readonly type: string; readonly options: Readonly<Record<string, unknown>> }
-  /** As flannel publishes it; plumb masquerades by nft either way. */
+  /** The value that flannel publishes. plumb always masquerades with nftables. */
   readonly enableNFTables: boolean
-  /** What the reader should be told: keys that mean nothing, or are spelled otherwise. */
+  /** Notes for the user about keys without a meaning and keys with another spelling. */
   readonly notes?: readonly string[]
 }
 
-/** Reads net-conf.json by the rules of flannel's CheckNetworkConfig (pkg/subnet/config.go), its keys in any case. Unknown keys are noted. Throws ValueError naming key, value and what would be right. */
+/**
+ * Reads net-conf.json by the rules of flannel's CheckNetworkConfig (pkg/subnet/config.go). The case of the keys does not matter.
+ * Unknown keys give a note. Throws ValueError that names the key, the value and a correct value.
+ */
 export function parseNetworkConf(text: string): NetworkConf {
   const { value, notes } = read(shape, json(text))
   const families = FAMILIES.filter(({ on }) => value[on])
   if (families.length === 0) throw new ValueError('Cannot read EnableIPv4 and EnableIPv6: both are false; want true for one of them')
   const unused = FAMILIES.filter(({ on, network }) => !value[on] && value[network] !== undefined).map(({ on, network }) => `key ${shown(network)} is not used: ${on} is false`)
   const { Type = '', ...options } = value.Backend
-  // They are compared every minute with what the store has by then.
+  // The agent compares the options with those in the store every minute.
   if (isDeep(options, DEEPEST)) throw new ValueError('Cannot read Backend: it is nested too deep; want an object such as {"Type": "vxlan"}')
   return {
     ...Object.fromEntries(families.map((family) => [family.name, pool(family, value)])),
     ...(value.PeerNetworks.length > 0 && { peers: value.PeerNetworks.map(masked) }),
-    // flannel's code takes udp where there is none, its documents promise vxlan.
+    // Without a Type, flannel's code takes udp, and flannel's documentation promises vxlan.
     backend: { type: Type.toLowerCase() || 'vxlan', options },
     enableNFTables: value.EnableNFTables,
     ...(notes.length + unused.length > 0 && { notes: [...notes, ...unused] }),
   }
 }
 
-/** net-conf.json's text of a configuration, which reads as the same again, but for its notes. */
+/** The text of net-conf.json for a configuration. Parsed again, it gives the same configuration without the notes. */
 export function formatNetworkConf({ v4, v6, peers = [], backend, enableNFTables }: NetworkConf): string {
   return JSON.stringify({
     EnableIPv4: v4 !== undefined,
@@ -61,12 +64,16 @@ export function formatNetworkConf({ v4, v6, peers = [], backend, enableNFTables 
   })
 }
 
-/** The networks that pods of the cluster may have addresses of. */
+/** The networks that pod addresses of the cluster may belong to. */
 export function networksOf({ v4, v6, peers = [] }: Pick<NetworkConf, 'v4' | 'v6' | 'peers'>): readonly Cidr[] {
   return [...(v4 ? [v4.network] : []), ...(v6 ? [v6.network] : []), ...peers]
 }
 
-/** What differs between the families: the names of the keys, and the lengths of flannel's rules. `usual` is the length of a node's subnet where the network has room for four of them, `longest` the last that has room for a tunnel's and a bridge's address. */
+/**
+ * The differences between the families: names of the keys, and lengths from the rules of flannel. `usual` is the length of a node
+ * subnet when the network has room for four such subnets. `longest` is the longest length with room for the addresses of a tunnel and a
+ * bridge.
+ */
 interface Family {
   readonly name: 'v4' | 'v6'
   readonly family: 4 | 6
@@ -113,14 +120,14 @@ function pool(family: Family, conf: Conf): Pool {
   const { first, last } = split(network)
   const length = subnetLength(family, network, conf[len])
   const size = 1n << BigInt(width - length)
-  // The first subnet is left out: its first address is that of the network (flannel).
+  // Leaves out the first subnet, as flannel does. Its first address is the address of the network.
   const from = boundary(family, min, network, length, conf[min]) ?? first + size
   const to = boundary(family, max, network, length, conf[max]) ?? last + 1n - size
   if (from > to) throw new ValueError(`Cannot read ${max} ${shown(text(family, to))}: want an address not before ${min}, ${text(family, from)}`)
   return { network, length, min: text(family, from), max: text(family, to) }
 }
 
-// Two bits more than the network: four subnets, of which the first is not used.
+// The subnet length is at least two bits longer than the network length. This gives four subnets. The first is not used.
 function subnetLength({ network: key, len, usual, longest }: Family, network: Cidr, given: number): number {
   const least = split(network).length + 2
   if (least > longest) throw new ValueError(`Cannot read ${key} ${shown(network)}: want /${longest - 2} or shorter, room for four subnets of /${longest}`)
@@ -130,7 +137,7 @@ function subnetLength({ network: key, len, usual, longest }: Family, network: Ci
 }
 
 function boundary({ family }: Family, key: string, network: Cidr, length: number, given: Ip | undefined): bigint | undefined {
-  // Zero is absent to flannel.
+  // flannel reads the zero address as absent.
   if (given === undefined || bitsOf(given).bits === 0n) return undefined
   const { bits } = bitsOf(given)
   const { first, last } = split(network)
@@ -160,7 +167,7 @@ function text({ family }: Family, bits: bigint): Ip {
   return format({ family, bits })
 }
 
-// The text is not shown: a backend's options may hold keys and passwords.
+// The message does not show the text, because backend options may contain keys and passwords.
 function json(text: string): unknown {
   if (text.length > MOST) throw new ValueError(`Cannot read the network's configuration: it has more than ${MOST} characters; want JSON such as {"Network": "${V4.example}"}`)
   try {

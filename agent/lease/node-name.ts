@@ -1,4 +1,7 @@
-/** Whether a text can be a node's name: what a Kubernetes node or a host may be called. It is part of paths and keys, and shown on terminals. */
+/**
+ * Whether a text is a valid node name: the characters that the name of a Kubernetes node or of a host may have. The name is part of
+ * paths and keys, and terminals show it.
+ */
 export function isNodeName(text: string): boolean {
   return /^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,252}$/.test(text)
 }

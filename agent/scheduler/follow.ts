@@ -5,31 +5,41 @@ export class UnavailableError extends Error {
   override name = 'UnavailableError'
 }
 
-/** What can be listed as of a revision, and watched from there on: a prefix of etcd, a kind of Kubernetes objects. `Revision` is the server's own word for it. */
+/**
+ * A source that the agent lists as of a revision and then watches from there: a prefix of etcd, or a kind of Kubernetes objects.
+ * `Revision` is the revision type of the server.
+ */
 export interface Source<Revision, Answer> {
-  /** The revision up to which everything is known; undefined when it has to be listed first. */
+  /** The revision up to which all data is known. Undefined when the source must be listed first. */
   known(): Revision | undefined
-  /** Lists everything, and takes over what differs: nothing that still stands is forgotten for a moment. Throws UnavailableError when the server does not answer. */
+  /**
+   * Lists all data and applies the differences. Data that is still valid is never missing, not even for a moment. Throws UnavailableError
+   * when the server does not answer.
+   */
   list(signal: AbortSignal): Promise<void>
-  /** One watch, from the revision after this one. It ends, or throws UnavailableError, when the connection does. */
+  /** Runs one watch, from the revision after `after`. It ends, or throws UnavailableError, when the connection ends. */
   watch(after: Revision, signal: AbortSignal): AsyncIterable<Answer>
-  /** Takes over what the watch tells. False when the server no longer has all changes since the last revision (etcd: compacted; Kubernetes: 410 Gone): everything is listed again. */
+  /**
+   * Applies an answer of the watch. Returns false when the server no longer has all changes since the last revision (etcd: compacted;
+   * Kubernetes: 410 Gone). The source is then listed again.
+   */
   apply(answer: Answer): boolean
-  /** Told when a watch begins to keep everything up to date, and when it no longer does. */
+  /** Called with true when a watch keeps the data up to date, and with false when it no longer does. */
   live?(isLive: boolean): void
 }
 
-/** How long to wait between attempts, and how long a watch may say nothing. Milliseconds. */
+/** Waits between attempts, and the longest silence of a watch. Milliseconds. */
 export interface Patience {
   readonly leastMs: number
   readonly mostMs: number
-  /** A watch that has said nothing for so long is begun again; absent where the connection itself notices that the server is gone. */
+  /** After this silence, the watch is restarted. Absent when the connection itself detects a lost server. */
   readonly idleMs?: number
 }
 
 /**
- * Keeps what a source tells up to date until the signal: lists once, then watches, and after a break goes on from the last revision. What is known stays while the
- * server is away. Attempts are apart by twice as long each time, at random, so that many nodes do not come back at once. Throws what is not a UnavailableError: a defect.
+ * Keeps the data of a source up to date until the signal. Lists the source once and then watches it. After a break, goes on from the last
+ * revision. The known data stays while the server is away. The wait between attempts doubles each time and has a random part, so that
+ * many nodes do not come back at once. Catches only UnavailableError. Any other error is a defect and is thrown.
  */
 export async function follow<Revision, Answer>(source: Source<Revision, Answer>, { leastMs, mostMs, idleMs }: Patience, signal: AbortSignal): Promise<void> {
   let waits = delays(leastMs, mostMs)
@@ -48,7 +58,7 @@ export async function follow<Revision, Answer>(source: Source<Revision, Answer>,
         waits = delays(leastMs, mostMs)
       }
     } catch (cause) {
-      // The source's own state says what was wrong.
+      // The source keeps the error in its own state.
       if (!(cause instanceof UnavailableError)) throw cause
     } finally {
       idle.end()

@@ -1,21 +1,27 @@
-/** A setting: its name is that of the flag, of the key in the file, and, as FLANNELD_NAME, of the environment variable. */
+/**
+ * A setting. The flag and the key in the settings file have its name. The environment variable is FLANNELD_ and the name in capitals,
+ * with "_" for "-".
+ */
 export interface Flag {
-  /** `flag` is true or false; `texts` may be given again and again; `list` is separated by commas, and may be given again too. */
+  /** `flag` is true or false. `texts` may be repeated. `list` is separated by commas and may be repeated too. */
   readonly kind: 'text' | 'flag' | 'number' | 'texts' | 'list'
-  /** What holds when nobody says anything, as it would be written; empty for nothing. */
+  /** The default value, as a user would write it. An empty string means no value. */
   readonly fallback: string
-  /** For help: what it is, and what stands for its value. */
+  /** The description in the help output. `value` is the placeholder for the value there. */
   readonly about: string
   readonly value?: string
-  /** Shown to nobody. */
+  /** The value is never shown. */
   readonly secret?: true
-  /** flanneld's, without an effect here: the reason, which whoever gives it is told. */
+  /**
+   * Set for a flag of flanneld without an effect in plumb. It gives the reason, and the agent tells this reason to the user who sets
+   * the flag.
+   */
   readonly idle?: string
 }
 
 const ENGINE = 'the rules are nftables, which are watched as they change'
 
-/** Every setting, flanneld's first, with flanneld's names and defaults (flannel 0.28, main.go). */
+/** All settings. The flags of flanneld come first, with flanneld's names and defaults (flannel 0.28, main.go). */
 export const FLAGS = {
   'etcd-endpoints': { kind: 'list', fallback: 'http://127.0.0.1:4001,http://127.0.0.1:2379', value: 'URL,…', about: 'etcd servers' },
   'etcd-prefix': { kind: 'text', fallback: '/coreos.com/network', value: 'KEY', about: 'where the network stands in etcd' },

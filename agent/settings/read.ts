@@ -9,7 +9,11 @@ import { filesOf, pathOf, statusOf, storeOf, uplinkOf } from './sections.ts'
 import type { Settings } from './settings.ts'
 import { fromArguments, fromEnvironment, fromFile, type Given, type SettingsFile, variableOf } from './sources.ts'
 
-/** The settings of a command line, an environment and a file: a flag counts before the environment, that before the file, that before the default. Pure but for the host's name. Throws ValueError naming the place and the value. */
+/**
+ * Reads the settings from a command line, an environment and a file. A flag has priority over the environment, the environment over the
+ * file, and the file over the default. The function is pure except for the host name. Throws ValueError that names the place and the
+ * value.
+ */
 export function readSettings(argv: readonly string[], env: Readonly<Record<string, string | undefined>>, file?: SettingsFile, host = hostname()): Settings {
   const flags = fromArguments(argv)
   const { given: variables, unknown } = fromEnvironment(env)
@@ -30,22 +34,25 @@ export function readSettings(argv: readonly string[], env: Readonly<Record<strin
   }
 }
 
-/** The file that a command line or an environment names, to be read before the rest. Throws ValueError as readSettings does. */
+/**
+ * The path of the settings file from the command line or the environment. The caller reads this file first. Throws ValueError as
+ * readSettings does.
+ */
 export function settingsPath(argv: readonly string[], env: Readonly<Record<string, string | undefined>>): string | undefined {
   return readersOf(new Map([...fromEnvironment(env).given, ...fromArguments(argv)])).one('config', (path) => path)
 }
 
-/** The settings as one line of the log: whose they are, what was said, where leases are. No secret is in it. */
+/** The settings as one line for the log: the node, the store, and the values that the user set. The line contains no secret. */
 export function describe({ node, store, said }: Settings): string {
   return [`node=${node}`, `store=${store.kind}`, ...said.filter((one) => !/^(node-name|store)=/.test(one))].join(' ')
 }
 
-/** Name, value and meaning of every setting, for help. */
+/** Name, value and meaning of every setting, for the help output. */
 export function settingRows(): string[][] {
   return Object.entries<Flag>(FLAGS).map(([name, { kind, value, about, fallback }]) => [`  --${name}${kind === 'flag' ? '' : ` ${value}`}`, fallback === '' || (kind === 'flag' && fallback === 'false') ? about : `${about} (${fallback})`])
 }
 
-// What works, but not as whoever wrote it may think.
+// Notes about settings that are valid but may surprise the user.
 function notesOf(given: Given, unknown: readonly string[], store: Settings['store']): string[] {
   const notes = [...given].flatMap(([name, { at }]) => {
     const { idle }: Flag = FLAGS[name]
@@ -61,7 +68,7 @@ function notesOf(given: Given, unknown: readonly string[], store: Settings['stor
       .map((name) => variableOf(name as FlagName))
       .map((name) => [name.toLowerCase(), name]),
   )
-  // In Kubernetes a Service of that name puts these into every container.
+  // In Kubernetes, a Service named flanneld puts these variables into every container.
   for (const name of unknown) if (!/^FLANNELD_(SERVICE|PORT)(_|$)/.test(name)) notes.push(`${printable(name)} has no effect: there is no such setting${suggestion(name, names)}`)
   return notes
 }

@@ -5,23 +5,23 @@ import type { Both } from '../lease/lease.ts'
 import { FLAGS, type Flag, type FlagName } from './flags.ts'
 import type { Given } from './sources.ts'
 
-/** Takes settings by name, what nobody said as it is by default. Every message names the place that said it. */
+/** Reads settings by name. An unset setting has its default. Every message names the place of the value. */
 export interface Readers {
-  /** One value through a parser that throws ValueError `<value>: want …`; undefined when it is empty. */
+  /** One value, read by a parser that throws ValueError `<value>: want …`. Undefined when the value is empty. */
   one<T>(name: FlagName, parser: (text: string) => T): T | undefined
-  /** Several, those of a list taken apart at commas. */
+  /** All values. A list is split at its commas. */
   several<T>(name: FlagName, parser: (text: string) => T): T[]
   text(name: FlagName): string
-  /** As Go's strconv.ParseBool has it. */
+  /** True or false, in the forms of Go's strconv.ParseBool. */
   flag(name: FlagName): boolean
   number(name: FlagName, min: number, max: number): number
   /** At most one address per family. */
   both(name: FlagName): Both<Ip>
-  /** Throws ValueError for a value that is right in itself. */
+  /** Throws ValueError for a value that is valid alone, but not here. */
   refuse(name: FlagName, why: string): never
 }
 
-/** The readers of what was said. */
+/** Makes the readers for the given settings. */
 export function readersOf(given: Given): Readers {
   const valuesOf = (name: FlagName) => {
     const { kind, fallback }: Flag = FLAGS[name]

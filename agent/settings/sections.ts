@@ -9,7 +9,10 @@ import type { Readers } from './readers.ts'
 import type { FirewallSettings, KubeSettings, NetworkSettings, Settings, UplinkSettings } from './settings.ts'
 import type { Given } from './sources.ts'
 
-/** Where leases are: as was said, else in etcd when anything of etcd was, else in a folder. Throws ValueError. */
+/**
+ * The store: the one that the user set, else kube with kube-subnet-mgr, else etcd when any etcd setting is present, else a folder. `pod` is the
+ * pod of the agent. Throws ValueError.
+ */
 export function storeOf(read: Readers, given: Given, pod: KubeSettings['pod']): Settings['store'] {
   const kind = read.one('store', word('file', 'etcd', 'kube')) ?? (read.flag('kube-subnet-mgr') ? 'kube' : [...given.keys()].some((name) => name.startsWith('etcd-')) ? 'etcd' : 'file')
   if (read.flag('kube-subnet-mgr') && kind !== 'kube') read.refuse('kube-subnet-mgr', `true: want --store=kube with it, not --store=${kind}`)
@@ -34,7 +37,7 @@ function kubeOf(read: Readers, netConf: string, pod: KubeSettings['pod']): KubeS
   return { kind: 'kube', ...(kubeconfig && { kubeconfig }), ...(server && { server }), netConf, annotationPrefix, setCondition: read.flag('set-node-network-unavailable'), ...(pod && { pod }) }
 }
 
-/** Which link leads to the other nodes. Throws ValueError. */
+/** Selection of the interface towards the other nodes. Throws ValueError. */
 export function uplinkOf(read: Readers): UplinkSettings {
   const canReach = read.one('iface-can-reach', parseIp)
   const [v4, v6] = [read.one('public-ip', family(4)), read.one('public-ipv6', family(6))]
@@ -48,7 +51,7 @@ export function uplinkOf(read: Readers): UplinkSettings {
   }
 }
 
-/** How the data path is kept, and what passes the firewall. Throws ValueError. */
+/** Settings of the data path and of the firewall. Throws ValueError. */
 export function pathOf(read: Readers): { network: NetworkSettings; firewall: FirewallSettings } {
   return {
     network: {
@@ -69,18 +72,21 @@ export function pathOf(read: Readers): { network: NetworkSettings; firewall: Fir
   }
 }
 
-/** Where things are on the node. Throws ValueError. */
+/** Paths on the node. Throws ValueError. */
 export function filesOf(read: Readers): Settings['files'] {
   return { subnetEnv: path(read, 'subnet-file'), stateDir: path(read, 'state-dir'), install: read.flag('install-cni'), confDir: path(read, 'cni-conf-dir'), binDir: path(read, 'cni-bin-dir'), socket: path(read, 'socket') }
 }
 
-/** Where the status server listens: at status-address when that was said, else as flanneld's healthz flags have it, else at the default. Throws ValueError. */
+/**
+ * Address and port of the status server: status-address when it is set, else flanneld's healthz flags, else the default. Throws
+ * ValueError.
+ */
 export function statusOf(read: Readers, given: Given): Settings['status'] {
   const [address, host] = [read.one('status-address', listening), read.one('healthz-ip', parseIp) ?? '0.0.0.0']
   const port = read.number('healthz-port', 0, 65_535)
   if (given.has('status-address') || !given.has('healthz-port')) return address
   if (port === 0) return undefined
-  // flannel's flags are for probes: whoever gives them may not know of the page.
+  // flannel's healthz flags are for probes. A user who sets them may not know of the status page.
   return { host, port, ...(/^(127\.|::1$)/.test(host) ? {} : { probesOnly: true as const }) }
 }
 
@@ -101,7 +107,7 @@ function word<const W extends string>(...words: W[]): (text: string) => W {
   }
 }
 
-// Without a scheme it is etcd's own client's guess: by whether there are certificates.
+// Without a scheme, the existence of TLS files decides between http and https, as in etcd's own client.
 function endpoint(scheme: 'http' | 'https'): (text: string) => string {
   return (text) => {
     const url = URL.parse(text.includes('://') ? text : `${scheme}://${text}`)
@@ -126,7 +132,7 @@ function family(wanted: 4 | 6): (text: string) => Ip {
   }
 }
 
-// Go's way to ask for any case stands in front, JavaScript's behind.
+// Go writes the flag for any case, (?i), in front of the pattern. JavaScript takes it as a second argument.
 function pattern(text: string): RegExp {
   const [, flags = '', rest = ''] = /^(?:\(\?(i)\))?([\s\S]*)$/.exec(text) ?? []
   try {

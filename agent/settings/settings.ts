@@ -1,10 +1,11 @@
-// What the agent is told. This file has the types; `read.ts` makes them of a command line, an environment and a file, by the table of all settings in `flags.ts`.
+// The settings of the agent. This file has the types. Begin to read here. `read.ts` builds them from a command line, an environment and
+// a file. `flags.ts` has the table of all settings.
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Both } from '../lease/lease.ts'
 
-/** What the agent is told, all of it judged: what is here can be used. Times in milliseconds. */
+/** All settings of the agent, checked and ready to use. Times are in milliseconds. */
 export interface Settings {
-  /** Print the version, or check the settings, and end. */
+  /** If set, the agent prints the version or checks the settings, and then ends. */
   readonly only?: 'version' | 'check-config'
   readonly node: string
   readonly store: FileStoreSettings | EtcdSettings | KubeSettings
@@ -12,11 +13,11 @@ export interface Settings {
   readonly network: NetworkSettings
   readonly firewall: FirewallSettings
   readonly files: FileSettings
-  /** Where the status server listens; absent for nowhere. */
-  readonly status?: { readonly host: string; readonly port: number /** Only what probes and metrics ask for, not the page. */; readonly probesOnly?: true }
-  /** What the person who wrote the settings should be told, one sentence each. */
+  /** Address of the status server. Absent when the server is off. */
+  readonly status?: { readonly host: string; readonly port: number /** The server answers probes and metrics only, not the status page. */; readonly probesOnly?: true }
+  /** Notes for the author of the settings, one sentence each. */
   readonly notes: readonly string[]
-  /** What was said, for the log: `etcd-prefix=/net`. Secrets are left out. */
+  /** The settings that the user gave, for the log: `etcd-prefix=/net`. Secrets are left out. */
   readonly said: readonly string[]
 }
 
@@ -24,7 +25,7 @@ export interface Settings {
 export interface FileStoreSettings {
   readonly kind: 'file'
   readonly dir: string
-  /** net-conf.json, for a folder that has none yet. */
+  /** net-conf.json for a folder without a network configuration. */
   readonly netConf: string
 }
 
@@ -33,56 +34,59 @@ export interface EtcdSettings {
   readonly kind: 'etcd'
   /** URLs, http or https. */
   readonly endpoints: readonly string[]
-  /** Without a slash at its end. */
+  /** The key prefix, without a slash at its end. */
   readonly prefix: string
-  /** Files in PEM; key and certificate come together. */
+  /** PEM files. The key and the certificate come together. */
   readonly tls: { readonly key?: string; readonly certificate?: string; readonly authority?: string }
   readonly user?: { readonly name: string; readonly password: string }
-  /** How long before its end a lease is renewed. */
+  /** How long before its end the agent renews a lease. */
   readonly renewMarginMs: number
 }
 
 /** Leases in the Kubernetes API. */
 export interface KubeSettings {
   readonly kind: 'kube'
-  /** A pod's own way to the API when neither this nor `server` is given. */
+  /** A file. Without it and without `server` the agent uses the service account of its pod. */
   readonly kubeconfig?: string
   readonly server?: string
   readonly netConf: string
   readonly annotationPrefix: string
-  /** Whether the node's condition NetworkUnavailable is written. */
+  /** The agent writes the node's condition NetworkUnavailable. */
   readonly setCondition: boolean
-  /** The pod that the agent runs in, when nobody said which node it is on: the API knows. */
+  /** The pod of the agent. The API names its node when the user gave no node name. */
   readonly pod?: { readonly name: string; readonly namespace: string }
 }
 
-/** Which link leads to the other nodes, and which addresses count. */
+/** Selection of the interface towards the other nodes, and of its addresses. */
 export interface UplinkSettings {
   /** Names or addresses, tried in order. */
   readonly interfaces: readonly string[]
-  /** Then patterns for addresses, else names. */
+  /** Patterns for addresses, else for names. Tried after `interfaces`. */
   readonly patterns: readonly RegExp[]
-  /** Then the link of the route to this address. */
+  /** The interface of the route to this address. Tried after `patterns`. */
   readonly canReach?: Ip
-  /** flanneld's public-ip: the link that has it when nothing else names one; advertised unless `advertise` says otherwise. */
+  /**
+   * flanneld's public-ip. It selects the interface with this address when no other setting selects an interface. The node advertises it
+   * unless `advertise` is set.
+   */
   readonly public: Both<Ip>
   readonly tunnel: Both<Ip>
   readonly advertise: Both<Ip>
 }
 
-/** How the data path is kept. */
+/** Settings of the data path. */
 export interface NetworkSettings {
   readonly txChecksumOffload: 'auto' | 'on' | 'off'
   readonly blackhole: boolean
   readonly allowOverlap: boolean
-  /** 0: never without a reason. */
+  /** 0: no resync without a known change. */
   readonly resyncMs: number
   readonly quietMs: number
-  /** How often each peer is asked whether it answers; 0: never. */
+  /** Interval of the probes to each peer. 0: no probes. */
   readonly probeMs: number
 }
 
-/** What is masqueraded and forwarded. */
+/** Settings of masquerading and forwarding. */
 export interface FirewallSettings {
   readonly masquerade: boolean
   readonly randomFully: boolean
@@ -91,13 +95,13 @@ export interface FirewallSettings {
   readonly replaceFlannel: boolean
 }
 
-/** Where files of the node are. */
+/** Paths of files on the node. */
 export interface FileSettings {
   readonly subnetEnv: string
   readonly stateDir: string
   readonly install: boolean
   readonly confDir: string
   readonly binDir: string
-  /** Where the agent answers `plumb status`. */
+  /** The socket for `plumb status`. */
   readonly socket: string
 }

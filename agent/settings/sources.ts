@@ -4,24 +4,28 @@ import { printable } from '../../lib/text/printable.ts'
 import { suggestion } from '../../lib/text/shape.ts'
 import { FLAGS, type Flag, type FlagName } from './flags.ts'
 
-/** What somebody said of a setting: the values as text, and where they stand, for messages. */
+/** A given setting: its values as text, and their place for messages. */
 export interface Said {
   readonly values: readonly string[]
   readonly at: string
   readonly from: 'flag' | 'environment' | 'file'
 }
-/** A file of settings, read by the caller. */
+/** A settings file. The caller has read it. */
 export interface SettingsFile {
   readonly path: string
   readonly text: string
 }
-/** By name. */
+/** The given settings by name. */
 export type Given = ReadonlyMap<FlagName, Said>
 
-// All settings with their reasons are a tenth of it; of megabytes that are no YAML the parser makes gigabytes, for minutes.
+// All settings with comments take a tenth of this. For megabytes of text that is not YAML, the parser takes gigabytes and minutes.
 const FILE_CHARACTERS = 65_536
 
-/** Flags as Go's flag package takes them: one dash or two, `-flag=value` and, unless it is true or false, `-flag value`; the last one counts, of those that may be repeated each. Throws ValueError for what is none, with the nearest name. */
+/**
+ * Reads flags by the rules of Go's flag package. A flag has one dash or two. `-flag=value` always works, and `-flag value` works for
+ * flags that are not true or false. The last value counts. A flag that may be repeated keeps all values. Throws ValueError for an
+ * unknown flag, with the nearest name.
+ */
 export function fromArguments(argv: readonly string[]): Given {
   const given = new Map<FlagName, Said>()
   for (let i = 0; i < argv.length; i++) {
@@ -37,7 +41,10 @@ export function fromArguments(argv: readonly string[]): Given {
   return given
 }
 
-/** Variables FLANNELD_NAME of the environment; an empty one is none (flannel pkg/flagutil). `unknown` are those of that form which no setting has. */
+/**
+ * Reads the variables FLANNELD_NAME. An empty variable counts as unset (flannel pkg/flagutil). `unknown` has the FLANNELD_ variables
+ * without a matching setting.
+ */
 export function fromEnvironment(env: Readonly<Record<string, string | undefined>>): { given: Given; unknown: string[] } {
   const variables = new Map(Object.keys(FLAGS).map((name) => [variableOf(name as FlagName), name as FlagName]))
   const given = new Map<FlagName, Said>()
@@ -51,7 +58,10 @@ export function variableOf(name: FlagName): string {
   return `FLANNELD_${name.toUpperCase().replaceAll('-', '_')}`
 }
 
-/** The keys of a YAML file, each the name of a flag; a list for those that may be repeated or are separated by commas; null is absent. Throws ValueError naming file, line and column. */
+/**
+ * Reads a YAML file. Each key is the name of a flag. A setting that may be repeated or is separated by commas may have a list. null
+ * counts as absent. Throws ValueError that names file, line and column.
+ */
 export function fromFile({ path, text }: SettingsFile): Given {
   if (text.length > FILE_CHARACTERS) throw new ValueError(`Cannot read ${path}: want a file of at most ${FILE_CHARACTERS} characters, not ${text.length}`)
   const lines = new LineCounter()
@@ -78,17 +88,17 @@ export function fromFile({ path, text }: SettingsFile): Given {
   return given
 }
 
-// A colon that is missing makes the value part of the name, and that may be a password.
+// If a colon is missing, the value becomes part of the name. The value may be a password, so messages do not show it.
 function firstOf(name: string): string {
   return name.replace(/\s.*/s, ' …')
 }
 
-// Those of one call.
+// These flags are for the command line only.
 function inFiles(name: string): boolean {
   return Object.hasOwn(FLAGS, name) && !['config', 'check-config', 'version'].includes(name)
 }
 
-// What is nested a hundred thousand deep ends the parser with the stack.
+// A text with a hundred thousand levels of nesting overflows the stack of the parser.
 function parsed(path: string, text: string, lineCounter: LineCounter): ReturnType<typeof parseDocument> {
   try {
     return parseDocument(text, { lineCounter, prettyErrors: false })
@@ -112,7 +122,7 @@ function valuesOf(node: Node | null, name: FlagName): string[] | undefined {
     const all = node.items.map((item) => (isScalar(item) ? valuesOf(item, name) : undefined))
     return all.every((one) => one?.length === 1) ? all.flatMap((one) => one ?? []) : undefined
   }
-  // A number stays as it is written: 010 is no address' part and no port.
+  // A number keeps its spelling. 010 is not a valid part of an address and not a valid port.
   return isScalar(node) ? [typeof node.value === 'string' ? node.value : (node.source ?? String(node.value))] : undefined
 }
 
@@ -126,7 +136,7 @@ function add(given: Map<FlagName, Said>, name: FlagName, said: Said): void {
   given.set(name, { ...said, values: [...before, ...said.values] })
 }
 
-// People write keys of YAML as etcdPrefix or etcd_prefix, too.
+// Users also write YAML keys as etcdPrefix or etcd_prefix.
 function nearest(name: string, dashes = ''): string {
   const known = Object.keys(FLAGS).filter((one) => dashes !== '' || inFiles(one))
   const plain = Object.hasOwn(FLAGS, name) ? '' : name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`).replaceAll('_', '-')

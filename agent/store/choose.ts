@@ -5,33 +5,42 @@ import type { Both } from '../lease/lease.ts'
 import type { NetworkConf, Pool } from '../lease/network-configuration.ts'
 import { type Draft, OutOfSubnetsError, SubnetTakenError } from './store.ts'
 
-/** What a store knows of one lease, or of a reservation. */
+/** A lease or a reservation, as a store knows it. */
 export interface Holding {
   readonly subnets: Both<Cidr>
-  /** Undefined when the value could not be read. */
+  /** Undefined when the value is unreadable. */
   readonly ips?: Both<Ip> | undefined
-  /** Undefined for one that no plumb node has: flannel's, or a reservation. */
+  /** Undefined for a lease without a plumb node: a lease of flannel, or a reservation. */
   readonly node?: string | undefined
 }
 
 const FAMILIES = ['v4', 'v6'] as const
 
-/** Which subnets a node gets: those of a lease that is there already (`over`), or new ones, with a lease of its own that it gives up (`instead`). */
+/**
+ * The subnets that a node gets. `over` is an existing lease that the node takes over or keeps. Without `over`, the subnets are new.
+ * `instead` is the lease that the node gives up for them.
+ */
 export interface Chosen<H> {
   readonly subnets: Both<Cidr>
   readonly over?: H
   readonly instead?: H
 }
 
-/** Whether a node keeps the lease it has. */
+/** Whether a node keeps its current lease `own`. */
 export function stays({ fixed, before }: Draft, conf: NetworkConf, own: Holding): boolean {
   return fits(conf, own.subnets) && (!fixed || !before || covers(own.subnets, before))
 }
 
-/** Chooses for a node that has no lease to keep; `own` is one that it must give up, `earlier` what it had when that is gone. In flannel's order: a lease with its addresses, what it had before, any free one. Throws OutOfSubnetsError, and SubnetTakenError when nothing but `before` will do. */
+/**
+ * Chooses subnets for a node without a lease that it can keep. `own` is a lease that the node must give up. `earlier` has the subnets
+ * of a former lease of the node that is gone. The order is that of flannel: a lease with the addresses of the node, then the subnets
+ * from before, then any free subnets. Throws OutOfSubnetsError. Throws SubnetTakenError when only `before` is acceptable and it is not
+ * available.
+ */
 export function choose<H extends Holding>(draft: Draft, conf: NetworkConf, holdings: readonly H[], own?: H, earlier?: Both<Cidr>): Chosen<H> {
   const { before, fixed, node, ips } = draft
-  // A restart after flannel: its lease bears no name, but the node's addresses. One that has a node's name is that node's, even behind the same NAT.
+  // After a change from flannel to plumb, the lease has no node name. The addresses of the node identify it. A lease with a node name
+  // belongs to that node, even behind the same NAT.
   const alike = own ? undefined : holdings.find((one) => one.node === undefined && one.ips && isSameNode(one.ips, ips))
   if (alike && stays(draft, conf, alike)) return { subnets: alike.subnets, over: alike }
   const instead = own ?? (fixed ? undefined : alike)
@@ -44,18 +53,24 @@ export function choose<H extends Holding>(draft: Draft, conf: NetworkConf, holdi
   throw new OutOfSubnetsError(`Cannot claim a subnet for node ${shown(node)}: ${full(conf, taken(others))}; widen the network or remove stale nodes (see: plumb leases)`)
 }
 
-/** Throws SubnetTakenError when the lease of this node's name is another node's: one of another identity, at another address. A node that was installed anew has its old address, and gets its lease back. */
+/**
+ * Throws SubnetTakenError when another node already uses the name of this node: a node with another identity at another address. A
+ * reinstalled node has its old address, and it gets its lease back.
+ */
 export function refuseNamesake({ node, identity, ips }: Draft, record: { readonly identity?: string } | undefined, own: Pick<Holding, 'subnets' | 'ips'> | undefined): void {
   if (!isAnothers(record, identity) || !own?.ips || isSameNode(own.ips, ips)) return
   throw new SubnetTakenError(`Cannot use the node name ${shown(node)}: the node at ${told(own.ips)} has it, and ${told(own.subnets)}; want another name (--node-name), or, when that node is gone for good, remove its lease from the store`)
 }
 
-/** Whether what is recorded for a name is another node's than that of this identity; what bears none may be anybody's. */
+/**
+ * Whether the record of a name belongs to a node with another identity. A record without an identity may belong to any node, so the
+ * result is then false.
+ */
 export function isAnothers(record: { readonly identity?: string } | undefined, identity: string | undefined): boolean {
   return identity !== undefined && record?.identity !== undefined && record.identity !== identity
 }
 
-// A network that has got a second family since gives that one too.
+// `subnets` may have a family that `before` lacks, because the network may have gained a second family.
 function covers(subnets: Both<Cidr>, before: Both<Cidr>): boolean {
   return (before.v4 === undefined || before.v4 === subnets.v4) && (before.v6 === undefined || before.v6 === subnets.v6)
 }

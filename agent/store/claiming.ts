@@ -7,16 +7,19 @@ import type { Wakes } from '../scheduler/wakes.ts'
 import { type Draft, OutOfSubnetsError, StoreError, type SubnetStore, SubnetTakenError } from './store.ts'
 
 const [RETRY_MS, LONGEST_RETRY_MS] = [500, 30_000]
-/** Whoever leaves the lease alone for so long contests it no more. */
+/** A contest for the lease counts as over after this time without a loss. Milliseconds. */
 const CALM_MS = 2 * LONGEST_RETRY_MS
 
-/** This node's lease: claimed beside everything else, again whenever what is published changes, in time before it ends, and when it is not in the store any more. A store that does not answer keeps nothing else from being done. */
+/**
+ * Keeps this node's lease. Claims it in the background when the published data changes, before the lease ends, and when the store has
+ * lost it. A store that does not answer delays no other work.
+ */
 export class Claiming {
-  /** As it was last given. */
+  /** The lease from the last successful claim. */
   lease: Lease | undefined
-  /** What ends the agent: its subnet, or its name, belongs to another. */
+  /** The error that ends the agent: another node owns the subnet or the node name. */
   fatal: SubnetTakenError | undefined
-  /** Why it is still without one, or without what is to be published. */
+  /** Why the node has no lease yet, or why the store does not have the latest data yet. */
   problem: string | undefined
   readonly #store: SubnetStore
   readonly #conf: NetworkConf
@@ -29,7 +32,7 @@ export class Claiming {
   #isAway = false
   #retryAt = 0
   #retryMs = RETRY_MS
-  /** When the lease is to be renewed, by performance.now(): a clock that is set back delays nothing. */
+  /** Time of the next renewal, by performance.now(). A wall clock that is set back does not delay the renewal. */
   #renewAt = Number.POSITIVE_INFINITY
   #others = Number.POSITIVE_INFINITY
   #losses = { count: 0, at: Number.NEGATIVE_INFINITY, text: '' }
@@ -42,23 +45,26 @@ export class Claiming {
     this.#note = note
   }
 
-  /** Takes in the leases that the store has: its own is published again when it is not among them as it was, and one that could not be had is asked for at once when some are gone. */
+  /**
+   * Takes the current leases of the store. Publishes this node's lease again when the store lacks it or has other data. Without a
+   * lease, asks for a lease at once when the number of leases has decreased.
+   */
   take(leases: readonly Lease[]): void {
     const { lease } = this
-    // What is being published may be among them already.
+    // While a claim runs, the store may already have the new data.
     if (lease && !this.#running && this.#published !== '' && !this.#isAmong(lease, leases)) this.#lose(lease, leases)
     // A store that did not answer, or had nothing for this node, may have it by now.
     if (!lease && (leases.length < this.#others || this.#isAway)) this.#retryAt = 0
     this.#others = leases.length
   }
 
-  /** Sees to it that the store has this; `before` is what the node had in an earlier life. */
+  /** Claims, renews or publishes the lease when that is due. `before` has the subnets of the previous run. */
   want(draft: Omit<Draft, 'before' | 'fixed'>, before: Both<Cidr> | undefined): void {
     if (this.#running) return
     const wanted = JSON.stringify([draft.ips, draft.data])
     const now = performance.now()
     if (this.lease && wanted === this.#published && now < this.#renewAt) {
-      // Set anew each time: the wake of an earlier claim comes too early, and is the last one then.
+      // Each call sets the wake again. The wake of an earlier claim comes too early, and no further wake would follow.
       if (Number.isFinite(this.#renewAt)) this.#wakes.poke('renewal', this.#renewAt - now + 1)
       return
     }
@@ -97,13 +103,14 @@ export class Claiming {
     }
   }
 
-  /** Who changes the lease again and again, as a sentence; undefined when nobody does. */
+  /** A sentence about the repeated changes to this lease by another writer. Undefined when there are none. */
   get contest(): string | undefined {
     const { count, at, text } = this.#losses
     return count > 1 && performance.now() - at < CALM_MS ? `${text}, ${count} times so far` : undefined
   }
 
-  // The first time it is published again at once. Two nodes that do so for ever keep every node of the cluster busy.
+  // After the first loss, the node publishes at once. Later it waits, because two nodes that publish for ever keep every node of the
+  // cluster busy.
   #lose(lease: Lease, leases: readonly Lease[]): void {
     this.#published = ''
     const now = performance.now()
@@ -117,7 +124,7 @@ export class Claiming {
 
   #isAmong(lease: Lease, leases: readonly Lease[]): boolean {
     const isOwn = (one: Lease) => isSame(one.subnets, lease.subnets) && saidIn(one) === saidIn(lease)
-    // Most snapshots have the very object of the one before.
+    // Most snapshots contain the same object as the snapshot before.
     if (this.#seen && isOwn(this.#seen) && leases.includes(this.#seen)) return true
     this.#seen = leases.find(isOwn)
     return this.#seen !== undefined

@@ -6,36 +6,36 @@ import { field, read } from '../../lib/text/shape.ts'
 import { decodeKey, decodeLease, encodeKey, encodeValue, type Lease } from '../lease/lease.ts'
 import { formatNetworkConf, type NetworkConf, parseNetworkConf } from '../lease/network-configuration.ts'
 
-/** What was known of the network last. */
+/** The last known state of the network. */
 export interface Known {
-  /** When it was written, in milliseconds since 1970. */
+  /** Time of writing, in milliseconds since 1970. */
   readonly at: number
   readonly conf: NetworkConf
-  /** This node's own, with its end. */
+  /** This node's lease, with its end. */
   readonly lease: Lease
   readonly leases: readonly Lease[]
 }
-/** Whose it is: what another node, or another network, knew is of no use. */
+/** The file, and the node and the store that it belongs to. Data of another node or of another network is useless. */
 export interface Place {
   readonly path: string
   readonly node: string
-  /** Which store, as text. */
+  /** The identity of the store, as text. */
   readonly store: string
 }
-/** Keeps on disk what is known, for a start without the store. */
+/** Keeps the known state on disk, for a start without the store. */
 export interface Keeper {
-  /** What is known by now; written a moment later, when it says something else. */
+  /** Takes the current state. Writes it a moment later if its content has changed. */
   take(known: Omit<Known, 'at'>): void
-  /** Writes at once what was taken and is not written yet. */
+  /** Writes pending state at once. */
   flush(): void
 }
 
-/** Between two writes, and for each lease beside that: ten thousand are written once a minute at most. Milliseconds. */
+/** Wait before a write, and the extra wait for each lease. Ten thousand leases are written at most once a minute. Milliseconds. */
 const [PAUSE_MS, PER_LEASE_MS] = [5000, 6]
-// A clock that was set back a little still tells the time.
+// A clock that was set back by less than this still counts as right. Milliseconds.
 const SLACK_MS = 60_000
 
-/** Makes a keeper that has nothing yet; `failing` is told why it cannot write, and undefined when it can again. */
+/** Makes a keeper without any state. `failing` gets the reason when a write fails, and undefined after a successful write. */
 export function keepKnown(place: Place, failing: (why: string | undefined) => void): Keeper {
   let taken: Omit<Known, 'at'> | undefined
   let written: bigint | undefined
@@ -76,7 +76,7 @@ export function keepKnown(place: Place, failing: (why: string | undefined) => vo
   }
 }
 
-/** What a keeper wrote at this place; undefined when there is nothing, or nothing that can be used. */
+/** Reads the state that a keeper wrote for this place. Undefined when there is no file or its content is unusable. */
 export function recall({ path, node, store }: Place): Known | undefined {
   const text = readText(path)
   if (text === undefined) return undefined
@@ -91,7 +91,10 @@ export function recall({ path, node, store }: Place): Known | undefined {
   }
 }
 
-/** Why the subnet that a node knows of may be another's by now, as a sentence: pods must not be given addresses of it. Undefined when it is the node's for certain. */
+/**
+ * Why another node may own the last known subnet by now, as a sentence. Pods must then get no addresses from it. Undefined when the
+ * subnet certainly belongs to this node.
+ */
 export function doubtOf({ at, lease: { subnets, expires } }: Pick<Known, 'at' | 'lease'>): string | undefined {
   const now = Date.now()
   const whose = `this node's lease of ${[subnets.v4, subnets.v6].filter(Boolean).join(' ')}`

@@ -1,57 +1,68 @@
-// Where nodes find the network's configuration, their own subnet and each other's. This file is the interface of a store and its errors; each folder beside it is a
-// store (`file/`, `etcd/`), and `open.ts`, which is made of the folders, opens one. `claiming.ts` keeps this node's lease, `last-known.ts` what was known before a start.
+// The stores: a node finds there the configuration of the network, its own subnet and the subnets of its peers. Begin to read here:
+// this file has the interface of a store and its errors. Each subfolder is one store (`file/`, `etcd/`, `kube/`). `open.ts` opens a store and
+// is generated from the subfolders. `claiming.ts` keeps this node's lease. `last-known.ts` keeps the last known state for the next start.
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
 import { UnavailableError } from '../scheduler/follow.ts'
 
-/** What a node asks for. */
+/** The request of a node for a lease. */
 export interface Draft extends Pick<Lease, 'ips' | 'backend' | 'data'> {
-  /** The node's name: the same after a restart, whatever its addresses are. */
+  /** The node name. It is the same after a restart, whatever the addresses of the node are. */
   readonly node: string
-  /** What tells it from another node of the same name: random, and kept on the node. */
+  /** A random value that the node keeps. It tells this node apart from another node of the same name. */
   readonly identity?: string
-  /** What it had before (subnet.env): taken again when nobody has it. */
+  /** The subnets from before (subnet.env). The node gets them again if they are free. */
   readonly before?: Both<Cidr>
-  /** Nothing but `before` will do: its pods have addresses of it. */
+  /** Only `before` is acceptable, because the pods of the node have addresses of it. */
   readonly fixed?: true
 }
 
-/** Everything that a store knows, at once. */
+/** All content of a store at one moment. */
 export interface Snapshot {
-  /** Oldest first. */
+  /** Oldest lease first. */
   readonly leases: readonly Lease[]
-  /** Entries that could not be read: their keys and why. */
+  /** Keys of unreadable entries, with the reasons. */
   readonly unreadable: readonly { readonly key: string; readonly why: string }[]
 }
 
-/** How a store is doing, for status and metrics. Never a secret. */
+/** State of a store, for status and metrics. It never contains a secret. */
 export interface StoreState {
   readonly name: string
   readonly connected: boolean
-  /** What was last wrong, as long as it is. */
+  /** The last error, until the store works again. */
   readonly error?: string
-  /** When it was last heard of, in milliseconds since 1970. */
+  /** Time of the last answer, in milliseconds since 1970. */
   readonly heard?: number
 }
 
-/** What a store knows of this node before it claims anything. */
+/** What a store knows of this node before the node claims a lease. */
 export interface Remembered {
-  /** Addresses that somebody gave the node in the store, to be told to peers. */
+  /** Addresses that an administrator gave the node in the store. Peers are told these addresses. */
   readonly addresses: Both<Ip>
-  /** What it published last. */
+  /** The backend data that the node published last. */
   readonly data: Both<unknown>
 }
 
-/** Where nodes find their subnets and each other's. */
+/** A store of the network's configuration and of the leases of all nodes. */
 export interface SubnetStore {
-  /** The network's configuration (net-conf.json). Waits until there is one; asks at least once a second. Throws ValueError for one that is wrong. */
+  /**
+   * The configuration of the network (net-conf.json). Waits until there is one, and asks at least once a second. Throws ValueError for
+   * an invalid configuration.
+   */
   config(signal: AbortSignal): Promise<NetworkConf>
-  /** The node's lease: made on the first call, and the same subnets ever after; called again it renews and publishes what is in the draft. Throws OutOfSubnetsError when all are taken, SubnetTakenError when `fixed` cannot be had, or another node has the name, StoreError when the store does not answer. */
+  /**
+   * Makes the node's lease on the first call. Later calls renew it with the same subnets and publish the data of the draft. Throws
+   * OutOfSubnetsError when all subnets are taken. Throws SubnetTakenError when `fixed` is set and `before` is not available, or another
+   * node has the name. Throws StoreError when the store does not answer.
+   */
   claim(draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease>
-  /** The full set at once, then on every change, never a delta. What comes while nobody takes is folded into one. Goes on by itself when the store is away; ends with the signal. */
+  /**
+   * Yields the full set at once and after every change, never a delta. Changes that come while the consumer is busy are merged into one
+   * snapshot. The iteration survives outages of the store and ends with the signal.
+   */
   leases(signal: AbortSignal): AsyncIterable<Snapshot>
-  /** Gives the node's lease back; nothing held is success. With an identity, what another node of this name holds stays. */
+  /** Gives the node's lease back. Succeeds when there is no lease. With an identity, the lease of another node with this name stays. */
   release(node: string, identity?: string): Promise<void>
   /** What the store knows of this node; absent where it knows nothing beside leases. Throws StoreError. */
   remembered?(signal: AbortSignal): Promise<Remembered>
@@ -61,7 +72,7 @@ export interface SubnetStore {
   close(): Promise<void>
 }
 
-/** The store does not answer, or not as it should: what was asked can be asked again. */
+/** The store does not answer, or gives an invalid answer. The caller may try again. */
 export class StoreError extends UnavailableError {
   override name = 'StoreError'
 }
@@ -69,7 +80,7 @@ export class StoreError extends UnavailableError {
 export class OutOfSubnetsError extends Error {
   override name = 'OutOfSubnetsError'
 }
-/** The subnet that this node's pods have addresses of belongs to another, or the node's name does. */
+/** Another node owns the node name, or the subnet that this node's pods have addresses of. */
 export class SubnetTakenError extends Error {
   override name = 'SubnetTakenError'
 }

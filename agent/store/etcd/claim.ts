@@ -9,33 +9,37 @@ import type { Keys } from './keys.ts'
 import { type Entry, entryOf, isOwn, type NodeRecord, recordOf, type View } from './view.ts'
 import { type Change, drop, giveUp, write } from './write.ts'
 
-/** Where and how leases are claimed. */
+/** The connection, keys, view and lifetime that claims use. */
 export interface Claiming {
   readonly etcd: Connection
   readonly keys: Keys
   readonly view: View
   readonly ttlSeconds: number
-  /** An etcd lease that a claim got and did not come to use: the next one takes it. */
+  /** An etcd lease that an earlier claim got and did not use. The next claim takes it. */
   spare?: Grant | undefined
 }
 
 interface Grant {
   readonly id: bigint
-  /** In milliseconds since 1970. */
+  /** End of the etcd lease, in milliseconds since 1970. */
   readonly expires: number
 }
 
-// Each conflict means that another node has got its subnet.
+// Limit of attempts. Each conflict means that another node has got its subnet.
 const TRIES = 100
 
-/** The lease of a node, made or renewed; see SubnetStore.claim. A node that knows its lease reads it alone, any other reads all once. */
+/**
+ * Makes or renews the lease of a node (see SubnetStore.claim). A node that knows its lease reads this lease only. Any other node reads
+ * all leases once.
+ */
 export async function claim(to: Claiming, draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
   parseNode(draft.node)
   const granted = grants(to, signal)
   try {
     return await claimBy(granted, to, draft, conf, signal)
   } catch (cause) {
-    // What was asked for may have been written though no answer came: then this is the lease that it lives by.
+    // The write may have succeeded although no answer came. The keys then live by this etcd lease. The next claim therefore takes this
+    // etcd lease.
     if (!/lease not found/.test((cause as Error).message)) granted.keep()
     throw cause
   }
@@ -43,7 +47,8 @@ export async function claim(to: Claiming, draft: Draft, conf: NetworkConf, signa
 
 async function claimBy(granted: ReturnType<typeof grants>, to: Claiming, draft: Draft, conf: NetworkConf, signal: AbortSignal): Promise<Lease> {
   const { etcd, view } = to
-  // IPv6 subnets of dual-stack leases that are claimed, as far as somebody said so: when no lease has such a one, its claim is a leftover.
+  // Existing claim keys of IPv6 subnets in dual-stack networks, learnt from failed transactions. When no lease has such a subnet, the
+  // claim key is a leftover.
   const claims = new Map<string, bigint>()
   let hasRead = false
   const read = async () => {
@@ -58,12 +63,12 @@ async function claimBy(granted: ReturnType<typeof grants>, to: Claiming, draft: 
     if (!isKept && !view.isLive && !hasRead) await read()
     const chosen = isKept && held.entry ? { subnets: held.entry.subnets, over: held.entry } : attempt(to, draft, conf, held)
     if (chosen instanceof Error) {
-      // Final only when the node was looked at after all was read: another agent of the node may have claimed in between.
+      // The error is final only when the node was read after the full read. Another agent of this node may have claimed in between.
       if (hadRead) {
         await granted.giveBack()
         throw chosen
       }
-      // A watch may be a moment behind.
+      // The watch may be a moment late, so the view may be old.
       if (!hasRead) await read()
       continue
     }
@@ -88,7 +93,7 @@ async function claimBy(granted: ReturnType<typeof grants>, to: Claiming, draft: 
   throw new StoreError(`etcd: others were faster than node ${shown(draft.node)} ${TRIES} times`)
 }
 
-/** Gives a node's lease back, and forgets the node. A reservation stays: it is not the node's to remove. */
+/** Gives the node's lease back and removes its record. A reservation stays, because it does not belong to the node. Throws StoreError. */
 export async function release(to: Claiming, node: string, identity: string | undefined, signal: AbortSignal): Promise<void> {
   parseNode(node)
   for (let tries = 0; tries < TRIES; tries++) {
@@ -99,11 +104,12 @@ export async function release(to: Claiming, node: string, identity: string | und
       return
     }
   }
+  throw new StoreError(`etcd: others were faster than the release of node ${shown(node)} ${TRIES} times`)
 }
 
 interface Held {
   readonly record?: NodeRecord
-  /** Its lease, when that is still its own. */
+  /** The lease of the record, if the node still owns it. */
   readonly entry?: Entry
 }
 
@@ -135,12 +141,15 @@ function earlier({ key }: NodeRecord): ReturnType<typeof decodeKey> | undefined 
   try {
     return decodeKey(key)
   } catch {
-    // Somebody wrote a record by hand: it says nothing.
+    // The record was written by hand and is unreadable. It counts as empty.
     return undefined
   }
 }
 
-/** At most one etcd lease per claim, however often it is tried: given back when it was not used, and in use it sets the one before free. */
+/**
+ * Requests at most one etcd lease per claim, for all attempts. Gives back an unused etcd lease. After use, gives up the etcd leases of
+ * the replaced keys.
+ */
 function grants(to: Claiming, signal: AbortSignal) {
   let [made, used]: [Grant | undefined, boolean] = [undefined, false]
   return {
@@ -169,7 +178,7 @@ async function grant({ etcd, ttlSeconds }: Claiming, signal: AbortSignal): Promi
   return { id: ID, expires: Date.now() + Number(TTL) * 1000 }
 }
 
-// One that is half over would be renewed too early all the time.
+// Ignores a spare etcd lease with less than half of its lifetime left. Such a lease causes early renewals again and again.
 function spare(to: Claiming): Grant | undefined {
   const { spare: found, ttlSeconds } = to
   to.spare = undefined

@@ -7,10 +7,10 @@ import { type EtcdOptions, loginOf, origins } from './options.ts'
 
 const [LEAST_MS, MOST_MS] = [100, 5000]
 const PATIENCE_MS = 10_000
-// No answer to what was asked: another member may give it, or the same one a moment later.
+// Codes without a real answer. Another member, or the same member a moment later, may give one.
 const PASSING: ReadonlySet<Code> = new Set([Code.Canceled, Code.Unknown, Code.DeadlineExceeded, Code.ResourceExhausted, Code.Aborted, Code.Internal, Code.Unavailable])
 
-/** A way to etcd: one member at a time, the next when it fails. */
+/** A connection to etcd. It uses one member at a time, and the next member after a failure. */
 export class Connection {
   readonly #options: EtcdOptions
   readonly #origins: readonly string[]
@@ -18,7 +18,7 @@ export class Connection {
   #link: Link | undefined
   #state: StoreState = { name: 'etcd', connected: false }
 
-  /** Nothing is sent before the first call. Throws ValueError for options that cannot be used. */
+  /** Sends nothing before the first call. Throws ValueError for invalid options. */
   constructor(options: EtcdOptions) {
     this.#options = options
     this.#origins = origins(options)
@@ -26,7 +26,10 @@ export class Connection {
     this.#use()
   }
 
-  /** Asks until a member answers: `ask` is called again for each attempt. Throws StoreError when etcd refuses, when none has answered for ten seconds, or with the signal. */
+  /**
+   * Calls `ask` again until a member answers. Throws StoreError when etcd refuses, when no member has answered for ten seconds, or when
+   * the signal ends.
+   */
   async call<T>(ask: (to: Link, options: CallOptions) => Promise<T>, signal: AbortSignal): Promise<T> {
     const end = Date.now() + PATIENCE_MS
     for (const ms of delays(LEAST_MS, MOST_MS)) {
@@ -42,12 +45,15 @@ export class Connection {
     throw new StoreError('etcd was not asked')
   }
 
-  /** One watch, from its start to its end. Throws StoreError for whatever ended it, but the signal, and a compaction, which is its last answer. */
+  /**
+   * Runs one watch, from its start to its end. Throws StoreError for every cause of the end except the signal and a compaction. A
+   * compaction comes as the last answer.
+   */
   async *watch(wanted: Range, signal: AbortSignal): AsyncGenerator<WatchResponse> {
     const link = this.#use()
     try {
       for await (const answer of link.watch(wanted, signal)) {
-        // A lost token is among the reasons, and not told from others; so is a member without a leader.
+        // A lost token is one of the possible reasons, and etcd does not mark it. A member without a leader is another reason.
         if (answer.canceled && answer.compactRevision === 0n) throw new ConnectError(`the watch was ended: ${answer.cancelReason || 'no reason given'}`, Code.Unavailable)
         this.#hear()
         yield answer
@@ -84,7 +90,7 @@ export class Connection {
     }
   }
 
-  // A connection for each attempt after a failure, with the files of TLS as they are then: certificates are renewed under the same name.
+  // Opens a new connection after each failure and reads the TLS files again. Renewed certificates keep their file names.
   #use(): Link {
     this.#link ??= openLink(this.#origins[this.#at % this.#origins.length] as string, this.#options)
     return this.#link
@@ -94,7 +100,7 @@ export class Connection {
     this.#state = { name: 'etcd', connected: true, heard: Date.now() }
   }
 
-  // The member is left. What else was under way on the connection fails with it, and does not make it leave the next one too.
+  // Leaves the member. Other calls on this connection fail with it, and must not skip the next member too.
   #fail(link: Link, cause: unknown): StoreError {
     if (link === this.#link) {
       this.#at++
@@ -112,12 +118,13 @@ export class Connection {
   }
 }
 
-/** What etcd answered when it refused, as a gRPC code; undefined for any other error. */
+/** The gRPC code of a refusal by etcd. Undefined for any other error. */
 export function refusal(cause: unknown): Code | undefined {
   return cause instanceof StoreError && cause.cause instanceof ConnectError ? cause.cause.code : undefined
 }
 
-// Tokens live in the memory of the members; a change of users or roles ends them all; authentication may be turned on meanwhile.
+// Members keep tokens in memory. A change of users or roles ends all tokens. An administrator may also turn on authentication during
+// the connection.
 function isTokenLost(cause: unknown): boolean {
   const { code, rawMessage } = ConnectError.from(cause)
   return code === Code.Unauthenticated || (code === Code.InvalidArgument && /auth store|user name is empty/.test(rawMessage))

@@ -4,17 +4,17 @@ import type { WatchResponse } from './generated/etcd_pb.js'
 import type { Keys } from './keys.ts'
 import type { View } from './view.ts'
 
-// Less than five seconds after etcd is back, it is noticed. A connection that is dead is noticed by HTTP/2's pings.
+// The agent notices in less than five seconds that etcd is back. The pings of HTTP/2 detect a dead connection.
 const PATIENCE = { leastMs: 100, mostMs: 4000 }
 
-/** What is watched, and by which connection. */
+/** The connection, the keys and the view of a watch. */
 export interface Followed {
   readonly etcd: Connection
   readonly keys: Keys
   readonly view: View
 }
 
-/** Keeps a view up to date until the signal, on every member in turn. What is known stays while etcd is away. */
+/** Keeps a view up to date until the signal, and tries every member in turn. The known data stays while etcd is away. */
 export function follow(followed: Followed, signal: AbortSignal): Promise<void> {
   return followSource(sourceOf(followed), PATIENCE, signal)
 }
@@ -39,12 +39,14 @@ function sourceOf({ etcd, keys, view }: Followed): Source<bigint, WatchResponse>
   }
 }
 
-// Compacted: what was changed meanwhile is not told any more. A revision before ours: an etcd that was emptied, or a member that is behind.
+// After a compaction, etcd no longer has the changes since the known revision. A revision before the known revision means that etcd was
+// emptied or the member is behind.
 function isLost({ compactRevision, created, header }: WatchResponse, view: View): boolean {
   return compactRevision > 0n || (created && (header?.revision ?? 0n) < view.revision)
 }
 
-// The header has the revision of etcd as it is now: of all that comes before it, events may still be under way, unless it comes to say that there are none.
+// The header has the current revision of etcd. Events of earlier revisions may still follow, so the last event gives the revision. An
+// answer without events confirms the revision of the header. The answer that opens the watch confirms nothing.
 function reached({ events, created, header }: WatchResponse): bigint {
   return events.at(-1)?.kv?.modRevision ?? (created ? 0n : (header?.revision ?? 0n))
 }

@@ -1,3 +1,5 @@
+// The etcd store: leases of nodes in etcd, in flannel's format. Begin to read here. `claim.ts` and `write.ts` claim a lease. `view.ts`
+// and `follow.ts` keep all leases up to date. `connection.ts` talks to the members.
 import { type NetworkConf, parseNetworkConf } from '../../lease/network-configuration.ts'
 import { pause } from '../../scheduler/pause.ts'
 import { snapshots } from '../snapshots.ts'
@@ -12,10 +14,13 @@ import { View } from './view.ts'
 /** The options of the store. */
 export type { EtcdOptions as Options } from './options.ts'
 
-// Half a second is what a person does not notice.
+// A user does not notice half a second.
 const CONFIG_MS = 500
 
-/** The store that flannel has: etcd, version 3, its keys and values byte for byte flannel's. Nothing is sent before the first call. Throws ValueError for options that cannot be used. */
+/**
+ * Opens the etcd store (etcd version 3), the store of flannel. Keys and values match flannel byte for byte. Nothing is sent before the
+ * first call. Throws ValueError for invalid options.
+ */
 export function open(options: EtcdOptions): SubnetStore {
   const [etcd, keys] = [new Connection(options), keysBelow(prefixOf(options))]
   const to: Claiming = { etcd, keys, view: new View(keys), ttlSeconds: ttlOf(options) }
@@ -47,7 +52,7 @@ async function config({ etcd, keys }: { readonly etcd: Connection; readonly keys
       const [found] = kvs
       if (found) return parseNetworkConf(decode(found.value))
     } catch (cause) {
-      // Told by the state, until there is an answer.
+      // The state of the store shows the error until etcd answers.
       if (!(cause instanceof StoreError)) throw cause
     }
     await pause(CONFIG_MS, signal)

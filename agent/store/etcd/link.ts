@@ -3,33 +3,34 @@ import { createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-no
 import { Auth, KV, Lease, Watch, type WatchResponse } from './generated/etcd_pb.js'
 import { type EtcdOptions, loginOf, secrets } from './options.ts'
 
-/** How long a member may take to answer, in milliseconds. */
+/** Time limit for an answer of a member, in milliseconds. */
 export const ANSWER_MS = 5000
-// A dead peer is noticed 12.5 s after its last sign. etcd hangs up on clients that ask more often than every five seconds (--grpc-keepalive-min-time).
+// A dead peer is detected 12.5 s after its last sign of life. etcd disconnects clients that ping more often than every five seconds
+// (--grpc-keepalive-min-time).
 const PINGS = { pingIntervalMs: 7500, pingTimeoutMs: 5000 }
 
-/** A connection to one member, and its services. */
+/** A connection to one member of etcd, with its services. */
 export interface Link {
   readonly origin: string
   readonly kv: Client<typeof KV>
   readonly lease: Client<typeof Lease>
-  /** The headers that say who asks. Rejects with what etcd said to the password. */
+  /** The headers that identify the user. Rejects with the answer of etcd to the password. */
   headers(): Promise<Record<string, string>>
-  /** The token that they hold is worth nothing any more. */
+  /** Drops the token, because etcd no longer accepts it. */
   forget(): void
-  /** One watch, from its start to its end. Its first answer comes at once. */
+  /** Runs one watch, from its start to its end. The first answer comes at once. */
   watch(wanted: Range, signal: AbortSignal): AsyncGenerator<WatchResponse>
   close(): void
 }
 
-/** What a watch tells of: the keys from `key` to before `rangeEnd`, and since which revision. */
+/** The scope of a watch: the keys from `key` up to but not including `rangeEnd`, since `startRevision`. */
 export interface Range {
   readonly key: Uint8Array
   readonly rangeEnd: Uint8Array
   readonly startRevision: bigint
 }
 
-/** Opens a connection to one member; nothing is sent before the first call. Throws ValueError for a file of TLS that cannot be read. */
+/** Opens a connection to one member. Sends nothing before the first call. Throws ValueError for an unreadable TLS file. */
 export function openLink(origin: string, options: EtcdOptions): Link {
   const sessionManager = new Http2SessionManager(origin, PINGS, { ...secrets(options), minVersion: 'TLSv1.2' })
   const transport = createGrpcTransport({ baseUrl: origin, sessionManager, acceptCompression: [], binaryOptions: { readUnknownFields: false } })
@@ -64,7 +65,7 @@ async function authenticate(auth: Client<typeof Auth>, login: { readonly name: s
   try {
     return (await auth.authenticate(login, { timeoutMs: ANSWER_MS })).token
   } catch (cause) {
-    // A cluster whose authentication is off takes everybody, as etcd's own client has it.
+    // A cluster with authentication off accepts every client. etcd's own client does the same.
     if (ConnectError.from(cause).code === Code.FailedPrecondition) return ''
     throw cause
   }
@@ -80,9 +81,9 @@ async function* stream(watches: Client<typeof Watch>, wanted: Range, headers: ()
     end()
   }, ANSWER_MS)
   try {
-    // A member that is cut off from the others ends the watch by itself, when it is asked to.
+    // With the header `hasleader`, a member that loses contact with the other members ends the watch.
     for await (const answer of watches.watch(question(wanted, ends.signal), { headers: { ...(await headers()), hasleader: 'true' }, signal: ends.signal })) {
-      // etcd answers at once that the watch is made.
+      // etcd confirms at once that the watch exists.
       clearTimeout(timer)
       yield answer
     }
@@ -95,7 +96,7 @@ async function* stream(watches: Client<typeof Watch>, wanted: Range, headers: ()
   }
 }
 
-// etcd closes a stream whose sender has finished: this one does not before the end.
+// etcd closes a stream when its sender has finished. This sender finishes only at the end of the watch.
 async function* question(wanted: Range, signal: AbortSignal) {
   yield { requestUnion: { case: 'createRequest' as const, value: { ...wanted, progressNotify: true } } }
   await new Promise<void>((resolve) => (signal.aborted ? resolve() : signal.addEventListener('abort', () => resolve(), { once: true })))

@@ -2,57 +2,57 @@ import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { shown, ValueError } from '../../../lib/text/errors.ts'
 
-/** How etcd is reached, and where in it the network is. */
+/** The connection to etcd, and the place of the network in etcd. */
 export interface EtcdOptions {
-  /** `https://10.0.0.1:2379`, with or without the scheme; the next is asked when one does not answer. */
+  /** `https://10.0.0.1:2379`, with or without the scheme. If an endpoint does not answer, the agent asks the next one. */
   readonly endpoints: readonly string[]
-  /** Of all keys; flannel's /coreos.com/network unless given. */
+  /** The prefix of all keys. The default is flannel's /coreos.com/network. */
   readonly prefix?: string
-  /** PEM files; the certificate and its key go together. Read again with every new connection. */
+  /** PEM files. The certificate and its key go together. Each new connection reads them again. */
   readonly caFile?: string
   readonly certFile?: string
   readonly keyFile?: string
   readonly username?: string
   readonly password?: string
-  /** How long a lease lasts unless renewed, in seconds; a day unless given, as flannel's. */
+  /** Lifetime of a lease in seconds, unless the node renews it. The default is one day, as in flannel. */
   readonly ttlSeconds?: number
 }
 
-/** What TLS needs of the files, PEM. */
+/** The contents of the TLS files, PEM. */
 export interface Secrets {
   readonly ca?: Buffer
   readonly cert?: Buffer
   readonly key?: Buffer
 }
 
-/** The origins of the endpoints. Throws ValueError; never shows a password that stands in one. */
+/** The origins of the endpoints. Throws ValueError. The message never shows a password from an endpoint. */
 export function origins({ endpoints, caFile, certFile, keyFile }: EtcdOptions): readonly string[] {
   if (endpoints.length === 0) throw new ValueError('Cannot reach etcd: no endpoints; want at least one such as http://127.0.0.1:2379')
   if ((certFile === undefined) !== (keyFile === undefined)) throw new ValueError(`Cannot read the certificate for etcd: ${certFile ? 'its key file' : 'the certificate of the key file'} is missing; want both or neither`)
   return endpoints.map((given) => origin(given, caFile || certFile ? 'https' : 'http'))
 }
 
-/** The prefix of all keys, with a slash before and none behind. Throws ValueError. */
+/** The prefix of all keys, with a slash at the beginning and none at the end. Throws ValueError. */
 export function prefixOf({ prefix = '/coreos.com/network' }: EtcdOptions): string {
   const parts = prefix.split('/').filter(Boolean)
   if (parts.length === 0) throw new ValueError(`Cannot use the etcd prefix ${shown(prefix)}: want a path such as /coreos.com/network`)
   return `/${parts.join('/')}`
 }
 
-/** The user's name and password; undefined when neither is given. Throws ValueError for a half. */
+/** The user name and the password. Undefined when both are absent. Throws ValueError when one is absent. */
 export function loginOf({ username, password }: EtcdOptions): { readonly name: string; readonly password: string } | undefined {
   if (username && !password) throw new ValueError(`Cannot log in to etcd as ${shown(username)}: want a password too`)
   if (!username && password) throw new ValueError('Cannot log in to etcd with a password alone: want a user name too')
   return username && password ? { name: username, password } : undefined
 }
 
-/** How long a lease lasts, in seconds. Throws ValueError. */
+/** Lifetime of a lease in seconds. Throws ValueError. */
 export function ttlOf({ ttlSeconds = 86_400 }: Pick<EtcdOptions, 'ttlSeconds'>): number {
   if (!Number.isInteger(ttlSeconds) || ttlSeconds < 1) throw new ValueError(`Cannot use ${ttlSeconds} as the time of a lease: want whole seconds, 1 or more`)
   return ttlSeconds
 }
 
-/** Reads the files that TLS needs. Throws ValueError naming the one that cannot be read, or holds something else. */
+/** Reads the TLS files. Throws ValueError that names the file that is unreadable or has wrong content. */
 export function secrets({ caFile, certFile, keyFile }: EtcdOptions): Secrets {
   return {
     ...(caFile && { ca: pem(caFile, 'a certificate (--etcd-cafile)', certificate) }),

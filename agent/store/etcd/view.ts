@@ -9,60 +9,60 @@ import { type Connection, refusal } from './connection.ts'
 import type { Event, KeyValue } from './generated/etcd_pb.js'
 import { decode, type Keys } from './keys.ts'
 
-// Answers of about 400 kB: small beside the agent, large beside a round trip.
+// Keys per page. An answer of about 400 kB is small next to the agent, and large next to the cost of a round trip.
 const PAGE = 2000n
 
 /** One lease as etcd has it. */
 export interface Entry {
   readonly key: SubnetKey
   readonly subnets: Both<Cidr>
-  /** The value; why not, when it cannot be read. The subnets are taken all the same. */
+  /** The decoded value. `why` is the reason when the value is unreadable. The subnets count as taken even then. */
   readonly lease: Omit<Lease, 'node' | 'expires'> | undefined
   readonly why?: string
-  /** The revisions at which it was made, and last written. */
+  /** The revisions of the creation and of the last write of the key. */
   readonly created: bigint
   readonly written: bigint
-  /** The etcd lease that it lives by; 0 for a reservation. */
+  /** The etcd lease that the key lives by. 0 for a reservation. */
   readonly ttl: bigint
 }
 
 /** A key as etcd has it. */
 export type Kept = Pick<KeyValue, 'key' | 'value' | 'createRevision' | 'modRevision' | 'lease'>
 
-/** A node's record: which lease is its own, and when that was written. */
+/** The record of a node: the key of its lease, and the revision of the record's last write. */
 export interface NodeRecord {
   readonly key: string
   readonly identity?: string
   readonly written: bigint
 }
 
-/** What is known of the leases of a network: read once, then kept up to date by a watch. */
+/** The known leases of a network. The view reads them once, and a watch then keeps them up to date. */
 export class View {
   readonly #keys: Keys
   #entries = new Map<string, Entry>()
-  /** Keys below the leases' prefix that name no subnets, and why not. */
+  /** Keys below the prefix of the leases that name no subnets, with the reasons. */
   #strangers = new Map<string, string>()
   #records = new Map<string, NodeRecord>()
   #reading: Promise<void> | undefined
   readonly #listeners = new Set<() => void>()
   readonly #leases = new WeakMap<Omit<Lease, 'node'>, Lease>()
-  /** Everything up to here is known; 0 before the first read. */
+  /** The view has all changes up to this revision. 0 before the first read. */
   revision = 0n
-  /** A watch keeps it up to date. */
+  /** Whether a watch keeps the view up to date. */
   isLive = false
 
   constructor(keys: Keys) {
     this.#keys = keys
   }
 
-  /** Calls `changed` whenever there is something new, and at once when something is known already; until the signal. */
+  /** Calls `changed` after each change until the signal. Calls it at once when the view already has data. */
   tell(changed: () => void, signal: AbortSignal): void {
     this.#listeners.add(changed)
     signal.addEventListener('abort', () => this.#listeners.delete(changed), { once: true })
     if (this.revision !== 0n) changed()
   }
 
-  /** Reads everything anew, page by page as of one revision. Who asks meanwhile gets the same answer. */
+  /** Reads all keys again, page by page, as of one revision. Concurrent callers share one read. */
   async read(etcd: Connection, signal: AbortSignal): Promise<void> {
     this.#reading ??= this.#read(etcd, signal).finally(() => {
       this.#reading = undefined
@@ -70,7 +70,7 @@ export class View {
     await this.#reading
   }
 
-  /** Takes what a watch tells, up to and including `revision`. What is known already is passed over. */
+  /** Applies the events of a watch, up to and including `revision`. Skips events that the view already has. */
   apply(events: readonly Event[], revision: bigint): void {
     const news = events.filter(({ kv }) => kv && kv.modRevision > this.revision)
     // Event_EventType: 0 is PUT, 1 is DELETE.
@@ -80,7 +80,7 @@ export class View {
     if (isOther) this.#changed()
   }
 
-  /** Takes what this store has written itself, at `revision`, before the watch tells of it: a node does not miss its own lease. */
+  /** Applies a write of this store at `revision`, before the watch reports it. The node therefore does not miss its own lease. */
   wrote(puts: readonly Kept[], removed: readonly Uint8Array[], revision: bigint): void {
     if (this.revision === 0n || revision <= this.revision) return
     for (const key of removed) this.#forget(key)
@@ -88,7 +88,7 @@ export class View {
     this.#changed()
   }
 
-  /** What is known is of no use to go on from: the next who needs it reads anew. It is told as it was until then. */
+  /** Marks the data as unusable for a watch. The next user reads all keys again. Until then, snapshots show the old data. */
   doubt(): void {
     this.isLive = false
     this.revision = 0n
@@ -102,7 +102,7 @@ export class View {
     return [...this.#entries.values()]
   }
 
-  /** Whose each lease is, by its key. */
+  /** The node of each lease, by the key of the lease. */
   owners(): ReadonlyMap<string, string> {
     const owners = new Map<string, string>()
     for (const [node, record] of this.#records) if (isOwn(record, this.#entries.get(record.key))) owners.set(record.key, node)
@@ -122,7 +122,7 @@ export class View {
     return { leases, unreadable }
   }
 
-  // The same object as long as nothing changes: who has seen it need not look again.
+  // Returns the same object until something changes. A consumer can then skip a lease that it has seen.
   #named(lease: Omit<Lease, 'node'>, node: string | undefined): Lease {
     if (node === undefined) return lease
     const before = this.#leases.get(lease)
@@ -144,12 +144,12 @@ export class View {
         isMore = more && last !== undefined
         if (last) key = Uint8Array.of(...last, 0)
       } catch (cause) {
-        // Compacted while it was read: what was read is too old to go on with.
+        // etcd was compacted during the read. The pages read so far are too old.
         if (refusal(cause) !== Code.OutOfRange) throw cause
         return this.#read(etcd, signal)
       }
     }
-    // A watch went on meanwhile, and knows more.
+    // A live watch continued during the read and has newer data.
     if (this.isLive && fresh.revision < this.revision) return
     this.#entries = fresh.#entries
     this.#strangers = fresh.#strangers
@@ -163,7 +163,7 @@ export class View {
     for (const changed of this.#listeners) changed()
   }
 
-  // True when there is something else to tell: a lease that was only renewed says what it said, and stays the same object.
+  // True when the content has changed. A lease that was only renewed has the same content and stays the same object.
   #note(kv: Kept): boolean {
     const what = this.#keys.read(kv.key)
     if (!what || ('node' in what && !isNodeName(what.node))) return false
@@ -196,19 +196,22 @@ export class View {
   }
 }
 
-/** A lease of etcd, read. Throws ValueError for a key that names no subnets. */
+/** Decodes a lease of etcd. Throws ValueError for a key that names no subnets. */
 export function entryOf(key: string, { value, createRevision, modRevision, lease }: Kept): Entry {
   const subnets = decodeKey(key)
   return { key: key as SubnetKey, subnets, ...readable(subnets, decode(value)), created: createRevision, written: modRevision, ttl: lease }
 }
 
-/** A node's record, read: the key of its lease, and its identity after a blank. */
+/** Decodes the record of a node: the key of its lease, then a blank and the identity. */
 export function recordOf({ value, modRevision }: Pick<Kept, 'value' | 'modRevision'>): NodeRecord {
   const [key = '', identity] = decode(value).split(' ')
   return { key, ...(identity !== undefined && { identity }), written: modRevision }
 }
 
-/** Whether a record's lease is still the one that it was written for: one that ended and was made again since may be anybody's. */
+/**
+ * Whether the lease is still the lease that the record was written for. If the lease has ended and exists again since, another node may
+ * own it.
+ */
 export function isOwn(record: NodeRecord | undefined, entry: Entry | undefined): entry is Entry {
   return record !== undefined && entry !== undefined && entry.key === record.key && entry.created <= record.written
 }

@@ -7,20 +7,23 @@ import type { CompareSchema, RequestOpSchema } from './generated/etcd_pb.js'
 import { encode, type Keys } from './keys.ts'
 import type { Entry, View } from './view.ts'
 
-/** What a claim writes: the lease of a key, new or over one that is there, the node's record, and nothing of the lease that goes for it. */
+/**
+ * The writes of a claim. They set a lease (new, or over an existing lease) and the node's record. They remove the lease that the node
+ * gives up.
+ */
 export interface Change {
   readonly node: string
   readonly identity?: string
-  /** The revision at which the node's record was last written; 0 for none. */
+  /** The revision of the last write of the node's record. 0 when there is no record. */
   readonly record: bigint
   readonly key: SubnetKey
   readonly value: string
   readonly subnets: Both<Cidr>
   readonly over?: Entry
   readonly instead?: Entry
-  /** The etcd lease that it lives by; 0 for a reservation. */
+  /** The etcd lease that the keys live by. 0 for a reservation. */
   readonly ttl: bigint
-  /** Leftover claims of IPv6 subnets, and when they were written; one that is in the way is added. */
+  /** Leftover claim keys of IPv6 subnets, with the revisions of their last writes. `write` adds a claim key that is in the way. */
   readonly claims: Map<string, bigint>
 }
 
@@ -33,7 +36,10 @@ type Operation = MessageInitShape<typeof RequestOpSchema>
 // Compare.CompareTarget.
 const [VERSION, MOD] = [0, 2]
 
-/** Writes all of it in one transaction, or nothing: false when anything that it rests on has changed meanwhile. It is asked again when no answer comes, and may then meet what it has written itself: the next look at the node finds that. */
+/**
+ * Writes the whole change in one transaction, or nothing. Returns false when a compared key has changed meanwhile. Without an answer,
+ * the call is repeated and may then meet its own write. The next read of the node finds that write.
+ */
 export async function write({ etcd, keys, view }: To & { readonly view: View }, change: Change, signal: AbortSignal): Promise<boolean> {
   const { node, identity, record, key, value, over, instead, ttl, subnets, claims } = change
   const v6 = subnets.v4 && subnets.v6
@@ -66,14 +72,20 @@ export async function write({ etcd, keys, view }: To & { readonly view: View }, 
   return succeeded
 }
 
-/** Removes a node's record, and the lease that it gives up, in one transaction; false when either has changed meanwhile. */
+/**
+ * Removes the record of a node and the lease that it gives up, in one transaction. Returns false when a compared key has changed
+ * meanwhile.
+ */
 export async function drop({ etcd, keys }: To, { node, record, instead }: Pick<Change, 'node' | 'record' | 'instead'>, signal: AbortSignal): Promise<boolean> {
   const compare = [unchanged(keys.record(node), record), ...(instead ? [unchanged(keys.lease(instead.key), instead.written)] : [])]
   const success = [remove(keys.record(node)), ...(instead ? removal(keys, instead) : [])]
   return (await etcd.call(({ kv }, options) => kv.txn({ compare, success, failure: [] }, options), signal)).succeeded
 }
 
-/** Ends an etcd lease by which nothing lives any more; one by which somebody else's keys do is left alone. What fails is left to its time. */
+/**
+ * Revokes an etcd lease without keys. Keeps an etcd lease that keys of another writer still use. After a failure, the etcd lease ends
+ * by its lifetime.
+ */
 export async function giveUp({ etcd }: To, ID: bigint, signal: AbortSignal): Promise<void> {
   if (ID === 0n) return
   try {
@@ -84,7 +96,7 @@ export async function giveUp({ etcd }: To, ID: bigint, signal: AbortSignal): Pro
   }
 }
 
-// Nobody has this IPv4 subnet, with whatever IPv6 one; but for the lease that goes.
+// The conditions for a free IPv4 subnet: no lease has it, with any IPv6 subnet. The lease that the node gives up does not count.
 function free(keys: Keys, key: SubnetKey, instead: Entry | undefined): Condition[] {
   const exact = keys.lease(key)
   const range = keys.sameV4(key) ?? { key: exact, rangeEnd: after(exact) }

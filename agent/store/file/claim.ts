@@ -7,7 +7,10 @@ import { choose, isAnothers, refuseNamesake, stays } from '../choose.ts'
 import type { Draft } from '../store.ts'
 import type { Files, Held, NodeRecord } from './network.ts'
 
-/** The lease of a node, made or renewed, under the folder's lock: see SubnetStore.claim. A kill between any two writes leaves at most a record without a lease, which the next claim makes. */
+/**
+ * Makes or renews the lease of a node, under the lock of the folder (see SubnetStore.claim). If a kill interrupts the writes, at most a
+ * record without a lease remains. The next claim makes that lease.
+ */
 export function claim(dir: string, files: Files, draft: Draft, conf: NetworkConf, ttlSeconds?: number): Lease {
   const { node, identity, ips, backend, data } = draft
   const record = files.records.get(node)
@@ -20,7 +23,7 @@ export function claim(dir: string, files: Files, draft: Draft, conf: NetworkConf
   const isReserved = over && over !== own ? over.expires === undefined : record?.reserved && own !== undefined
   const expires = ttlSeconds === undefined || isReserved ? undefined : Date.now() + ttlSeconds * 1000
   for (const gone of [...files.ended.filter((one) => one !== own), ...(instead ? [instead] : [])]) remove(leasePath(dir, gone.key))
-  // Of nodes that had it once: it was removed, or has ended.
+  // Removes records of other nodes that name this subnet. Their lease was removed or has ended.
   for (const [other, { subnet }] of files.records) if (other !== node && subnet === key) remove(recordPath(dir, other))
   const wanted: NodeRecord = { subnet: key, ...(identity !== undefined && { identity }), ...(expires !== undefined && { expires }), ...(isReserved && { reserved: true }) }
   if (JSON.stringify(wanted) !== JSON.stringify(record)) write(recordPath(dir, node), JSON.stringify(wanted))
@@ -29,7 +32,7 @@ export function claim(dir: string, files: Files, draft: Draft, conf: NetworkConf
   return { node, subnets, ips, backend, data, ...(expires !== undefined && { expires }) }
 }
 
-/** Gives a node's lease back, and forgets the node. A reservation stays: it is not the node's to remove. */
+/** Gives the node's lease back and removes its record. A reservation stays, because it does not belong to the node. */
 export function release(dir: string, { records }: Files, node: string, identity?: string): void {
   const record = records.get(node)
   if (isAnothers(record, identity)) return
@@ -61,6 +64,6 @@ function recordPath(dir: string, node: string): string {
 }
 
 function write(path: string, text: string): void {
-  // One draft for all writers: they hold the lock.
+  // All writers share one draft file, because they hold the lock.
   writeAtomic(path, text, { mode: 0o644, by: `${dirname(path)}/.draft` })
 }

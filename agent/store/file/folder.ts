@@ -1,42 +1,51 @@
 import { type BigIntStats, closeSync, constants, fstatSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs'
 
-/** What a file says: its text, or why it has none to be read; and when it was written, in milliseconds since 1970. */
+/**
+ * The content of a file. `why` is the reason when the file is unreadable. `writtenMs` is the time of writing, in milliseconds since
+ * 1970.
+ */
 export interface Found {
   readonly text: string
   readonly why?: string
   readonly writtenMs: number
 }
 
-/** The files of a folder, each read when it is another than before; names that begin with a dot are drafts. All methods throw Error for a disk that fails; a folder that is not there is empty. */
+/**
+ * The files of a folder. Reads a file only after it has changed. Names that begin with a dot are drafts and are skipped. All methods
+ * throw Error when the disk fails. A missing folder counts as empty.
+ */
 export class Folder<T> {
   readonly #dir: string
   readonly #parse: (found: Found, name: string) => T
   readonly #known = new Map<string, { readonly stamp: string; readonly value: T }>()
   #stamp = ''
-  /** How many changes were seen. */
+  /** Number of changes seen so far. */
   version = 0
 
-  /** `parse` throws nothing; `writtenMs` is the file's time, in milliseconds since 1970. */
+  /** `parse` must not throw. */
   constructor(dir: string, parse: (found: Found, name: string) => T) {
     this.#dir = dir
     this.#parse = parse
   }
 
-  /** Looks at all files, or at these. */
+  /** Looks at all files, or only at the named files. */
   look(names?: Iterable<string>): void {
-    // Taken before the files: what comes after it is seen, or makes the folder another.
+    // Takes the stamp of the folder before it reads the files. A later change is either read here or changes the stamp again.
     if (!names) this.#stamp = this.#now()
     const there = new Set(names ?? list(this.#dir))
     for (const name of there) this.#see(name)
     if (!names) for (const name of [...this.#known.keys()]) if (!there.has(name)) this.#drop(name)
   }
 
-  /** Whether a file was made, replaced or removed since the last look at all: the folder's own time tells, also of what another machine did. */
+  /**
+   * Whether a file was made, replaced or removed since the last full look. The modification time of the folder shows this, even for
+   * changes by another machine.
+   */
   isStale(): boolean {
     return this.#now() !== this.#stamp
   }
 
-  /** What each file holds, by its name. */
+  /** The parsed content of each file, with its name. */
   entries(): readonly (readonly [name: string, value: T])[] {
     return [...this.#known].map(([name, { value }]) => [name, value])
   }
@@ -65,15 +74,18 @@ export class Folder<T> {
   }
 }
 
-/** A file's or a folder's numbers; undefined when there is none. */
+/** The stat data of a file or folder. Undefined when it does not exist. */
 export function status(path: string): BigIntStats | undefined {
   return statSync(path, { bigint: true, throwIfNoEntry: false })
 }
 
-/** A file's text; undefined when there is none, or a folder in its place. Throws OddFileError, and Error for a disk that fails. */
+/**
+ * The text of a file. Undefined when there is no file, or when the path is a folder. Throws OddFileError, and Error when the disk
+ * fails.
+ */
 export function read(path: string): string | undefined {
   return present(() => {
-    // A FIFO without a writer would hold up whoever opens it.
+    // Without O_NONBLOCK, the open of a FIFO without a writer blocks.
     const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK)
     try {
       const stats = fstatSync(fd)
@@ -85,9 +97,9 @@ export function read(path: string): string | undefined {
   })
 }
 
-/** It is no regular file. */
+/** The path is not a regular file. */
 class OddFileError extends Error {
-  // A failure of the folder, as of a disk.
+  // The store handles errors with a code as failures of the folder, like those of a disk.
   readonly code = 'EINVAL'
   readonly what: string
   constructor(path: string, what: string) {
@@ -101,14 +113,14 @@ function find(path: string, writtenMs: number): Found | undefined {
     const text = read(path)
     return text === undefined ? undefined : { text, writtenMs }
   } catch (cause) {
-    // What the kernel says of a socket that is opened.
+    // The kernel answers ENXIO to the open of a socket.
     const what = cause instanceof OddFileError ? cause.what : (cause as NodeJS.ErrnoException).code === 'ENXIO' && 'a socket'
     if (what) return { text: '', why: `it is ${what}; want a regular file`, writtenMs }
     throw cause
   }
 }
 
-/** The names in a folder; none when it is not there. */
+/** The names in a folder. Empty when the folder does not exist. */
 export function list(dir: string): readonly string[] {
   return present(() => readdirSync(dir)) ?? []
 }
@@ -122,7 +134,7 @@ function present<T>(work: () => T): T | undefined {
   }
 }
 
-// Another inode where it was replaced, another time where it was written to.
+// A replaced file has another inode. A file written in place has another modification time.
 function stampOf({ ino, mtimeNs, size }: BigIntStats): string {
   return `${ino}-${mtimeNs}-${size}`
 }

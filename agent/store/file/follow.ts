@@ -3,12 +3,12 @@ import { bell, pause } from '../../scheduler/pause.ts'
 import type { Folder } from './folder.ts'
 import type { Network } from './network.ts'
 
-// So that the writes of one claim, or of many at once, are one look.
+// Pause after a change, in milliseconds. The writes of one claim, or of many claims at once, then cause one look.
 const QUIET_MS = 3
-// So often a poll looks at every file: at those that were written in place by another machine.
+// Every twelfth poll looks at every file. This finds files that another machine wrote in place.
 const WHOLE = 12
 
-/** What is followed. `tried` gives undefined when the disk fails, and tells the store's state why. */
+/** The files to follow. `tried` returns undefined when the disk fails, and stores the reason in the state of the store. */
 export interface Followed {
   readonly dir: string
   readonly network: Network
@@ -16,7 +16,10 @@ export interface Followed {
   tried<T>(work: () => T): T | undefined
 }
 
-/** Keeps a network's files read until the signal, and calls `changed` whenever one is another, or a lease has ended. After a failure everything is looked at with the next poll. */
+/**
+ * Reads the files of a network again after each change, until the signal. Calls `changed` when a file has changed or a lease has ended.
+ * After a failure, the next poll looks at everything.
+ */
 export async function follow({ dir, network, pollMs, tried }: Followed, changed: () => void, ended: AbortSignal): Promise<void> {
   const folders: Readonly<Record<string, Folder<unknown>>> = { [`${dir}/subnets`]: network.subnets, [`${dir}/nodes`]: network.nodes }
   const [news, todo] = [bell(), marks()]
@@ -47,7 +50,7 @@ export async function follow({ dir, network, pollMs, tried }: Followed, changed:
   await watching
 }
 
-/** Per folder the names to look at; undefined for all. */
+/** The names to look at, for each folder. Undefined means all names. */
 function marks() {
   let found = new Map<string, Set<string> | undefined>()
   return {

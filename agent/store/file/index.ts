@@ -1,3 +1,5 @@
+// The file store: leases of nodes as files in a folder. Begin to read here. `claim.ts` writes leases. `network.ts` reads leases.
+// `follow.ts` watches for changes.
 import { withLock } from '../../../lib/os/files.ts'
 import { ValueError } from '../../../lib/text/errors.ts'
 import { encodeKey, type Lease, parseNode } from '../../lease/lease.ts'
@@ -12,27 +14,35 @@ import { follow } from './follow.ts'
 import { Network, snapshotOf } from './network.ts'
 import { AwayError, Root } from './root.ts'
 
-/** Where the network is on disk. */
+/** Location of a network on disk, and the lifetime of its leases. */
 export interface Options {
-  /** /var/lib/plumb/store unless given; a folder that several nodes share, when they do. It is never made: without its file system it is an empty mount point. */
+  /**
+   * The folder, by default /var/lib/plumb/store. Several nodes may share it. The store never makes the folder, because without its file
+   * system the path is an empty mount point.
+   */
   readonly dir?: string
-  /** net-conf.json's text; else it is read from the folder's file `config`. */
+  /** Text of net-conf.json. If absent, the store reads the file `config` of the folder. */
   readonly config?: string
-  /** The file that it is read from in place of the folder's, each time when somebody asks. */
+  /** Path of the file to read instead of `config` in the folder. The store reads this file at every request. */
   readonly configFile?: string
-  /** How long a lease lasts unless renewed, in seconds; for ever unless given. The nodes' clocks must agree. */
+  /**
+   * Lifetime of a lease in seconds, unless the node renews it. Without a value, leases never end. The clocks of the nodes must agree.
+   */
   readonly ttlSeconds?: number
-  /** How often the folder is looked at without a reason, in milliseconds; 5 s unless given. */
+  /** Interval of the polls of the folder in milliseconds. The default is 5 s. */
   readonly pollMs?: number
 }
 
 const DIR = FLAGS['file-store-dir'].fallback
 const POLL_MS = 5000
 const CONFIG_MS = 500
-// How long another may hold the lock before that is an error, and how often it is tried.
+// Longest wait for the lock of another process, and the interval between attempts. Milliseconds.
 const [LOCK_MS, TRY_MS] = [10_000, 10]
 
-/** The store that needs no server: the files of a folder, of one machine or shared by several. Nothing is read before the first call. Throws ValueError for options that cannot be used. */
+/**
+ * Opens the store without a server. It keeps the leases in the files of a folder, on one machine or shared by several machines. Nothing
+ * is read before the first call. Throws ValueError for invalid options.
+ */
 export function open(options: Options = {}): SubnetStore {
   return new FileStore(options)
 }
@@ -94,7 +104,7 @@ class FileStore implements SubnetStore {
     this.#closing.abort()
   }
 
-  // Without waiting in the kernel, where nothing else would go on meanwhile.
+  // Does not wait for the lock in the kernel, because such a wait would block the whole agent.
   async #locked<T>(what: string, work: () => T, signal: AbortSignal): Promise<T> {
     for (const end = Date.now() + LOCK_MS; ; await pause(TRY_MS, signal)) {
       try {
@@ -105,13 +115,13 @@ class FileStore implements SubnetStore {
     }
   }
 
-  // What was known last, when the folder is away since it was looked at.
+  // Returns the last known snapshot when the folder has gone away since the last look.
   #snapshot(): Snapshot {
     this.#told = this.#tried('read the leases', () => snapshotOf(this.#network.files())) ?? this.#told
     return this.#told
   }
 
-  /** Undefined when the disk fails, or is away: the state tells why. */
+  /** Undefined when the disk fails or is not mounted. The state gives the reason. */
   #tried<T>(what: string, work: () => T): T | undefined {
     try {
       return this.#attempt(what, work)
@@ -126,7 +136,7 @@ class FileStore implements SubnetStore {
     try {
       check()
       const done = work()
-      // It may have gone meanwhile, and what was read was the mount point.
+      // The file system may be unmounted during `work`. Then `work` has read the empty mount point.
       check()
       this.#state = { name: 'file', connected: true, heard: Date.now() }
       return done

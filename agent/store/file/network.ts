@@ -5,66 +5,69 @@ import { isNodeName } from '../../lease/node-name.ts'
 import type { Snapshot } from '../store.ts'
 import { Folder, type Found } from './folder.ts'
 
-/** One file of `subnets/`, and what the records say of it. */
+/** A file of `subnets/`, with the data of its record in `nodes/`. */
 export interface Held {
   readonly key: SubnetKey
   readonly subnets: Both<Cidr>
-  /** The value, as text and read; why not, when it cannot be. */
+  /** The value as text. `lease` has the decoded value. `why` is the reason when the value is unreadable. */
   readonly text: string
   readonly lease: Omit<Lease, 'node' | 'expires'> | undefined
   readonly why?: string
-  /** When its file was written, in milliseconds since 1970. */
+  /** Time of writing of the file, in milliseconds since 1970. */
   readonly writtenMs: number
   readonly node?: string
-  /** In milliseconds since 1970; absent for one that never does. */
+  /** End of the lease, in milliseconds since 1970. Absent for a lease without an end. */
   readonly expires?: number
 }
 
-/** One file of `nodes/`. */
+/** A file of `nodes/`: the record of a node. */
 export interface NodeRecord {
   readonly subnet: string
-  /** Of the node that has it. */
+  /** Identity of the node that has the lease. */
   readonly identity?: string
   readonly expires?: number
-  /** The lease was there before the node: it never expires, and stays when the node gives it back. */
+  /** The lease existed before the node claimed it. It never ends, and it stays when the node gives it back. */
   readonly reserved?: true
 }
 
-/** A network's files as they are. */
+/** The files of a network at one moment. */
 export interface Files {
-  /** But for leases that have ended. */
+  /** Leases that have not ended. */
   readonly held: readonly Held[]
   readonly ended: readonly Held[]
   readonly records: ReadonlyMap<string, NodeRecord>
   readonly strangers: Snapshot['unreadable']
 }
 
-/** A network's files: `subnets/KEY` with flannel's values, `nodes/NODE` with whose a key is. All methods throw Error for a disk that fails. */
+/**
+ * The files of a network. `subnets/KEY` has a lease value in flannel's format. `nodes/NODE` has the record of a node, with the key of
+ * its lease. All methods throw Error when the disk fails.
+ */
 export class Network {
   readonly subnets: Folder<ReturnType<typeof lease>>
   readonly nodes: Folder<NodeRecord | undefined>
 
-  /** Nothing is read yet. */
+  /** Reads nothing yet. */
   constructor(dir: string) {
     this.subnets = new Folder(`${dir}/subnets`, lease)
     this.nodes = new Folder(`${dir}/nodes`, record)
   }
 
-  /** As they are now. */
+  /** Looks at all files and returns their current state. */
   look(): Files {
     this.subnets.look()
     this.nodes.look()
     return this.files()
   }
 
-  /** Another text when there is something else to tell: a file has changed, or a lease has ended. */
+  /** A stamp that changes when there is news: a file has changed, or a lease has ended. */
   stamp(): string {
     const now = Date.now()
     const ended = this.nodes.entries().reduce((count, [, one]) => count + Number(one?.expires !== undefined && one.expires <= now), 0)
     return `${this.subnets.version} ${this.nodes.version} ${ended}`
   }
 
-  /** As they were when last looked at. */
+  /** The state of the files at the last look. */
   files(): Files {
     const now = Date.now()
     const records = new Map(this.nodes.entries().flatMap(([node, one]) => (one && isNodeName(node) ? [[node, one]] : [])))
@@ -80,7 +83,7 @@ export class Network {
   }
 }
 
-/** What the files tell, as every store tells it. */
+/** The snapshot of the files, as every store gives it. */
 export function snapshotOf({ held, strangers }: Files): Snapshot {
   const leases = held.toSorted((a, b) => a.writtenMs - b.writtenMs).flatMap(({ lease, node, expires }): Lease[] => (lease ? [{ ...lease, ...(node !== undefined && { node }), ...(expires !== undefined && { expires }) }] : []))
   return { leases, unreadable: [...held.flatMap(({ key, why }) => (why === undefined ? [] : [{ key, why }])), ...strangers] }
@@ -98,7 +101,7 @@ function lease({ text, why, writtenMs }: Found, name: string): Pick<Held, 'text'
   }
 }
 
-// One that cannot be read says nothing: its node gets its lease back by its addresses.
+// A record that is unreadable counts as absent. Its node then gets its lease back by its addresses.
 function record({ text }: Found): NodeRecord | undefined {
   try {
     const { subnet, identity, expires, reserved } = JSON.parse(text)

@@ -1,23 +1,26 @@
 import { list, status } from './folder.ts'
 
-/** The network's folder cannot be what it was: its file system is not mounted, or another one is. */
+/** The folder is not the folder of the network. Its file system is not mounted, or another file system is mounted. */
 export class AwayError extends Error {
   override name = 'AwayError'
 }
 
-/** Tells a network's folder from the mount point that is left when its file system is not there: an empty folder is no empty network. */
+/**
+ * Tells the folder of a network from the empty mount point that remains without its file system. An empty folder does not mean an empty
+ * network.
+ */
 export class Root {
   readonly #dir: string
   readonly #hasConfig: boolean
   #id: string | undefined
 
-  /** `hasConfig` is false when the network's configuration is elsewhere. */
+  /** `hasConfig` is false when the configuration of the network is in another place. */
   constructor(dir: string, hasConfig: boolean) {
     this.#dir = dir
     this.#hasConfig = hasConfig
   }
 
-  /** Throws AwayError when the folder is not the network's; `known` gives names of leases that it had. */
+  /** Throws AwayError when the folder is not the folder of the network. `known` returns keys of leases that the folder had. */
   check(known: () => Iterable<string>): void {
     const stats = status(this.#dir)
     if (this.#hasConfig && !(stats && status(`${this.#dir}/config`))) throw new AwayError(`There is no network configuration at ${this.#dir}/config`)
@@ -27,7 +30,7 @@ export class Root {
     this.#id = id
   }
 
-  // A file system that is mounted again may have another number.
+  // A file system that is mounted again may have another device number, so the leases decide.
   #holdsAny(known: Iterable<string>): boolean {
     const names = new Set(known)
     return names.size === 0 || list(`${this.#dir}/subnets`).some((name) => names.has(name))
