@@ -189,7 +189,11 @@ describe('Kubernetes on plumb', function () {
   it('after the manifest is deleted, plumb uninstall --purge leaves nothing of plumb on a node', async () => {
     await kubectl('delete', 'pod', '-l', 'app=test', '--wait', '--timeout=100s')
     await kubectl('delete', 'deploy', '-n', 'kube-system', 'coredns', '--ignore-not-found')
-    await until(async () => (await Promise.all(cluster.nodes.slice(0, 2).map(held))).every(({ attachments }) => attachments === 0), 60_000)
+    // After an outage of the API a kubelet takes its time to hear of deleted pods.
+    await until(async () => (await Promise.all(cluster.nodes.slice(0, 2).map(held))).every(({ attachments }) => attachments === 0), 240_000).catch(async () => {
+      const left = await Promise.all(cluster.nodes.map((one) => one.exec(['sh', '-c', 'head -c 400 /run/cni/plumb/attachments/*; ip netns; ctr -n k8s.io containers ls'])))
+      assert.fail(left.map(({ stdout, stderr }, i) => `${NODES[i]}: ${stdout}${stderr}`).join('\n'))
+    })
     await cluster.kubectl(['delete', '-f', '-', '--timeout=100s'], MANIFEST)
     const { status, stdout, stderr } = await node('n1').exec([join(ROOT, 'dist/plumb'), 'uninstall', '--purge', '--', '--store=kube', `--kubeconfig-file=${cluster.kubeconfig}`, '--node-name=n1', '--net-config-path=/run/net-conf.json'])
     assert.equal(status, 0, `${stdout}${stderr}`)
