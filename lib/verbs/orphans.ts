@@ -42,12 +42,16 @@ function hasLost(entry: Entry, { network }: Owner): boolean {
   return entry.owner.network === network && partsOf(entry).some(([, note]) => note.netns !== undefined && !isThere(note))
 }
 
-// An ADD notes what it is about to make: one that is under way is waited for, and then judged again.
+/** Waits so long for another call of an attachment that seems to be gone. Two ADDs may wait for each other: each got the address that the other's attachment had earlier. */
+const PATIENCE_MS = 2000
+
+// An ADD writes to the journal what it is about to make. This waits for an ADD that is under way, and judges its attachment again. It removes nothing while another
+// call is at work: that call makes the attachment now.
 async function removeIfGone(owner: Owner, run: Run, isOver = (entry: Entry) => isGone(entry, run)): Promise<boolean> {
+  for (const part of [partName(LINK, owner), ...parts(owner).map(([part]) => part)]) if (!occupy(part, PATIENCE_MS)) return false
   const wasUnfinished = readEntry(owner)?.unfinished === true
   beginRemoval(owner)
   try {
-    for (const [part] of parts(owner)) occupy(part)
     const entry = readEntry(owner)
     if (!entry || !isOver(entry)) return false
     // Of a link alone nothing is left that anybody would miss.

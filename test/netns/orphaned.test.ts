@@ -1,7 +1,7 @@
 // Tests lib/verbs/orphans.ts.
 import assert from 'node:assert/strict'
 import { execa } from 'execa'
-import { inNamespaces, type Namespace } from '../support/harness.ts'
+import { inNamespaces, type Namespace, plugin, until } from '../support/harness.ts'
 import { portNetwork } from '../support/host-ports.ts'
 import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
@@ -46,6 +46,35 @@ describe('what a pod left that another program has removed', () => {
       await one.add(pod, PORTS)
       await portNetwork(node).add(next, [])
       assert.match(await elements(node), /8080/)
+    }),
+  )
+})
+
+describe('attachments that are made again without a DEL', () => {
+  const IDS = Array.from({ length: 8 }, (_, i) => `again-${i}`)
+  const PODS = [...IDS.map((id) => `old-${id}`), ...IDS.map((id) => `new-${id}`)]
+
+  it(
+    'at once, in other namespaces, each with the address that another had: none waits for another for long, and none loses its link',
+    inNamespaces(['node', ...PODS], async (ns, test) => {
+      test.timeout(60_000)
+      const { node } = ns as { node: Namespace }
+      const pods = ns as Readonly<Record<string, Namespace>>
+      const add = async (id: string, age: string, last: number) => {
+        const conf = { ...bridgeConf({ isDefaultGateway: true, ipMasq: true }), name: 'again', ipam: { type: 'static', addresses: [{ address: `10.1.0.${last}/24` }] } }
+        return plugin('bridge', { command: 'ADD', conf, containerId: id, netns: pods[`${age}-${id}`] as Namespace }, node)
+      }
+      for (const [i, id] of IDS.entries()) assert.equal((await add(id, 'old', 10 + i)).status, 0)
+      await Promise.all(IDS.map((id) => execa('ip', ['netns', 'delete', (pods[`old-${id}`] as Namespace).path.replace('/run/netns/', '')])))
+      await until(async () => (await node.ip('-o', 'link', 'show', 'type', 'veth')) === '')
+      const began = Date.now()
+      const done = await Promise.all(IDS.map((id, i) => add(id, 'new', 10 + ((i + 1) % IDS.length))))
+      assert.deepEqual(
+        done.map(({ status, stdout }) => (status === 0 ? '' : stdout)),
+        IDS.map(() => ''),
+      )
+      assert.ok(Date.now() - began < 25_000, `${Date.now() - began} ms`)
+      for (const id of IDS) assert.match(await (pods[`new-${id}`] as Namespace).ip('-o', '-4', 'address', 'show', 'eth0'), /10\.1\.0\.1\d/)
     }),
   )
 })

@@ -59,9 +59,6 @@ describe('the kube store, when the API misbehaves', () => {
       server.asked()
       server.cut(rest)
       await admin.create('third', ['10.244.3.0/24'], published(3))
-      // What came between two watches is told by the second: the server of the test tells only what comes while somebody watches.
-      await until(() => server.asked().some((line) => line.includes('watch=true')))
-      await admin.annotate('third', { 'flannel.alpha.coreos.com/public-ip': '172.30.0.33' })
       await until(() => peers().includes('third'))
       assert.ok(!server.asked().some((line) => line.startsWith(`GET ${NODES}?limit`)))
       end.abort()

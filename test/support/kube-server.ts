@@ -54,6 +54,7 @@ export async function kubeServer(): Promise<KubeServer> {
   const { caFile = '' } = await certificates(dir, [{ name: 'api', ip: '127.0.0.1' }])
   const objects = new Map<string, Map<string, Raw>>()
   const watchers = new Set<Watcher>()
+  const history: { readonly version: number; readonly path: string; readonly line: string }[] = []
   let [version, oldest, port] = [1, 0, 0]
   const asked: string[] = []
   let server: Server<undefined> | undefined
@@ -115,7 +116,9 @@ export async function kubeServer(): Promise<KubeServer> {
     return told(list, type, now)
   }
   function told(list: string, type: string, object: Raw): Response {
-    for (const watcher of watchers) if (watcher.path === list) watcher.send(`${JSON.stringify({ type, object })}\n`)
+    const line = `${JSON.stringify({ type, object })}\n`
+    history.push({ version, path: list, line })
+    for (const watcher of watchers) if (watcher.path === list) watcher.send(line)
     return Response.json(object)
   }
   function page(kept: ReadonlyMap<string, Raw>, url: URL): Response {
@@ -141,6 +144,7 @@ export async function kubeServer(): Promise<KubeServer> {
         watchers.add(watcher)
         // kube-apiserver sends the head of its answer at once; Bun waits for the first bytes.
         watcher.send('\n')
+        for (const one of history) if (one.path === path && one.version > since) watcher.send(one.line)
       },
       cancel() {
         if (watcher) watchers.delete(watcher)
