@@ -13,44 +13,47 @@ import { fileName, type Owner, type PartName } from '../text/owner.ts'
 import { brief, type NetnsPath, type NetworkName } from '../text/values.ts'
 import { ENTRIES, holdersOf, release, share } from './shared.ts'
 
-/** What plumb remembers of an attachment: one file, written before the kernel is touched and removed last (docs/journal.md). */
+/** The journal's entry of an attachment: one file. plumb writes it before it changes the kernel, and removes it last (docs/journal.md). */
 export interface Entry {
   readonly owner: Owner
-  /** An ADD or a DEL of the interface plugin is under way, or was killed. */
+  /** An ADD or a DEL of the interface plugin is running, or was killed. */
   readonly unfinished?: true
   /** The addresses of the attachment. */
   readonly ips: readonly string[]
-  /** What each plugin made, by its type. `LINK` is the interface plugin's, whatever its type. */
+  /** The objects of each plugin, by plugin type. The part of the interface plugin is always named `LINK`. */
   readonly parts: Readonly<Record<string, Part>>
 }
 
-/** What one plugin made for an attachment, and in which pod. The path may lead to another namespace by now: inode and cookie tell. */
+/** The objects of one plugin for an attachment, and the pod's namespace. Another namespace may have the same path later. Inode and cookie identify it. */
 export interface Part extends Partial<Identity> {
   readonly netns?: NetnsPath
   readonly own: readonly Resource[]
 }
 
-/** A part together with whose it is. */
+/** A part with its owner. */
 export interface Note extends Part {
   readonly owner: Owner
   readonly ips: readonly string[]
 }
 
-/** The part of the interface plugin. */
+/** The name of the interface plugin's part. */
 export const LINK = 'link'
 
-// On a file system that a reboot empties, as it empties the kernel.
+// A reboot empties this file system, and it empties the kernel too.
 const DIR = '/run/cni/plumb'
 
-/** The name of a plugin's part of an attachment. */
+/** The name of a plugin's part of an attachment's entry. */
 export function partName(type: string, owner: Owner): PartName {
   return `${type}:${fileName(owner)}`
 }
 
-/** What an ADD finds: nothing, an attachment that stands, or what is left of a call that was killed, which has to go first. */
+/** The state that an ADD finds: nothing, a live attachment, or the remains of a killed call. The ADD removes such remains first. */
 export type Found = 'nothing' | 'attached' | 'unfinished'
 
-/** Opens the entry of an attachment for an ADD, after every other call for it has ended. `link` is what removes the link, when that is known: it is noted where nothing stands yet. Throws CniError 11 when an earlier call does not end in time. */
+/**
+ * Opens the entry of an attachment for an ADD. Waits until every other call for the attachment has ended. `link` names the resources that remove the link, if they are
+ * known. It is written only when the attachment does not exist yet. Throws CniError 11 when an earlier call does not end in time.
+ */
 export function begin(at: Attachment, link?: readonly Resource[]): Found {
   takeTurn(partName(LINK, at), `an earlier call for ${at.ifname} of container ${at.containerId}`)
   let found: Found = 'nothing'
@@ -63,16 +66,19 @@ export function begin(at: Attachment, link?: readonly Resource[]): Found {
   return found
 }
 
-/** Notes that a removal is under way: an ADD that finds it unfinished finishes it first. Cannot fail: nothing must keep a DEL from removing. */
+/** Writes to the entry that a removal is running. The next ADD finishes an unfinished removal first. Never throws, because a DEL must always remove. */
 export function beginRemoval(owner: Owner): void {
   try {
     if (occupy(partName(LINK, owner))) change(owner, (entry) => ({ ...entry, unfinished: true }))
   } catch {
-    // A full or read-only /run: then an ADD after a killed DEL is refused, and another DEL helps.
+    // /run is full or read-only. After a killed DEL the next ADD is refused then, until the DEL is repeated.
   }
 }
 
-/** Notes what plugins make for an attachment, by their types, before it is made: DEL then needs neither configuration nor result. `ips` are the attachment's addresses: whoever gets one of them next finds the entry. */
+/**
+ * Writes to the entry which objects plugins are about to make, by plugin type. DEL then needs neither configuration nor result. `ips` are the attachment's addresses.
+ * The next ADD with one of these addresses finds the entry by them.
+ */
 export function note(at: Attachment, made: Readonly<Record<string, readonly Resource[]>>, ips?: readonly { readonly address: Cidr }[]): void {
   const where = whereOf(at)
   const parts = Object.fromEntries(Object.entries(made).map(([type, own]): [string, Part] => [type, { ...where, own }]))
@@ -83,17 +89,20 @@ function whereOf({ netns }: Attachment): Omit<Part, 'own'> {
   return netns === undefined ? {} : { netns, ...identityOf(netns) }
 }
 
-/** Notes that the ADD is at its end. */
+/** Writes to the entry that the ADD has ended. */
 export function complete(owner: Owner): void {
   change(owner, ({ unfinished: _, ...entry }) => entry)
 }
 
-/** Notes that the link is gone and the call at its end; what chained plugins noted stays until their own DEL. */
+/** Writes to the entry that the link is gone and the call has ended. The parts of chained plugins stay until their own DEL. */
 export function close(owner: Owner): void {
   forgetting(owner, ({ unfinished: _, parts: { [LINK]: __, ...parts }, ...entry }) => ({ ...entry, parts }))
 }
 
-/** Undoes what a part tells of and forgets it, one process at a time, after the tools of one that was killed: a second process, which waited, finds nothing and touches nothing that is somebody else's by then. False when nothing was noted. */
+/**
+ * Removes the objects of a part with `undo`, and then the part. One process does this at a time, after the tools of a killed process have ended. A second process waits,
+ * finds no part, and removes nothing. Returns false when there is no part.
+ */
 export async function forget(part: PartName, undo: (note: Note) => Promise<void>): Promise<boolean> {
   if (!readPart(part)) return false
   if (!occupy(part)) log(`plumb: Cannot wait any longer for an earlier call that is at work on ${part}: what it made is removed meanwhile`)
@@ -104,13 +113,13 @@ export async function forget(part: PartName, undo: (note: Note) => Promise<void>
   return true
 }
 
-/** Forgets a part, when what it tells of is gone. */
+/** Removes a part whose objects are gone. */
 export function drop(part: PartName, owner: Owner): void {
   const [type] = splitName(part)
   forgetting(owner, ({ parts: { [type]: _, ...parts }, ...entry }) => ({ ...entry, parts }))
 }
 
-// DEL must free the address all the same. Who gets that next removes the entry.
+// DEL must free the address also when the entry cannot be removed. The next ADD with the address removes the entry.
 function forgetting(owner: Owner, to: (before: Entry) => Entry): void {
   try {
     change(owner, to)
@@ -120,22 +129,22 @@ function forgetting(owner: Owner, to: (before: Entry) => Entry): void {
   }
 }
 
-/** Throws CniError 50 when nothing can be noted: no ADD would work. */
+/** Throws CniError 50 when the journal cannot be written. No ADD would work then. */
 export function ready(): void {
   try {
-    // It makes the folder. The file has no name: a call that is killed leaves none.
+    // This makes the folder. The test file has no name (O_TMPFILE), so a killed call leaves nothing.
     withLock(`${DIR}/lock`, () => writeUnnamed(DIR, 'x'))
   } catch (cause) {
     throw new CniError(CODE.notReady, `Cannot write to ${DIR}: no pod can be attached`, (cause as Error).message, { cause })
   }
 }
 
-/** The entry of an attachment; undefined when there is none. */
+/** Reads the entry of an attachment. Undefined when there is none. */
 export function readEntry(owner: Owner): Entry | undefined {
   return read(fileName(owner))
 }
 
-/** A part of an entry; undefined when nothing was noted. */
+/** Reads a part of an entry. Undefined when there is none. */
 export function readPart(part: PartName): Note | undefined {
   const [type, name] = splitName(part)
   const entry = read(name)
@@ -143,36 +152,36 @@ export function readPart(part: PartName): Note | undefined {
   return entry && found && { ...found, owner: entry.owner, ips: entry.ips }
 }
 
-/** Whether the attachment of a part has an entry, which not everybody may read. */
+/** Whether the attachment of a part has an entry. Only root may read the entry itself. */
 export function hasEntry(part: PartName): boolean {
   return fs.existsSync(`${ENTRIES}/${splitName(part)[1]}`)
 }
 
-/** All entries, or those of a network but these attachments'. */
+/** Reads all entries, or the entries of a network without those of the given attachments. */
 export function entries(network?: NetworkName, but: readonly Owner[] = []): Entry[] {
   const keep = new Set(but.map(fileName))
   const isMeant = (name: string) => network === undefined || (name.startsWith(`${brief(network)}:`) && !keep.has(name))
   return listFiles(ENTRIES).flatMap((name) => (isMeant(name) ? (read(name) ?? []) : []))
 }
 
-/** The parts of an entry by name. */
+/** The parts of an entry, by name. */
 export function partsOf({ owner, ips, parts }: Entry): [PartName, Note][] {
   return Object.entries(parts).map(([type, part]) => [partName(type, owner), { ...part, owner, ips }])
 }
 
-/** The parts of a container's other attachments, for one that a plugin of the same type made. */
+/** The parts that the same plugin type made for other attachments of the same container. */
 export function siblings(part: PartName): PartName[] {
   const [type, name] = splitName(part)
   const container = `:${name.split(':')[1]}:`
   return listFiles(ENTRIES).flatMap((other): PartName[] => (other !== name && other.includes(container) ? [`${type}:${other}`] : []))
 }
 
-/** Whether two parts are of the same container. */
+/** Whether two parts belong to the same container. */
 export function isSameContainer(part: PartName, other: PartName): boolean {
   return part.split(':')[2] === other.split(':')[2]
 }
 
-/** The attachments that have an address, or had it when they were noted. */
+/** The entries of the attachments that have an address, or had it when their entry was written. */
 export function attachmentsWith(ip: string): Entry[] {
   return holdersOf(`addresses/${ip}`).flatMap((part) => {
     const entry = read(splitName(part)[1])
@@ -182,12 +191,12 @@ export function attachmentsWith(ip: string): Entry[] {
   })
 }
 
-/** Whether the namespace that a part tells of is still there: the path may be another pod's by now. */
+/** Whether the namespace of a part still exists. Its path may belong to another pod now. */
 export function isThere({ netns, inode, cookie }: Part): boolean {
   return netns !== undefined && inode !== undefined && isAt(netns, { inode, cookie })
 }
 
-// One process at a time, and one draft for all: a call that is killed there leaves that one, which the next takes the place of.
+// One process writes at a time, and all use the same draft file. A killed call may leave the draft, and the next call overwrites it.
 function change(owner: Owner, to: (before: Entry) => Entry): void {
   const { network, containerId, ifname } = owner
   const name = fileName(owner)
@@ -197,7 +206,7 @@ function change(owner: Owner, to: (before: Entry) => Entry): void {
     const isEmpty = !after.unfinished && Object.keys(after.parts).length === 0
     const ips = isEmpty ? [] : after.ips
     const holder: PartName = `${LINK}:${name}`
-    // The index is never more than the entry says: a call that is killed here leaves the entry, and its removal the rest.
+    // The index never has more than the entries. A call that is killed here leaves the entry, and the removal of the entry removes the rest.
     if (!isEmpty) writeAtomic(`${ENTRIES}/${name}`, signed(after), { durable: false, by: `${DIR}/draft` })
     for (const ip of ips) if (!before?.ips.includes(ip)) share(`addresses/${ip}`, holder)
     for (const ip of before?.ips ?? []) if (!ips.includes(ip)) release(`addresses/${ip}`, holder)
@@ -205,7 +214,7 @@ function change(owner: Owner, to: (before: Entry) => Entry): void {
   })
 }
 
-// Lines for tools are made of what stands in an entry: a text that is not as it was written counts for nothing.
+// plumb makes lines for `ip` and `nft` from entries. An entry with a wrong checksum is ignored.
 function read(name: string): Entry | undefined {
   const path = `${ENTRIES}/${name}`
   const text = readText(path)
@@ -214,13 +223,13 @@ function read(name: string): Entry | undefined {
     const { sum, ...entry } = JSON.parse(text)
     if (sum === digest(JSON.stringify(entry))) return entry as Entry
   } catch {
-    // Said below, as for any other text.
+    // The error below is the same for every bad text.
   }
   log(`plumb: Cannot read ${path}, which somebody else wrote: what it told of is left as it is`)
   return undefined
 }
 
-// As JSON, with the sum of it as one more key.
+// The entry as JSON, with its checksum as one more key.
 function signed(entry: Entry): string {
   const text = JSON.stringify(entry)
   return `${text.slice(0, -1)},"sum":"${digest(text)}"}`

@@ -32,7 +32,7 @@ export interface LinkFacts extends Required<Omit<Settings, 'master'>> {
   readonly isOnElsewhere: boolean
   /** The index of the link that it is a port of. */
   readonly master: number | undefined
-  /** Of a port of a bridge: it takes no packets of addresses that it was not told of (Linux 5.16). */
+  /** Of a port of a bridge: it takes no packets of addresses that it was not told of (Linux 5.18). */
   readonly locked: boolean
   /** Of a VRF: its table. */
   readonly table: number | undefined

@@ -24,39 +24,39 @@ import type { Delegate } from './pool.ts'
 import { poolOf, remove, unlessGone } from './removal.ts'
 import { hold, letGo } from './shared-links.ts'
 
-/** An ADD that can begin: nothing in it is wrong by itself. */
+/** A parsed ADD. Its configuration is valid. */
 interface Request<C extends NetConf> {
   readonly call: Call
-  /** With the chained plugins that work within its calls. */
+  /** The interface plugin, together with the chained plugins that work within its calls. */
   readonly plugin: InterfacePlugin<C>
   readonly conf: C
   readonly pool: Delegate | undefined
-  /** The links that are made before there is an address. */
+  /** The links that need no address. They are made while the pool looks for one. */
   readonly links: readonly Resource[]
 }
 
-/** What an ADD has made so far: a failure undoes that. */
+/** The objects that an ADD has made so far. After a failure `undo` removes them. */
 interface Made {
   addresses: boolean
   links: boolean
-  /** What chained plugins noted within this call. */
+  /** Chained plugins wrote to the journal within this call. */
   parts: boolean
-  /** A shared link is held. */
+  /** The attachment holds a shared link. */
   holds: boolean
-  /** The journal says what removes the link, by this ADD. */
+  /** This ADD wrote to the journal how to remove the link. */
   noted: boolean
-  /** Makes the first links, or of a device what stands on the node. */
+  /** Makes the first links. For a device of the node, makes the links that stay on the node. */
   firstLinks: Begun
   wiring?: Wiring
 }
 
 /**
- * ADD of an interface plugin: all or nothing, in five steps.
+ * ADD of an interface plugin, in five steps. A failure undoes all of them.
  *
- * 1. `parse` reads configuration and pool, and refuses what is wrong. Nothing is changed yet.
- * 2. `openEntry` opens the attachment's entry in the journal, and first undoes what a killed call left.
- * 3. `takeAddress` asks the pool, while the first links are made beside it.
- * 4. `wire` makes resources and the result of both: pure.
+ * 1. `parse` reads the configuration and finds the pool. It refuses bad input and changes nothing.
+ * 2. `openEntry` opens the attachment's entry in the journal. First it removes the objects of a killed call.
+ * 3. `takeAddress` asks the pool for addresses. The first links are made meanwhile.
+ * 4. `wire` computes the resources and the result from the configuration and the addresses. It is pure.
  * 5. `applyWiring` makes the resources.
  */
 export async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<Done> {
@@ -75,7 +75,7 @@ export async function add<C extends NetConf>(plugin: InterfacePlugin<C>, call: C
   }
 }
 
-// The tools that every ADD needs start up while the configuration is read.
+// Every ADD needs the same tools. They start up while this function reads the configuration.
 async function parse<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): Promise<Request<C>> {
   const { at, io } = call
   requirePod(call)
@@ -86,13 +86,13 @@ async function parse<C extends NetConf>(alone: InterfacePlugin<C>, call: Call): 
   prepareTools(plugin, conf, call)
   const pool = await poolOf(conf, call)
   pool?.valid()
-  // Without a pool it is known already whether this version can show the result.
+  // Without a pool the result is known now. `encode` throws when the CNI version of the call cannot express it.
   if (!pool && !plugin.lends) encode(plugin.wire(conf, at, {}, nodeFacts).result, call.version)
   return { call, plugin, conf, pool, links: firstLinks(plugin, conf, at, pool?.byLink === true) }
 }
 
 async function openEntry<C extends NetConf>({ call, plugin, pool, links }: Request<C>): Promise<Made> {
-  // What stands in the pod alone, and a device, are noted when it is known that their name is free there.
+  // Links that exist only in the pod, and devices of the node, are noted later: after the check that their name is free in the pod.
   const link = plugin.inPod || plugin.lends ? undefined : plugin.unwire(call.at)
   const found = begin(call.at, link)
   if (found === 'unfinished') {
@@ -114,19 +114,19 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
     made.parts = true
   }
   const moved = plugin.lends ? await moveDevice(request, made) : {}
-  // Another program's ADD may have half done its work when it fails; a second ADD of a live attachment keeps its address all the same.
+  // A foreign IPAM plugin may fail after half of its work, so its DEL is called then. A second ADD of a live attachment must not free its address.
   made.addresses = pool?.foreign === true && !pool.byLink && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
   if (pool?.byLink) {
     made.links = true
     await made.firstLinks.finish()
-    // The link was not there before, so neither was a lease to keep.
+    // The link is new, so there is no earlier lease to keep.
     made.addresses = true
   } else if (pool?.foreign === false && links.length > 0) {
-    // The node's side needs no address: it is made while the pool looks for one.
+    // The links on the node need no address. `ip` makes them while the pool looks for one.
     made.links = true
     made.firstLinks.ahead()
   }
-  // Those that were started have made the first links. These are for what comes next.
+  // The tools that were started have made the first links. This starts the tools for the next batches.
   prepareTools(plugin, conf, call)
   const given = pool ? await pool.add() : {}
   made.addresses = true
@@ -135,7 +135,8 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
   return { ...given, ...moved }
 }
 
-// What of a device's way stands on the node is made before a pool is asked that may ask through the device (dhcp), and while any other looks for an address.
+// A device of the node moves into the pod. The dhcp pool asks through the device, so the move ends first. With any other pool the device moves while the pool looks for
+// an address.
 async function moveDevice<C extends NetConf>({ call, plugin, conf, pool }: Request<C>, made: Made): Promise<Pick<Result, 'interfaces'>> {
   const { at, io, version } = call
   await refuseLent(plugin, at, io.run)
@@ -151,12 +152,12 @@ async function moveDevice<C extends NetConf>({ call, plugin, conf, pool }: Reque
 
 function wire<C extends NetConf>({ call, plugin, conf }: Request<C>, given: Result): Wiring {
   const wiring = plugin.wire(conf, call.at, given, nodeFacts)
-  // A result that this version cannot show is refused before the rest is made.
+  // `encode` throws when the CNI version cannot express the result. That is before the rest is made.
   encode(wiring.result, call.version)
   return wiring
 }
 
-// What is printed.
+// Returns the text for stdout.
 async function applyWiring<C extends NetConf>(wiring: Wiring, { call, plugin, conf, links }: Request<C>, made: Made): Promise<string> {
   const { at, io, version } = call
   made.links = true
@@ -183,10 +184,10 @@ async function undo<C extends NetConf>({ call, plugin, pool }: Request<C>, made:
     made.links &&
     (await made.firstLinks.finish().then(
       () => true,
-      // A device that meets its name in the pod has moved all the same.
+      // The device has moved into the pod although its name was taken there.
       (cause) => (plugin.lends && made.noted) || !isTaken(cause),
     ))
-  // A tool that fails must not keep the link from going.
+  // The link must go also when a tool fails.
   const lost = made.parts
     ? await dropParts(call).then(
         () => undefined,
@@ -205,18 +206,18 @@ async function undo<C extends NetConf>({ call, plugin, pool }: Request<C>, made:
   else complete(at)
 }
 
-// What was started and has no input yet is not started again.
+// Does not start a tool again that is running and waits for its input.
 function prepareTools<C extends NetConf>({ tools }: InterfacePlugin<C>, conf: C, { at, io }: Call): void {
   io.run.prepare?.(BLIND, at.netns)
   for (const tool of tools?.(conf) ?? []) io.run.prepare?.(tool)
 }
 
-// The creation of a link of our own met one that is there: somebody else's, or this attachment's from an ADD that went well.
+// The creation of a link failed because the name exists. The link belongs to another program, or to an earlier successful ADD of this attachment.
 function isTaken(cause: unknown): boolean {
   return cause instanceof ApplyError && cause.exists
 }
 
-/** A refused line in words: what stood there before may say better than the kernel why. */
+/** The error for a refused line. An object that existed before may explain it better than the kernel's message. */
 function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined, now: Now): unknown {
   if (isTaken(cause)) return onlyOnce(cause as ApplyError) ?? taken(at, { cause })
   if (cause instanceof ApplyError && /Exchange full/.test(cause.said) && cause.resource.kind === 'link') return bridgeFull(cause.resource.port?.master, cause)
@@ -228,7 +229,7 @@ function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined, n
   return cause
 }
 
-// EXFULL is what a bridge of Linux says that has BR_MAX_PORTS - 1 ports (net/bridge/br_if.c, find_portno).
+// A Linux bridge with BR_MAX_PORTS - 1 ports answers EXFULL (net/bridge/br_if.c, find_portno).
 function bridgeFull(bridge: string | undefined, cause: Error): CniError {
   return new CniError(
     CODE.tryLater,

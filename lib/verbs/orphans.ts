@@ -17,7 +17,10 @@ import { dropNoted } from './journal-parts.ts'
 import { noted, ownIn } from './link.ts'
 import { letGo } from './shared-links.ts'
 
-/** Removes what attachments own that are gone without a DEL of plumb's (their namespace is gone, or another program's DEL removed their link), their entries with it: of all networks and plugins. Gives whose it was. `isMeant` narrows it to some attachments. A failure is logged, and the rest goes on. */
+/**
+ * Removes the objects and journal entries of orphaned attachments, in all networks and for all plugins. An attachment is orphaned when its namespace is gone, or when
+ * another program's DEL removed its link. Returns their owners. `isMeant` selects attachments. Logs a failure and goes on.
+ */
 export async function removeOrphaned(run: Run, isMeant = (_: Owner) => true): Promise<Owner[]> {
   const removed: Owner[] = []
   reindex()
@@ -25,24 +28,27 @@ export async function removeOrphaned(run: Run, isMeant = (_: Owner) => true): Pr
   return removed
 }
 
-/** The attachments whose things `removeOrphaned` would remove. */
+/** The owners of the attachments that `removeOrphaned` would remove. */
 export function orphaned(run: Pick<Run, 'link'>): Owner[] {
   return entries().flatMap((entry) => (isGone(entry, run) ? [entry.owner] : []))
 }
 
-/** Removes what earlier owners of addresses left that a pool gives out anew: a host port must not lead to another pod. One that lives keeps what it has: two networks may use the same addresses. */
+/**
+ * Removes the objects of orphaned attachments that had one of these addresses: an old host port must not lead to the new pod. A live attachment keeps its objects,
+ * because two networks may use the same addresses.
+ */
 export async function evict(ips: readonly IpConfig[], at: Owner, run: Run): Promise<void> {
   for (const { address } of ips) {
     for (const entry of attachmentsWith(split(address).ip)) if (!isSame(entry.owner, at) && (isGone(entry, run) || hasLost(entry, at))) await removeIfGone(entry.owner, run, (one) => isGone(one, run) || hasLost(one, at))
   }
 }
 
-// The pool has given its address away, and its namespace is not where it was: the kernel may take a moment to remove its link.
+// The pool has given the address to another pod, and the namespace is gone. The kernel may still be removing the link.
 function hasLost(entry: Entry, { network }: Owner): boolean {
   return entry.owner.network === network && partsOf(entry).some(([, note]) => note.netns !== undefined && !isThere(note))
 }
 
-/** Waits so long for another call of an attachment that seems to be gone. Two ADDs may wait for each other: each got the address that the other's attachment had earlier. */
+/** Time limit for another call of the same attachment. Two ADDs may wait for each other, when each got the address that the other attachment had earlier. */
 const PATIENCE_MS = 2000
 
 // An ADD writes to the journal what it is about to make. This waits for an ADD that is under way, and judges its attachment again. It removes nothing while another
@@ -54,10 +60,10 @@ async function removeIfGone(owner: Owner, run: Run, isOver = (entry: Entry) => i
   try {
     const entry = readEntry(owner)
     if (!entry || !isOver(entry)) return false
-    // Of a link alone nothing is left that anybody would miss.
+    // A link alone goes with its namespace, so its removal is not worth a log line.
     if (partsOf(entry).some(([part]) => part !== partName(LINK, owner))) log('plumb: what a container left that is gone is removed: no DEL of plumb was called for it', { network: owner.network, container: owner.containerId })
     await removeNoted(entry, run)
-    // An unfinished entry says more: that the address may be reserved still.
+    // An unfinished entry stays: it says that the address may still be reserved.
     if (!wasUnfinished) close(owner)
     return true
   } catch (cause) {
@@ -68,7 +74,7 @@ async function removeIfGone(owner: Owner, run: Run, isOver = (entry: Entry) => i
   }
 }
 
-/** Removes what an attachment has by its entry, without configuration and result, whether its pod lives or not. */
+/** Removes the objects that the journal names for an attachment. It needs neither configuration nor result, and the pod may be alive. */
 export async function removeNoted({ owner, parts: { [LINK]: link } }: Entry, run: Run): Promise<void> {
   const drop = link?.own.some((one) => one.kind === 'link' && one.lent) ? givingBack(owner) : ownIn(noted(owner) ?? [], run)
   await apply({ put: [], drop }, run)
@@ -84,12 +90,13 @@ function parts(owner: Owner): ReturnType<typeof partsOf> {
   return entry ? partsOf(entry) : []
 }
 
-// Parts of one attachment are of one pod, but for an ADD that came again without a DEL.
+// All parts of an attachment belong to one pod, except after a second ADD without a DEL.
 function isGone(entry: Entry, run: Pick<Run, 'link'>): boolean {
   return partsOf(entry).some(([, note]) => isPodGone(note, run))
 }
 
-// The node's end of a pair of ours lives as long as its pod's, whatever became of the namespace's path. What another plugin made is known by the pod's link and its addresses.
+// The node's end of a veth pair lives as long as the pod's end, also when the path of the namespace is gone. An attachment of another plugin is alive when the pod has
+// the link with the address.
 function isPodGone(note: Note, run: Pick<Run, 'link'>): boolean {
   const { netns, owner, ips } = note
   if (netns === undefined || run.link?.(hostVeth(owner), 'host') !== false) return false

@@ -29,18 +29,22 @@ export async function del<C extends NetConf>(plugin: InterfacePlugin<C>, call: C
   await remove(plugin, known, await poolOf(conf, call).catch((cause) => missing(cause, call)), conf)
 }
 
-// A pool that cannot be found today keeps its addresses. DEL fails once the links are gone, and the runtime repeats it (CNI_PATH is wrong, the program is being replaced).
+// The IPAM plugin cannot be found: CNI_PATH is wrong, or the program is being replaced. DEL removes the links and then fails. The runtime repeats it, and the repetition
+// frees the addresses.
 function missing(cause: unknown, { at }: Call): Freeing | undefined {
   if (cause instanceof CniError) return { byLink: false, del: () => Promise.reject(cause) }
-  // No plugin can have such a name: no ADD got an address by it.
+  // No plugin can have this name, so no ADD got an address from it.
   log(`plumb: Cannot free addresses: ${(cause as Error).message}`, { network: at.network })
   return undefined
 }
 
-/** What DEL needs of a pool. */
+/** The part of a pool that DEL needs. */
 type Freeing = Pick<Delegate, 'byLink' | 'del'>
 
-/** Links first, the address last: one that still answers is never given to another. But what was got through a link is given back through it, and the link goes whatever comes of that. With `conf`, what reference plugins made in place of what is not there. */
+/**
+ * Removes the links first and frees the address last: an address that still answers must not go to another pod. A dhcp lease is given back through its link, so there
+ * the order is reversed. The link goes also when that fails. With `conf` this also removes objects that a reference plugin made.
+ */
 export async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call, pool: Freeing | undefined, conf?: Partial<C>): Promise<void> {
   const failed: unknown[] = []
   if (pool?.byLink) await pool.del().catch((cause) => failed.push(cause))
@@ -56,7 +60,7 @@ export async function remove<C extends NetConf>(plugin: InterfacePlugin<C>, call
   close(call.at)
 }
 
-/** GC of an interface plugin: what is none of the valid attachments', then what the pool holds for others. */
+/** GC of an interface plugin. Removes the objects of attachments that are not valid, then the addresses that the pool holds for them. */
 export async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Call): Promise<void> {
   const { at, io } = call
   const conf = readConf(plugin, call)
@@ -66,7 +70,7 @@ export async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Ca
   const pool = await poolOf(conf, call).catch((cause: Error) => void failures.push(cause))
   if (pool?.byLink) await attempt(pool.gc())
   if (valid) {
-    // Before anything is looked for: what a tool of a killed ADD is about to make would be overlooked.
+    // This comes before the search. A tool of a killed ADD may still make a link, and the search would miss it.
     waitFor(at.network, valid)
     await attempt(dropOthers(valid, call))
     await attempt(removeBut(valid, call))
@@ -79,12 +83,12 @@ export async function gc<C extends NetConf>(plugin: InterfacePlugin<C>, call: Ca
   throwAll(failures, call)
 }
 
-// Until the calls for other attachments have ended.
+// Waits until the calls for other attachments have ended.
 function waitFor(network: NetworkName, valid: readonly Owner[]): void {
   for (const { owner, unfinished } of entries(network, valid)) if (unfinished) occupy(partName(LINK, owner))
 }
 
-/** Removes the network's links that are none of these attachments'. */
+/** Removes all links of the network except those of the given attachments. */
 async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<void> {
   const keep = new Set(valid.map(alias))
   const stale = (await aliased(aliasPrefix(at.network), io.run)).filter((link) => !keep.has(link.alias as string))
@@ -93,14 +97,14 @@ async function removeBut(valid: readonly Owner[], { at, io }: Call): Promise<voi
   await letGoBut(at.network, valid, io.run)
 }
 
-/** Throws what a removal failed with, unless none of the links is there. A tool that fails altogether made no link before, and cannot say so: then the address need not stay taken for it. */
+/** Throws the error of a removal, unless none of the links exists. A broken tool made no link and can remove none. The address need not stay reserved then. */
 export function unlessGone(own: readonly Resource[]): (cause: Error) => void {
   return (cause) => {
     if (own.some((one) => one.kind !== 'link' || isLink(one.name, one.ns))) throw cause
   }
 }
 
-/** The pool that a configuration names. Throws CniError when it cannot be found. */
+/** The pool that the configuration names. Throws CniError when its plugin cannot be found. */
 export async function poolOf<C extends NetConf>(conf: Partial<C>, call: Call): Promise<Delegate | undefined> {
   return conf.ipam?.type ? delegate(conf.ipam.type, call) : undefined
 }

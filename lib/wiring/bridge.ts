@@ -41,9 +41,9 @@ function mustBeBridge(name: IfName, { kind }: SeenLink): void {
   if (kind !== 'bridge') throw new CniError(CODE.config, `Cannot use "${name}" as a bridge: "${name}" already exists but is not a bridge`, `it is ${kind ? `of type ${kind}` : 'hardware, or lo'}; set "bridge" to another name`)
 }
 
-// Kernels before 5.16 take the flag from a newer ip and forget it.
+// Kernels before 5.18 take the flag from a newer ip and forget it.
 function mustBeLocked(port: IfName, now: Now): void {
-  if (now.seen?.(port, 'host')?.locked === false) throw new CniError(CODE.unsupportedField, 'Cannot serve "macspoofchk": this kernel does not lock ports of a bridge', 'want Linux 5.16 or newer, or leave "macspoofchk" out')
+  if (now.seen?.(port, 'host')?.locked === false) throw new CniError(CODE.unsupportedField, 'Cannot serve "macspoofchk": this kernel does not lock ports of a bridge', 'want Linux 5.18 or newer, or leave "macspoofchk" out')
 }
 
 function raised({ isUp, promisc }: SeenLink, { shared: _, ...bridge }: Link): Link[] {
