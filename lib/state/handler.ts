@@ -3,17 +3,17 @@ import type { IfName, Netns } from '../text/values.ts'
 /** One line for a batch tool. */
 export interface Line {
   readonly text: string
-  /** What the tool says when it is already so: no failure then. */
+  /** The tool's message when the wanted state exists already. That is no failure. */
   readonly unless?: RegExp
-  /** Only where the namespace has no link of this name. */
+  /** The line runs only when the namespace has no link of this name. */
   readonly absent?: IfName
-  /** The namespace of the tool that gets it, when that is not the resource's: a link of a pod is made by the node. */
+  /** The namespace in which the tool runs, when it is not the resource's. The node's `ip` makes the link of a pod. */
   readonly ns?: Netns
-  /** What is to be done instead when `unless` was the answer. */
+  /** The lines to run instead when the tool answered `unless`. */
   readonly otherwise?: readonly Line[]
 }
 
-/** What every resource says: its kind, and the namespace that it lives in. */
+/** The keys of every resource: its kind and its namespace. */
 export interface Named {
   readonly kind: string
   readonly ns: Netns
@@ -21,29 +21,29 @@ export interface Named {
 
 /** Everything plumb knows about one kind of kernel object. */
 export interface Handler<R extends Named> {
-  /** The program that takes the lines; `file` for what is written below /proc/sys. */
+  /** The program that reads the lines, or `file` for writes below /proc/sys. */
   readonly tool: 'ip' | 'ip6' | 'bridge' | 'nft' | 'file' | 'conntrack' | 'iptables' | 'tc' | 'firewalld'
-  /** What it is called in messages, without the words of any tool: `link eth0 in the pod`. */
+  /** The resource's name in messages, without words of a tool: `link eth0 in the pod`. */
   title(resource: R): string
-  /** What a line is for, in a few words (`plumb cni explain`): of the resource that it makes or, when it is `gone`, removes. */
+  /** The purpose of a line in a few words, for `plumb cni explain`. `gone` says that the line removes the resource. */
   purpose(resource: R, line: Line, gone: boolean): string
-  /** It goes with its link: once that is gone no process is started to remove it. */
+  /** The kernel removes the resource together with its link. No process is started for it when the link is gone. */
   readonly goesWithLink?: true
-  /** Where it is not the same for all: `ip6` is a process of its own, for IPv6. */
+  /** The tool of one resource, when not all of the kind use the same. `ip6` is a separate process for IPv6. */
   toolOf?(resource: R): Handler<R>['tool']
-  /** What makes it this one: two resources with one key are the same object. */
+  /** The identity of the resource. Two resources with the same key are the same kernel object. */
   key(resource: R): string
   put(resource: R): readonly Line[]
   drop(resource: R): readonly Line[]
-  /** What makes one that is there, and ours, as it should be; none when it is. Absent: `put` does. */
+  /** The lines that correct an existing resource of plumb. Empty when it is right. Absent when the lines of `put` do that. */
   change?(want: R, have: R): readonly Line[]
-  /** The command that shows it; the same text for resources that one command shows. Empty: `read` sees for itself. */
+  /** The command that shows the resource. Resources that one command shows have the same text. Empty when `read` looks by itself. */
   ask(resource: R): string
-  /** One row of the answer, as the resource it describes for what `want` asks. */
+  /** Reads one row of the answer as a resource, with the keys that `want` has. */
   read(row: unknown, want: R): R | undefined
 }
 
-/** The end of a title: where a resource is that does not live on the node. */
+/** The end of a title, for a resource that is not on the node. */
 export function inPodOf(ns: Netns): string {
   return ns === 'host' ? '' : ' in the pod'
 }

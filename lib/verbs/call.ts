@@ -9,14 +9,14 @@ import type { Owner } from '../text/owner.ts'
 import { read, type Shape } from '../text/shape.ts'
 import { parse } from '../text/values.ts'
 
-/** The configuration of a call, typed. What the reader noticed is logged. Throws ValueError. */
+/** Parses the configuration of a call. Logs the notes of the parser. Throws ValueError. */
 export function readConf<C extends NetConf>(plugin: { readonly conf: Shape<C> } & Pick<Plugin, 'about'>, call: Call): C {
   const { value, notes } = read(plugin.conf, call.raw)
   for (const note of notes) log(`plumb: ${note}`, { network: call.at.network })
   return value
 }
 
-/** Refuses, before anything is changed, a namespace that is not a pod's: CniError 8 for plumb's own (CNI_NETNS_OVERRIDE=1 lets it pass, as in skel), 3 for one that is gone, 4 for what is none. */
+/** Refuses a CNI_NETNS that is no pod's namespace, before anything is changed. Throws CniError 8 for plumb's own namespace (CNI_NETNS_OVERRIDE=1 allows it, as in skel), 3 for a missing one, 4 for a file that is no namespace. */
 export function requirePod({ at, io }: Call): void {
   const { netns } = at
   if (netns === undefined) return
@@ -26,7 +26,7 @@ export function requirePod({ at, io }: Call): void {
   if (state === 'own') refuseOwn(io.env, netns)
 }
 
-/** A call as DEL takes it: without a namespace that is gone or is none, since what is on the host goes all the same (CNI spec 1.1.0 DEL). Throws CniError 8 for plumb's own. */
+/** The call for a DEL. A missing or wrong namespace is left out, because the objects on the node must go also without it (CNI spec 1.1.0 DEL). Throws CniError 8 for plumb's own namespace. */
 export function forDel(call: Call): Call {
   const { netns, ...named } = call.at
   const state = netns === undefined ? 'gone' : netnsState(netns)
@@ -34,7 +34,7 @@ export function forDel(call: Call): Call {
   return state === 'pod' || state === 'own' ? call : { ...call, at: named }
 }
 
-// CniError 8 for a namespace that is plumb's own, unless CNI_NETNS_OVERRIDE says so.
+// Throws CniError 8 for plumb's own namespace, unless CNI_NETNS_OVERRIDE allows it.
 function refuseOwn(env: Call['io']['env'], netns: string): void {
   if (/^(1|true)$/i.test(env['CNI_NETNS_OVERRIDE'] ?? '')) return
   throw new CniError(CODE.netns, `Cannot use CNI_NETNS ${netns}: it is the namespace that plumb itself runs in`, 'a pod needs one of its own; CNI_NETNS_OVERRIDE=1 lets it pass')
@@ -48,7 +48,7 @@ export function requirePrevious({ command, raw, version }: Call): Result {
   return decode(given, version)
 }
 
-/** The attachments that GC must keep; undefined when the runtime sent no list, and then nothing may be taken for stale (CNI spec 1.1.0 GC: `cni.dev/valid-attachments`). Throws ValueError for a list that cannot be read. */
+/** The attachments that GC must keep (CNI spec 1.1.0 GC: `cni.dev/valid-attachments`). Undefined when the runtime sent no list. Then GC removes nothing. Throws ValueError for a list that cannot be read. */
 export function validAttachments({ raw, at }: Call): Owner[] | undefined {
   const given = raw['cni.dev/valid-attachments'] ?? raw['cni.dev/attachments']
   if (given === undefined || given === null) {
@@ -66,7 +66,7 @@ export function validAttachments({ raw, at }: Call): Owner[] | undefined {
   })
 }
 
-/** Throws what went wrong in a GC that goes on after a failure: the one thing, or all of them in one CniError; nothing when nothing did. */
+/** Throws the errors of a GC that went on after failures: a single error as it is, several in one CniError. Does nothing without errors. */
 export function throwAll(failures: readonly Error[], { at }: Call): void {
   const [first, ...more] = failures
   if (more.length > 0) throw new CniError(CODE.internal, `GC of network ${at.network} failed in ${failures.length} places`, failures.map(({ message }) => message).join('; '))

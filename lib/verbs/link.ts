@@ -10,33 +10,33 @@ import type { Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import type { Owner } from '../text/owner.ts'
 
-/** What removes the link of an attachment, by its owner and by what was noted; what cannot be there is left out. */
+/** The resources whose removal removes the link of an attachment, from its owner and from the journal. Resources that cannot exist are left out. */
 export function linkOf<C extends NetConf>(plugin: InterfacePlugin<C>, at: Owner & Pick<Attachment, 'netns'>, run: Run): Resource[] {
   return ownIn([...plugin.unwire(at), ...(plugin.lends ? [] : (noted(at) ?? []))], run).filter((one) => one.kind !== 'link' || run.link?.(one.name, one.ns) !== false)
 }
 
-/** What was noted to remove the link of an attachment, of namespaces that still live; undefined when nothing was. */
+/** The journal's resources for the removal of an attachment's link, in namespaces that still exist. Undefined when the journal has none. */
 export function noted(owner: Owner): readonly Resource[] | undefined {
   return readPart(partName(LINK, owner))?.own.filter(lives)
 }
 
-/** Notes what will stand in the pod alone, before it is made. Throws CniError 4 when the name is taken there. */
+/** Writes a link that exists only in the pod to the journal, before it is made. Throws CniError 4 when its name is taken in the pod. */
 export function noteInPod<C extends NetConf>({ unwire }: InterfacePlugin<C>, { at, io }: Call): void {
   if (at.netns !== undefined && io.run.seen?.(at.ifname, at.netns)) {
-    // The DEL that follows must not take it for a reference plugin's of this attachment.
+    // The DEL that follows must not take the existing link for a link of a reference plugin.
     if (noted(at) === undefined) note(at, { [LINK]: [] })
     throw taken(at)
   }
   note(at, { [LINK]: unwire(at) })
 }
 
-/** Notes a device that will be lent, before it moves. Throws CniError 4 when one is: what it was like would be lost with the note. */
+/** Writes a device to the journal before it moves into the pod. Throws CniError 4 when the attachment has a device already, because its name and settings would be lost. */
 export function noteLent(at: Attachment, own: Wiring['own']): boolean {
   if (own.length > 0) note(at, { [LINK]: own })
   return own.length > 0
 }
 
-/** Throws CniError 4 when a device is lent to an attachment already. One whose pod is gone without a DEL gets its name and settings back first. */
+/** Throws CniError 4 when an attachment has the device already. A device whose pod is gone without a DEL first gets its name and settings back. */
 export async function refuseLent<C extends NetConf>({ unwire }: InterfacePlugin<C>, owner: Owner, run: Run): Promise<void> {
   const part = readPart(partName(LINK, owner))
   if (!part) return
@@ -44,18 +44,18 @@ export async function refuseLent<C extends NetConf>({ unwire }: InterfacePlugin<
   else throw new CniError(CODE.env, `${owner.ifname} of container ${owner.containerId} is attached to network ${owner.network} already`, 'DEL it first')
 }
 
-/** Removes the link of an attachment by its owner alone (GC). */
+/** Removes the link of an attachment when only its owner is known (GC). */
 export async function removeLink<C extends NetConf>(plugin: InterfacePlugin<C>, owner: Owner, run: Run): Promise<void> {
   beginRemoval(owner)
   await apply({ put: [], drop: linkOf(plugin, owner, run) }, run)
 }
 
-/** That the pod has a link of the name that was asked for. */
+/** The error for an interface name that is taken in the pod. */
 export function taken({ ifname, netns }: Attachment, options?: ErrorOptions): CniError {
   return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', options)
 }
 
-/** Those that are there and the attachment's own: in a pod a name is anybody's, so what has it must have the alias, too. Each once. */
+/** The resources that exist and belong to the attachment, each once. Any program may use a name in a pod, so a link there must have the owner's alias. */
 export function ownIn(own: readonly Resource[], run: Run): Resource[] {
   const each = [...new Map(own.map((one) => [handler(one.kind).key(one), one])).values()]
   return each.filter((one) => one.kind !== 'link' || one.ns === 'host' || isOwn(one, run))
@@ -67,7 +67,7 @@ function isOwn({ name, ns, alias }: Link, run: Run): boolean {
   return seen !== undefined && (alias === undefined || seen.alias === alias)
 }
 
-// A namespace that is gone took its links with it. Its path may lead to another by now: there no link has the alias.
+// A namespace that is gone took its links with it. Its path may lead to another namespace, where no link has the alias.
 function lives(one: Resource): boolean {
   return one.ns === 'host' || ['pod', 'own'].includes(netnsState(one.ns))
 }

@@ -10,7 +10,7 @@ import { gatewayPort } from '../text/link-names.ts'
 import type { Owner, PartName } from '../text/owner.ts'
 import { brief, type IfName, type NetworkName } from '../text/values.ts'
 
-/** Notes, before a link that holds a bridge's gateway addresses in a VLAN is made or found, that an attachment needs it: it then outlives every other's DEL. False when that was noted already. Throws CniError 11 when a removal does not end in time. */
+/** Writes to the journal that an attachment needs a shared link: the link that holds a bridge's gateway addresses in a VLAN. Comes before the link is made or found, so that the DEL of another attachment leaves it. False when it was written already. Throws CniError 11 when a removal does not end in time. */
 export function hold(link: IfName, owner: Owner): boolean {
   if (!occupy(thing(link))) throw new CniError(CODE.tryLater, `Cannot use ${link}: another call has not finished removing it`)
   try {
@@ -20,23 +20,23 @@ export function hold(link: IfName, owner: Owner): boolean {
   }
 }
 
-/** Notes that an attachment needs no such link any more; one that nobody else needs is removed. Starts nothing when there is none. */
+/** Writes to the journal that an attachment no longer needs its shared links. Removes a link that no other attachment needs. Starts no process when there is none. */
 export async function letGo(owner: Owner, run: Run): Promise<void> {
   await forsake((part) => part === partName(LINK, owner), run)
 }
 
-/** The same for a network's attachments but these (GC). */
+/** The same for all attachments of a network except the given ones (GC). */
 export async function letGoBut(network: NetworkName, owners: readonly Owner[], run: Run): Promise<void> {
   const keep = new Set(owners.map((owner) => partName(LINK, owner)))
   await forsake((part) => part.startsWith(`${LINK}:${brief(network)}:`) && !keep.has(part), run)
 }
 
-/** The links that would be removed with an attachment. */
+/** The shared links that the removal of an attachment would remove. */
 export function lastOf(owner: Owner): Link[] {
   return thingsOf('links').flatMap((link) => (holdersOf(thing(link)).join() === partName(LINK, owner) ? [portOf(link)] : []))
 }
 
-// The link first: whoever is killed in between leaves the note, and its repetition does the rest.
+// The link goes first. A call that is killed in between leaves the journal's note, and its repetition does the rest.
 async function forsake(isGone: (part: PartName) => boolean, run: Run): Promise<void> {
   for (const link of thingsOf('links')) {
     if (!holdersOf(thing(link)).some(isGone)) continue
@@ -53,7 +53,7 @@ function thing(link: string): string {
   return `links/${link}`
 }
 
-// Its other end goes with it. A link of the same name that a reference plugin made has none of ours, and stays.
+// The kernel removes the other end, too. A link of this name from a reference plugin has no alias of plumb, and stays.
 function portOf(link: string): Link {
   return { kind: 'link', ns: 'host', name: gatewayPort(link as IfName), type: 'veth', up: true }
 }
