@@ -14,8 +14,8 @@ export function letGo(elements: readonly Element[]): Element[] {
 }
 
 /**
- * Whether an attachment needs the element. The parts in `but` do not count.
- * A part does not count either when its pod is gone. Exception: a pair of subnets has one holder per pod, and each of them counts.
+ * Whether an attachment needs the element. The parts in `but` do not count. A part does not count either when its pod is gone.
+ * Exception: a pair of subnets has one holder per pod, and each of them counts.
  */
 export function isHeld(element: Element, but: readonly PartName[] = []): boolean {
   const others = holdersOf(thing(element)).filter((part) => !but.includes(part))

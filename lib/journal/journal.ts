@@ -59,9 +59,9 @@ export function partName(type: string, owner: Owner): PartName {
 export type Found = 'nothing' | 'attached' | 'unfinished'
 
 /**
- * Opens the entry of an attachment for an ADD. Waits first until every earlier call for this attachment has ended.
- * `link` lists the resources whose removal removes the link, when they are known. The entry gets them only when nothing exists yet.
- * Throws CniError 11 when an earlier call does not end in time.
+ * Opens the entry of an attachment for an ADD. Waits first until every earlier call for this attachment has ended. `link` lists the
+ * resources whose removal removes the link, when they are known. The entry gets them only when nothing exists yet. Throws CniError 11
+ * when an earlier call does not end in time.
  */
 export function begin(at: Attachment, link?: readonly Resource[]): Found {
   takeTurn(partName(LINK, at), `an earlier call for ${at.ifname} of container ${at.containerId}`)
@@ -89,8 +89,7 @@ export function beginRemoval(owner: Owner): void {
 
 /**
  * Notes the resources that plugins are going to make for an attachment, by plugin type. DEL then needs neither configuration nor
- * result.
- * `ips` are the attachment's addresses. The next attachment that gets one of these addresses finds the entry by it.
+ * result. `ips` are the attachment's addresses. The next attachment that gets one of these addresses finds the entry by it.
  */
 export function note(at: Attachment, made: Readonly<Record<string, readonly Resource[]>>, ips?: readonly { readonly address: Cidr }[]): void {
   const where = whereOf(at)
@@ -113,9 +112,9 @@ export function close(owner: Owner): void {
 }
 
 /**
- * Undoes a part and then removes it from the entry. Returns false when there is no such part.
- * Only one process at a time works on a part. It also waits for the tools of a killed call.
- * A second process that waited finds no part. It touches nothing, because another attachment may own the resources by then.
+ * Undoes a part and then removes it from the entry. Returns false when there is no such part. Only one process at a time works on a
+ * part. It also waits for the tools of a killed call. A second process that waited finds no part. It touches nothing, because another
+ * attachment may own the resources by then.
  */
 export async function forget(part: PartName, undo: (note: Note) => Promise<void>): Promise<boolean> {
   if (!readPart(part)) return false

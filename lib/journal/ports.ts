@@ -11,10 +11,9 @@ import { holdersOf, release, share } from './shared.ts'
 const LOCK = '/run/cni/plumb/ports.lock'
 
 /**
- * Reserves host ports for their owners. Takes no port at all when another container has one of them.
- * A port that another attachment of the same container has stays with that attachment, because podman sends the same ports for each
- * network.
- * A claim does not count when its owner has no entry. Throws CniError 7 with the name of the port's owner.
+ * Reserves host ports for their owners. Takes no port at all when another container has one of them. A port that another attachment of
+ * the same container has stays with that attachment, because podman sends the same ports for each network. A claim does not count when
+ * its owner has no entry. Throws CniError 7 with the name of the port's owner.
  */
 export function take(claims: readonly Claim[]): void {
   withLock(LOCK, () => {
@@ -58,9 +57,8 @@ export function lapsed(claims: readonly Claim[]): PartName[] {
 }
 
 /**
- * The noted resources that belong to the attachment, without duplicates. Resources after a claim belong to that claim.
- * They are left out when `stands` says no for the claim. Then another attachment has the port, or the call was killed before it took
- * the port.
+ * The noted resources that belong to the attachment, without duplicates. Resources after a claim belong to that claim. They are left
+ * out when `stands` says no for the claim. Then another attachment has the port, or the call was killed before it took the port.
  * Duplicates are possible, because two ports may lead to the same target. Pure.
  */
 export function following(own: readonly Resource[], stands: (claim: Claim) => boolean): Resource[] {

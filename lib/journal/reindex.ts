@@ -5,8 +5,8 @@ import { take } from './ports.ts'
 import { share, sweep } from './shared.ts'
 
 /**
- * Builds the index of shared things again from the entries, for a node on which a person has removed files.
- * The entries do not say which link holds the gateway of a VLAN. The next ADD of that network notes it.
+ * Builds the index of shared things again from the entries, for a node on which a person has removed files. The entries do not say
+ * which link holds the gateway of a VLAN. The next ADD of that network notes it.
  */
 export function reindex(): void {
   sweep()

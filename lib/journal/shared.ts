@@ -3,8 +3,9 @@ import { fs } from '../os/fs.ts'
 import { listFiles } from '../os/reading.ts'
 import type { PartName } from '../text/owner.ts'
 
-// The index of things that several attachments may share. Each thing has a folder with one symbolic link per holder.
-// The link has the name of the holder's part and points to the entry of the attachment. The whole index follows from the entries.
+// The index of things that several attachments may share. Each thing has a folder with one symbolic link per holder. The link has the
+// name of the holder's part and points to the entry of the attachment. The index follows from the entries, except the holders of VLAN
+// gateway links (see `reindex`).
 const DIR = '/run/cni/plumb/shared'
 
 /** The folder of the attachments' entries. */
@@ -12,8 +13,7 @@ export const ENTRIES = '/run/cni/plumb/attachments'
 
 /**
  * Notes that a part needs a thing. `thing` is `<sort>/<key>`: `addresses/10.1.0.2`, `elements/masq4 10.1.0.2`, `links/br0.5`,
- * `ports/tcp-80`.
- * `holder` is the part's name. A detail and a space may stand before it. Returns false when the note exists already.
+ * `ports/tcp-80`. `holder` is the part's name. A detail and a space may stand before it. Returns false when the note exists already.
  */
 export function share(thing: string, holder: string): boolean {
   const folder = `${DIR}/${thing}`
