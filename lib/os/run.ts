@@ -1,7 +1,7 @@
 import type { NetnsPath } from '../text/values.ts'
 import type { Held } from './link-addresses.ts'
 import type { SeenLink } from './links.ts'
-/** The result of one child process. `status` is the exit status. */
+/** The result of one child process. `status` is the exit status. It is 128 plus the signal's number when a signal ended the process. */
 export interface Output {
   readonly status: number
   readonly stdout: string
@@ -10,7 +10,8 @@ export interface Output {
 
 /**
  * Runs external programs. All code calls programs through this interface. `argv[0]` is a name that is searched in fixed directories.
- * `stdin` is the standard input, `ns` the namespace. Throws ExecError when the program cannot be started.
+ * `stdin` is the standard input, `ns` the namespace. Throws ExecError when the program cannot be started, and CniError 11 when it takes
+ * too long.
  */
 export interface Run {
   (argv: readonly string[], stdin: string, ns?: 'host' | NetnsPath): Promise<Output>
