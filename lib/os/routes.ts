@@ -3,8 +3,8 @@ import { type IfName, parse } from '../text/values.ts'
 import { readText } from './reading.ts'
 
 /**
- * The node's link towards an IPv4 address, by the longest matching prefix. Undefined for IPv6. Reads /proc/net/route instead of
- * starting `ip`.
+ * The node's link towards an IPv4 address, by the longest matching prefix of the main table. Undefined for IPv6, and when no route
+ * matches. Reads /proc/net/route instead of starting `ip`.
  */
 export function deviceTo(ip: Ip): IfName | undefined {
   const { family, bits } = bitsOf(ip)
