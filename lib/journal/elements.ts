@@ -3,17 +3,20 @@ import type { PartName } from '../text/owner.ts'
 import { isThere, readPart } from './journal.ts'
 import { holdersOf, release, share, thingsOf } from './shared.ts'
 
-/** Notes that their parts have these elements, which others may have, too. */
+/** Notes that the parts of these elements hold them. Several parts may hold the same element. */
 export function hold(elements: readonly Element[]): void {
   for (const element of elements) if (element.part !== undefined) share(thing(element), element.part)
 }
 
-/** Takes those notes away, and gives the elements that somebody else still has: they must stay. */
+/** Removes the notes of `hold`. Returns the elements that another attachment still holds. The caller must keep these elements. */
 export function letGo(elements: readonly Element[]): Element[] {
   return elements.filter((element) => element.part !== undefined && !release(thing(element), element.part) && (isPair(element) || isHeld(element)))
 }
 
-/** Whether an attachment needs the element; these parts do not count. Nor do those whose pod is gone, but for a pair of subnets: that has as many holders as there are pods. */
+/**
+ * Whether an attachment needs the element. The parts in `but` do not count. A part does not count either when its pod is gone.
+ * Exception: a pair of subnets has one holder per pod, and each of them counts.
+ */
 export function isHeld(element: Element, but: readonly PartName[] = []): boolean {
   const others = holdersOf(thing(element)).filter((part) => !but.includes(part))
   return isPair(element) ? others.length > 0 : others.some(isAlive)
@@ -23,7 +26,7 @@ function isPair({ set }: Element): boolean {
   return set.startsWith('local')
 }
 
-// What cannot be read, as by an explanation for somebody who is not root, is taken for alive.
+// A part that cannot be read counts as alive. That happens when a user who is not root runs an explanation.
 function isAlive(part: PartName): boolean {
   try {
     const note = readPart(part)
@@ -33,17 +36,17 @@ function isAlive(part: PartName): boolean {
   }
 }
 
-/** The elements of a set of subnets that attachments have, with the parts that have them. */
+/** The elements of a set of subnets that attachments hold, each with the parts that hold it. */
 export function heldKeys(set: string): { readonly key: string; readonly holders: readonly string[] }[] {
   return thingsOf('elements').flatMap((name) => (name.startsWith(`${set} `) ? [{ key: name.slice(set.length + 1).replaceAll('_', '/'), holders: holdersOf(`elements/${name}`) }] : []))
 }
 
-/** The sets that attachments have elements in. */
+/** The names of the sets that contain elements of attachments. */
 export function heldSets(): string[] {
   return [...new Set(thingsOf('elements').map((name) => name.split(' ', 1)[0] as string))]
 }
 
-// A subnet has a slash.
+// Replaces the slash of a subnet, because the name is a file name.
 function thing({ set, key }: Pick<Element, 'set' | 'key'>): string {
   return `elements/${set} ${key.replaceAll('/', '_')}`
 }

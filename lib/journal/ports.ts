@@ -7,10 +7,14 @@ import type { PartName } from '../text/owner.ts'
 import { hasEntry, isSameContainer, readPart } from './journal.ts'
 import { holdersOf, release, share } from './shared.ts'
 
-// A port has a note for each address of the node that it is claimed on: `any4 portmap:…`.
+// Each claimed port has a folder. It contains one note per claimed address of the node, such as `any4 portmap:…`.
 const LOCK = '/run/cni/plumb/ports.lock'
 
-/** Reserves host ports for their owners, all or none. What another attachment of the same container has stays with that one: podman sends the same ports for each network of a container. Throws CniError 7 naming the owner of one that is taken; a claim whose owner has no entry any more counts for nothing. */
+/**
+ * Reserves host ports for their owners. Takes no port at all when another container has one of them. A port that another attachment of
+ * the same container has stays with that attachment, because podman sends the same ports for each network. A claim does not count when
+ * its owner has no entry. Throws CniError 7 with the name of the port's owner.
+ */
 export function take(claims: readonly Claim[]): void {
   withLock(LOCK, () => {
     for (const claim of claims.filter(isFree)) {
@@ -18,7 +22,7 @@ export function take(claims: readonly Claim[]): void {
       try {
         share(thing(claim), noteOf(claim))
       } catch (cause) {
-        // A full disk: nobody has the port.
+        // The disk is full. Leaves the port free.
         release(thing(claim), noteOf(claim))
         throw cause
       }
@@ -26,14 +30,14 @@ export function take(claims: readonly Claim[]): void {
   })
 }
 
-/** Gives them back, those that are still their owner's; of others what a call left that was killed here: a folder with nothing in it. */
+/** Gives back the ports that these parts own. Also removes an empty folder that a killed call left. */
 export function giveBack(claims: readonly Claim[]): void {
   withLock(LOCK, () => {
     for (const claim of claims) release(thing(claim), noteOf(claim))
   })
 }
 
-/** Whether a claim stands. */
+/** Whether this claim is noted. */
 export function holds(claim: Claim): boolean {
   return holdersOf(thing(claim)).some((note) => note === noteOf(claim))
 }
@@ -43,7 +47,7 @@ export function isElsewhere(claim: Claim): boolean {
   return !holds(claim) && inTheWay(claim).some((owner) => isSameContainer(owner, claim.part))
 }
 
-/** The parts that are in the way of these claims though their network namespace is gone: nobody called DEL for them. */
+/** The parts of other containers that block these claims although their network namespace is gone. No DEL was called for them. */
 export function lapsed(claims: readonly Claim[]): PartName[] {
   const others = claims.flatMap((claim) => inTheWay(claim).filter((owner) => !isSameContainer(owner, claim.part)))
   return [...new Set(others)].filter((owner) => {
@@ -52,7 +56,11 @@ export function lapsed(claims: readonly Claim[]): PartName[] {
   })
 }
 
-/** Of what was noted, what is the attachment's, each once. What follows a claim belongs to it: where that is another's, refused, or not made yet when the call was killed, the rest is none of ours. Two ports may lead to one place. Pure. */
+/**
+ * The noted resources that belong to the attachment, without duplicates. Resources after a claim belong to that claim. They are left
+ * out when `stands` says no for the claim. Then another attachment has the port, or the call was killed before it took the port.
+ * Duplicates are possible, because two ports may lead to the same target. Pure.
+ */
 export function following(own: readonly Resource[], stands: (claim: Claim) => boolean): Resource[] {
   let mine = true
   const held = own.filter((one) => {
@@ -62,7 +70,7 @@ export function following(own: readonly Resource[], stands: (claim: Claim) => bo
   return [...new Map(held.map((one) => [JSON.stringify(one), one])).values()]
 }
 
-/** Whether nobody has the port yet. Throws CniError 7 naming its owner when it is another container's. */
+/** Whether no other attachment has the port. Throws CniError 7 with the owner's name when another container has it. */
 export function isFree(claim: Claim): boolean {
   const others = inTheWay(claim)
   const other = others.find((owner) => !isSameContainer(owner, claim.part))
@@ -70,7 +78,7 @@ export function isFree(claim: Claim): boolean {
   return others.length === 0
 }
 
-// The parts of other attachments that have the port on this address, or on all where this is one, or on one where this is all.
+// The parts of other attachments that have the port on the same address. `any4` and `any6` overlap with every address of their family.
 function inTheWay(claim: Claim): PartName[] {
   const { ip, part } = claim
   return owners(claim).flatMap(({ on, owner }) => {

@@ -4,7 +4,10 @@ import { entries, LINK, partName, partsOf } from './journal.ts'
 import { take } from './ports.ts'
 import { share, sweep } from './shared.ts'
 
-/** Builds the index of what is shared anew, out of the entries, for a node on which somebody has removed files. Only which link holds the gateway of a VLAN follows from no entry: the next ADD of that network notes it. */
+/**
+ * Builds the index of shared things again from the entries, for a node on which a person has removed files. The entries do not say
+ * which link holds the gateway of a VLAN. The next ADD of that network notes it.
+ */
 export function reindex(): void {
   sweep()
   for (const entry of entries()) {

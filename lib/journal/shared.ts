@@ -3,18 +3,22 @@ import { fs } from '../os/fs.ts'
 import { listFiles } from '../os/reading.ts'
 import type { PartName } from '../text/owner.ts'
 
-// Who needs a thing that several attachments may share: a folder for the thing, in it a symbolic link for each holder, named after its part,
-// to the entry of the attachment. An index: all of it follows from the entries.
+// The index of things that several attachments may share. Each thing has a folder with one symbolic link per holder. The link has the
+// name of the holder's part and points to the entry of the attachment. The index follows from the entries, except the holders of VLAN
+// gateway links (see `reindex`).
 const DIR = '/run/cni/plumb/shared'
 
-/** Where the entries of attachments lie. */
+/** The folder of the attachments' entries. */
 export const ENTRIES = '/run/cni/plumb/attachments'
 
-/** Notes that a part needs a thing, `<sort>/<key>`: `addresses/10.1.0.2`, `elements/masq4 10.1.0.2`, `links/br0.5`, `ports/tcp-80`. What it needs of it may stand before the part's name, with a space between. False when that was noted already. */
+/**
+ * Notes that a part needs a thing. `thing` is `<sort>/<key>`: `addresses/10.1.0.2`, `elements/masq4 10.1.0.2`, `links/br0.5`,
+ * `ports/tcp-80`. `holder` is the part's name. A detail and a space may stand before it. Returns false when the note exists already.
+ */
 export function share(thing: string, holder: string): boolean {
   const folder = `${DIR}/${thing}`
   const entry = `${ENTRIES}/${attachmentOf(holder)}`
-  // The last one that had it may take the folder with it between the two.
+  // Another process may remove the empty folder between the two calls. Then both calls are tried again.
   for (let tries = 0; ; tries++) {
     try {
       fs.mkdirSync(folder, 0o755)
@@ -28,7 +32,10 @@ export function share(thing: string, holder: string): boolean {
   }
 }
 
-/** Takes that note away. True when nobody needs the thing any more: the kernel decides who was the last, as only an empty folder can be removed. */
+/**
+ * Removes the note of `share`. Returns true when no part needs the thing any more. The kernel decides which holder is the last, because
+ * rmdir(2) removes only an empty folder.
+ */
 export function release(thing: string, holder: string): boolean {
   const folder = `${DIR}/${thing}`
   try {
@@ -38,24 +45,24 @@ export function release(thing: string, holder: string): boolean {
   } catch (cause) {
     const { code } = cause as NodeJS.ErrnoException
     if (code === 'ENOENT') return true
-    // The note stays on a read-only disk, the thing must not.
+    // On a read-only disk the note stays, but the thing must still go with its last holder.
     if (code === 'EROFS') return holdersOf(thing).every((other) => other === holder)
     if (code === 'ENOTEMPTY' || code === 'EEXIST') return false
     throw cause
   }
 }
 
-/** The parts that need a thing. */
+/** The names of the parts that need a thing. */
 export function holdersOf(thing: string): PartName[] {
   return listFiles(`${DIR}/${thing}`) as PartName[]
 }
 
-/** The keys of the things of a sort that somebody needs. */
+/** The keys of all things of one sort that a part needs. */
 export function thingsOf(sort: string): string[] {
   return listFiles(`${DIR}/${sort}`)
 }
 
-/** Takes away the notes of attachments that have no entry. */
+/** Removes the notes of attachments that have no entry. */
 export function sweep(): void {
   const entries = new Set(listFiles(ENTRIES))
   for (const sort of listFiles(DIR)) for (const key of thingsOf(sort)) for (const holder of holdersOf(`${sort}/${key}`)) if (!entries.has(attachmentOf(holder))) release(`${sort}/${key}`, holder)

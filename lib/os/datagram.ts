@@ -3,9 +3,12 @@ import { dlopen, FFIType } from 'bun:ffi'
 const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, MSG_DONTWAIT] = [1, 2, 0x80000, 0x40]
 const { i32, u64, i64, ptr: pointer } = FFIType
 
-/** Sends one message to a socket of the file system (unix(7)), or with @ first to an abstract one. Throws Error when nobody takes it. */
+/**
+ * Sends one message to a socket in the file system (unix(7)). A path that begins with @ names an abstract socket. Throws Error when no
+ * process receives the message.
+ */
 export function datagram(path: string, text: string): void {
-  // Not with those of libc.ts: each costs a plugin time to open, and none of them has a use for these.
+  // Not part of libc.ts, because each function there costs every plugin start time. No plugin uses these functions.
   const { socket, connect, send, close } = dlopen('libc.so.6', {
     socket: { args: [i32, i32, i32], returns: i32 },
     connect: { args: [i32, pointer, i32], returns: i32 },

@@ -1,16 +1,19 @@
-/** How long one CNI call may wait for all that it waits for: tools, and other calls. No tool that works needs this long; one that hangs must not hang the runtime. */
+/**
+ * The total time in ms that one CNI call may wait for tools and for other calls. A healthy tool never needs this long. A tool that
+ * hangs must not block the runtime.
+ */
 export const LIMIT_MS = 30_000
-/** What a call has beyond that to take back what it made. */
+/** The extra time in ms for a call to undo what it made. */
 const GRACE_MS = 10_000
 const LEAST_MS = 500
 let until: number | undefined
 
-/** A call begins: from now on its waits are counted together. */
+/** Starts the time limit of a call. All its waits count together. */
 export function beginCall(): void {
   until = performance.now() + LIMIT_MS
 }
 
-/** How long the next wait may take, in ms; outside a call the whole limit. */
+/** The time in ms that the next wait may take. Outside a call it is the whole limit. */
 export function remaining(): number {
   if (until === undefined) return LIMIT_MS
   const left = until - performance.now()

@@ -2,36 +2,41 @@ import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
 import { isSix } from '../text/cidr.ts'
 import { bitsOf, type Ip } from '../text/ip.ts'
 
-/** An answer to an echo request: what the request carried, and how long it was under way. */
+/** An answer to an echo request: the request's data and the round-trip time. */
 export interface Echoed {
-  /** Who was asked, as `send` was told. */
+  /** The number of the target, as given to `send`. */
   readonly target: number
-  /** Which question to it this answers. */
+  /** The number of the request, as given to `send`. */
   readonly serial: number
-  /** Round trip, in milliseconds; undefined when somebody set the clock meanwhile. */
+  /** The round-trip time in milliseconds. Undefined when the clock was set meanwhile. */
   readonly ms?: number
 }
-/** A socket for ICMP echo requests from one address. It is of the namespace that the process was in when it was opened. */
+/** A socket for ICMP echo requests from one address. It belongs to the namespace in which the process opened it. */
 export interface Echoes {
-  /** Sends one request; false when the kernel did not take it. */
+  /** Sends one request. Returns false when the kernel refuses it. */
   send(to: Ip, target: number, serial: number): boolean
-  /** The next answer that has come; undefined when there is none. */
+  /** The next answer that has arrived. Undefined when there is none. */
   hear(): Echoed | undefined
   close(): void
 }
 
 const [AF_INET, AF_INET6, SOCK_RAW, SOCK_FLAGS, MSG_DONTWAIT] = [2, 10, 3, 0x80800, 0x40]
 const [SOL_SOCKET, SO_ATTACH_FILTER, CLOCK_REALTIME] = [1, 26, 0]
-// linux/sockios.h: when the kernel got the packet that was read last, by the wall clock, as struct timespec. The first call switches that on.
+// linux/sockios.h: the time when the kernel received the last packet that was read. It is wall-clock time in a struct timespec. The
+// first call switches this function on.
 const SIOCGSTAMPNS = 0x8907n
-/** Protocol, and the types of request and answer (RFC 792, RFC 4443). */
+/** The protocol and the types of request and answer (RFC 792, RFC 4443). */
 const KINDS = { 4: { protocol: 1, request: 8, reply: 0 }, 6: { protocol: 58, request: 128, reply: 129 } } as const
-// Header: type, code, checksum, id, sequence number. Then ours: a word that only this process knows, the target, the serial, the time.
+// The ICMP header has type, code, checksum, id and sequence number. Then follow plumb's data: a word that only this process knows, the
+// target, the serial and the time.
 const [HEADER_BYTES, PACKET_BYTES, ANSWER_BYTES] = [8, 32, 256]
-/** A round trip that took longer is a clock that was set. */
+/** The longest credible round trip in ms. A longer value means that the clock was set. */
 const LONGEST_MS = 60_000
 
-/** Opens one: needs CAP_NET_RAW. Answers to others' requests are kept away by the kernel. Throws Error with the errno. */
+/**
+ * Opens a socket for echo requests. Needs CAP_NET_RAW. A filter in the kernel drops the answers to requests of other sockets. Throws
+ * Error with the errno.
+ */
 export function openEchoes(from: Ip): Echoes {
   const version = isSix(from) ? 6 : 4
   const { protocol } = KINDS[version]
@@ -41,7 +46,7 @@ export function openEchoes(from: Ip): Echoes {
   const id = Math.floor(Math.random() * 0x10000)
   const [address, filter] = [socketAddress(from), program(version, id)]
   const isFiltered = c.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, filter.head, 16) === 0
-  // An address in a struct is no reference: until here the program must not be collected.
+  // `head` holds only the address of the program. This write keeps the garbage collector from freeing the program before this line.
   filter.code.fill(0)
   if (!isFiltered || c.bind(fd, address, address.length) !== 0) {
     const code = errno()
@@ -75,7 +80,7 @@ function echoes(fd: number, version: 4 | 6, id: number): Echoes {
       packet.setUint32(HEADER_BYTES + 8, serial)
       c.clock_gettime(CLOCK_REALTIME, clock)
       packet.setBigInt64(HEADER_BYTES + 16, now())
-      // The kernel itself fills in that of ICMPv6, which counts the addresses too.
+      // The ICMPv6 checksum also covers the addresses. The kernel fills it in.
       if (version === 4) packet.setUint16(2, checksum(packet))
       return Number(c.sendto(fd, bytes, BigInt(PACKET_BYTES), MSG_DONTWAIT, address, address.length)) === PACKET_BYTES
     },
@@ -83,7 +88,7 @@ function echoes(fd: number, version: 4 | 6, id: number): Echoes {
       for (;;) {
         const size = Number(c.recv(fd, answer, BigInt(ANSWER_BYTES), MSG_DONTWAIT))
         if (size < 0) return undefined
-        // Of IPv4 the packet begins with its IP header.
+        // An IPv4 packet begins with its IP header.
         const at = version === 4 ? ((answer[0] as number) & 0xf) * 4 : 0
         if (size < at + PACKET_BYTES) continue
         const view = new DataView(answer.buffer, at + HEADER_BYTES)
@@ -105,7 +110,7 @@ function checksum(packet: DataView): number {
   return ~sum & 0xffff
 }
 
-// struct sockaddr_in and sockaddr_in6: family, port, then for IPv6 the flow, and the address.
+// struct sockaddr_in and sockaddr_in6: family, port, the flow (only IPv6), and the address.
 function socketAddress(ip: Ip): Uint8Array {
   const six = isSix(ip)
   const view = new DataView(new ArrayBuffer(six ? 28 : 16))
@@ -118,11 +123,11 @@ function socketAddress(ip: Ip): Uint8Array {
   return new Uint8Array(view.buffer)
 }
 
-// Classic BPF (linux/filter.h): an answer, with our id.
+// Classic BPF (linux/filter.h): accepts an echo reply with this socket's id.
 function program(version: 4 | 6, id: number): { readonly head: BigUint64Array; readonly code: Uint8Array } {
   const [LOAD_X_HEADER, LOAD_BYTE_X, LOAD_HALF_X, EQUAL, END] = [0xb1, 0x50, 0x48, 0x15, 0x06]
   const all = [
-    // X is where ICMP begins: behind the IP header, or, with an X of 0, at once.
+    // X is the start of the ICMP header: after the IP header for IPv4, 0 for IPv6.
     version === 4 ? [LOAD_X_HEADER, 0, 0, 0] : [0x01, 0, 0, 0],
     [LOAD_BYTE_X, 0, 0, 0],
     [EQUAL, 0, 3, KINDS[version].reply],
@@ -139,7 +144,8 @@ function program(version: 4 | 6, id: number): { readonly head: BigUint64Array; r
     code.setUint32(i * 8 + 4, operand, true)
   }
   const bytes = new Uint8Array(code.buffer)
-  // struct sock_fprog: a count, and where the program is. The program is returned too: it must live as long as its address is used.
+  // struct sock_fprog: the number of instructions and the program's address. `code` is returned too, because the program must live as
+  // long as its address is used.
   return { head: new BigUint64Array([BigInt(all.length), BigInt(ptr(bytes))]), code: bytes }
 }
 
@@ -147,7 +153,7 @@ const EADDRNOTAVAIL = 99
 const { i32, u32, u64, i64, ptr: pointer } = FFIType
 let opened: ReturnType<typeof load> | undefined
 
-// Not with those of libc.ts: each costs a plugin time to open, and none of them has a use for these.
+// Not part of libc.ts, because each function there costs every plugin start time. No plugin uses these functions.
 function libc(): ReturnType<typeof load> {
   opened ??= load()
   return opened

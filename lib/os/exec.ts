@@ -1,3 +1,5 @@
+// This folder is the access to the system: files, locks, namespaces, links, netlink, nftables, and external tools such as ip, nft and
+// tc. Begin with `run` in this file. Then read libc.ts and fs.ts for the calls without a subprocess.
 import { CniError, CODE, ExecError } from '../text/errors.ts'
 import type { Netns } from '../text/values.ts'
 import { remaining } from './deadline.ts'
@@ -13,28 +15,33 @@ import type { Output, Run } from './run.ts'
 import { type Ear, linkState } from './sockets.ts'
 import { busyFile } from './turns.ts'
 
-// Fixed, most likely first: a tool never comes from a directory that the caller's PATH names.
+// Fixed directories, the most likely first. A tool never comes from the caller's PATH.
 const TOOLS = ['/usr/sbin', '/sbin', '/usr/bin', '/bin', '/usr/local/sbin', '/usr/local/bin']
 const ENV = [`PATH=${TOOLS.join(':')}`, 'LC_ALL=C']
 const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'iproute2', tc: 'iproute2', nft: 'nftables', 'dbus-send': 'dbus-bin' }
-/** A tool that hung is not waited for as long again, when what was made is taken back. */
+/** The limit in ms for a tool that hung before. The undo must not wait for it the full time again. */
 const AGAIN_MS = 2000
 
-/** A tool that was started, with what it has to be heard by from then on. */
+/** A tool that was started. `ear` is the socket that listens to the kernel from the tool's start. */
 interface Started extends Child {
   readonly ear?: Ear | undefined
 }
-/** One that has its input, with what tells that its work is done before it ends itself. */
+/** A tool that has its input. `ending` tells that its work is done before the tool ends. */
 interface Working extends Child {
   readonly ending?: Ending | undefined
 }
 
-// Tools that were started ahead: some wait for their standard input, and do nothing without it; some have it and work.
+// Tools that were started early. `ready`: tools that wait for their input and do nothing without it. `working`: tools that have their
+// input.
 const ready = new Map<string, Started>()
 const working = new Map<string, Working>()
 const hung = new Set<string>()
 
-/** Starts a tool in a namespace and waits for it: argv never through a shell, C locale, nothing inherited but a fixed PATH. `prepare` starts it ahead, `feed` gives it its input too, so that both go on beside other work. Throws CniError 5 when it is not installed, 11 when the call's time is over (lib/os/deadline.ts). */
+/**
+ * Starts a tool in a namespace and waits for its end. Uses no shell, the C locale and a fixed PATH, and passes no other environment.
+ * `prepare` starts a tool early. `feed` also gives it its input. Both let the tool run beside other work. Throws CniError 5 when the
+ * tool is not installed, and 11 when the time of the call is over (lib/os/deadline.ts).
+ */
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string, ns: Netns = 'host'): Promise<Output> => {
     const key = `${ns} ${argv.join(' ')}`
@@ -60,18 +67,18 @@ export const run: Run = Object.assign(
   },
 )
 
-/** Starts another CNI plugin, its stderr going to ours (CNI spec "Section 4: Plugin Delegation"). */
+/** Starts another CNI plugin. The plugin shares this process's stderr (CNI spec "Section 4: Plugin Delegation"). */
 export async function runPlugin(file: string, env: Readonly<Record<string, string>>, stdin: string): Promise<Output> {
   const vars = Object.entries(env).map(([key, value]) => `${key}=${value}`)
   return collect(fed(start(file, [file], vars, true), stdin, [file]), [file])
 }
 
-/** Whether a tool is installed, for work that is needless without it. */
+/** Whether a tool is installed, for work that is not needed without the tool. */
 export function has(name: string): boolean {
   return TOOLS.some((dir) => fs.existsSync(`${dir}/${name}`))
 }
 
-/** The file of a tool. Throws CniError 5 when it is not installed. */
+/** The path of a tool's executable file. Throws CniError 5 when the tool is not installed. */
 export function locate(name: string): string {
   const dir = TOOLS.find((one) => fs.existsSync(`${one}/${name}`))
   if (!dir) throw new CniError(CODE.io, `Cannot run ${name}: it is not installed`, `looked in ${TOOLS.join(', ')}; install the package ${PACKAGE[name] ?? name}`)
@@ -130,7 +137,7 @@ function limitOf([tool = '']: readonly string[]): number {
   return hung.has(tool) ? Math.min(AGAIN_MS, remaining()) : remaining()
 }
 
-// A tool that hangs reads nothing, and a pipe holds 64 kB.
+// A pipe holds 64 kB, and a tool that hangs reads nothing. So the writes have a time limit.
 function fed(child: Child, input: string, argv: readonly string[]): Child {
   try {
     const bytes = new TextEncoder().encode(input)
@@ -143,7 +150,7 @@ function fed(child: Child, input: string, argv: readonly string[]): Child {
       done += more
     }
   } catch (cause) {
-    // A tool that ends without reading to the end says why by its status.
+    // A tool may end without reading all its input. Its exit status tells the reason.
     if ((cause as NodeJS.ErrnoException).code !== 'EPIPE') throw cause
   } finally {
     fs.closeSync(child.stdin)
@@ -160,7 +167,7 @@ function written(fd: number, bytes: Uint8Array, from: number): number {
   }
 }
 
-/** All that a file holds, however far it was written or read. */
+/** The whole content of a file, whatever its current offset is. */
 export function textOf(fd: number): string {
   return fs.readAllSync(fd, 0, fs.endSync(fd) + 1)
 }

@@ -3,7 +3,11 @@ import { flock } from './libc.ts'
 
 let serial = 0
 
-/** Runs `work` while this process holds the flock of a file, made (0600: who may open it may hold it; with its folders 0755) when absent. The lock ends with the process. With `wait: false` it throws Error with code EWOULDBLOCK when another holds it. */
+/**
+ * Runs `work` while this process holds the flock of a file. Makes the file with mode 0600 when it is absent, because each user who may
+ * open it may hold the lock. Makes missing folders with mode 0755. The lock ends with the process. With `wait: false` throws Error with
+ * code EWOULDBLOCK when another process holds the lock.
+ */
 export function withLock<T>(path: string, work: () => T, { wait = true } = {}): T {
   const fd = within(path, () => fs.openSync(path, 'a', 0o600))
   try {
@@ -14,7 +18,10 @@ export function withLock<T>(path: string, work: () => T, { wait = true } = {}): 
   }
 }
 
-/** Takes the flock of a file, made as by `withLock`, until what is returned is called or the process ends; undefined when another has it. */
+/**
+ * Takes the flock of a file, which is made as by `withLock`. Returns a function that releases the lock. The lock also ends with the
+ * process. Undefined when another process holds the lock.
+ */
 export function takeLock(path: string): (() => void) | undefined {
   const fd = within(path, () => fs.openSync(path, 'a', 0o600))
   if (flock(fd, { wait: false })) return () => fs.closeSync(fd)
@@ -22,7 +29,11 @@ export function takeLock(path: string): (() => void) | undefined {
   return undefined
 }
 
-/** Replaces a file so that a reader, or a power loss, finds the old text or the new one, never less. `durable: false` leaves the disk out of it: for what can be rebuilt. `by` is the draft's path when a lock makes one enough: a killed writer then leaves one draft, not one more each time. */
+/**
+ * Replaces a file atomically. A reader finds the old text or the whole new text, also after a power loss. `durable: false` skips fsync,
+ * for files that can be rebuilt. `by` is the path of the draft, for callers that hold a lock and need only one draft. A killed writer
+ * then leaves one draft instead of one more each time.
+ */
 export function writeAtomic(path: string, text: string, { mode = 0o600, durable = true, by = ownDraftOf(path) } = {}): void {
   const draft = drafted(by, text, mode, durable)
   try {
@@ -33,7 +44,10 @@ export function writeAtomic(path: string, text: string, { mode = 0o600, durable 
   }
 }
 
-/** Makes files of one text that appear whole or not at all (link(2)); false, and none made, when one of them exists. One fsync for all of them. `by` as for writeAtomic. */
+/**
+ * Makes several files with the same text. Each file appears complete or not at all (link(2)). When one of them exists, makes none and
+ * returns false. One fsync serves all files. `by` works as in writeAtomic.
+ */
 export function createOnce(paths: readonly string[], text: string, { mode = 0o600, by = ownDraftOf(paths[0] ?? '') } = {}): boolean {
   if (paths.length === 0) return true
   const draft = drafted(by, text, mode, true)
@@ -53,7 +67,7 @@ export function createOnce(paths: readonly string[], text: string, { mode = 0o60
   }
 }
 
-/** Makes an empty file; false when it is there already. */
+/** Makes an empty file. Returns false when it exists. */
 export function createMark(path: string): boolean {
   try {
     fs.closeSync(within(path, () => fs.openSync(path, 'wx', 0o600)))
@@ -64,20 +78,20 @@ export function createMark(path: string): boolean {
   }
 }
 
-// There is no such file, and none can be: below a file, or by a name that is too long.
+// These errors mean that there is no such file. With the last two there can be none: a parent is a file, or the name is too long.
 const NOWHERE = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'] as const
 
-/** Removes a file; one that is not there is no error. */
+/** Removes a file. A missing file is no error. */
 export function remove(path: string): void {
   try {
     fs.unlinkSync(path)
   } catch (cause) {
-    // A read-only file system refuses before it looks.
+    // A read-only file system reports EROFS without looking for the file.
     if (!NOWHERE.some((code) => absentOr(cause, code)) && !(absentOr(cause, 'EROFS') && !fs.existsSync(path))) throw cause
   }
 }
 
-// The draft's name begins with "." so that no reader of the directory takes it for an address or a configuration.
+// The draft's name begins with "." so that no reader of the directory reads it as an address or a configuration.
 function ownDraftOf(path: string): string {
   return `${fs.dirname(path)}/.${process.pid}-${serial++}.draft`
 }
@@ -89,7 +103,7 @@ function drafted(draft: string, text: string, mode: number, durable: boolean): s
     if (durable) fs.fsyncSync(fd)
   } catch (cause) {
     remove(draft)
-    // write(2) knows no name: a full disk is to be told with what was written to it.
+    // The error of write(2) has no path. The user must learn which file the full disk refused.
     throw Object.assign(cause as Error, { path: draft })
   } finally {
     fs.closeSync(fd)
@@ -97,7 +111,7 @@ function drafted(draft: string, text: string, mode: number, durable: boolean): s
   return draft
 }
 
-// A draft that a killed process left is unlinked, never written to: it may be the same inode as a file that was made of it.
+// A killed process may have left this draft. It is unlinked and not rewritten, because a finished file may share its inode (link(2)).
 function openAnew(draft: string, mode: number): number {
   try {
     return fs.openSync(draft, 'wx', mode)
@@ -108,7 +122,7 @@ function openAnew(draft: string, mode: number): number {
   }
 }
 
-// Folders are made only when a first try shows that they are missing: the usual call does no extra work.
+// The folders are made only after the first try fails. The usual call then does no extra work.
 function within<T>(path: string, open: () => T): T {
   try {
     return open()
@@ -123,7 +137,7 @@ function absentOr(cause: unknown, code: string): boolean {
   return (cause as NodeJS.ErrnoException).code === code
 }
 
-/** Writes a text into a folder and keeps nothing of it: whether there is room. Throws as the kernel refuses. */
+/** Writes a text into an unnamed file of a folder, to test whether there is room. The file disappears. Throws the kernel's error. */
 export function writeUnnamed(dir: string, text: string): void {
   const fd = fs.openSync(dir, 'unnamed', 0o600)
   try {
@@ -133,7 +147,11 @@ export function writeUnnamed(dir: string, text: string): void {
   }
 }
 
-/** Where the draft of a file lies that one writer at a time writes: beside it, by a name that begins with a dot, so that no reader of the folder takes it for one of its own. Whoever removes the file for good removes this too, for a kill leaves it. */
+/**
+ * The path of a file's draft, for files with one writer at a time. The draft lies beside the file. Its name begins with a dot, so that
+ * no reader of the folder reads it as a normal file. The program that removes the file for good must also remove the draft, because a
+ * killed writer leaves it.
+ */
 export function draftOf(path: string): string {
   return path.replace(/[^/]*$/, '.$&.draft')
 }

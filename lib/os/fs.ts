@@ -1,27 +1,27 @@
 import type * as Native from 'node:fs'
 import { bytes, hasLibc, lastError, libc } from './libc.ts'
 
-// asm-generic/fcntl.h, the same on x86-64 and arm64.
+// asm-generic/fcntl.h. These values are the same on x86-64 and arm64.
 const [O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND, O_CLOEXEC] = [1, 2, 0x40, 0x80, 0x400, 0x80000]
-// O_DIRECTORY of fcntl.h is another on arm64.
+// arm64 has a different O_DIRECTORY (fcntl.h).
 const O_TMPFILE = 0o20000000 | (process.arch === 'arm64' ? 0o40000 : 0o200000)
-// As in node:fs, but that `w` empties nothing; `unnamed` is a file in a folder that is gone when it is closed.
+// As in node:fs, except that `w` does not empty the file. `unnamed` is a file in a folder that disappears when it is closed.
 const FLAGS = { r: 0, 'r+': O_RDWR, w: O_WRONLY | O_CREAT, wx: O_WRONLY | O_CREAT | O_EXCL, a: O_WRONLY | O_CREAT | O_APPEND, unnamed: O_WRONLY | O_TMPFILE } as const
 const AT_FDCWD = -100
 const [S_IFMT, S_IFREG, S_IFDIR] = [0o170000, 0o100000, 0o040000]
-// struct statx of linux/stat.h: its size, and where in it what is asked for stands.
+// The size of struct statx (linux/stat.h) and the offsets of the fields that are read.
 const [STATX_BASIC, STATX_BYTES, MODE, INO, MTIME, DEV] = [0x7ff, 256, 28, 32, 112, 136]
-// struct linux_dirent64 of getdents(2): how long it is, and where the name begins.
+// The offsets of the record length and of the name in struct linux_dirent64 (getdents(2)).
 const [RECORD, NAME] = [16, 19]
 const [SOME, PATH_MAX, STATFS_BYTES] = [16_384, 4096, 128]
 const SEEK_END = 2
 const MESSAGES: Readonly<Record<string, string>> = { ENOENT: 'no such file or directory', EEXIST: 'file already exists' }
 
 let decoder: TextDecoder | undefined
-// One for all readings: sixteen kilobytes for each are four pages more that the kernel has to find and empty.
+// All reads share one buffer. A new buffer of 16 kB per read costs the kernel four pages that it has to find and clear.
 let room: Uint8Array<ArrayBuffer> | undefined
 
-/** What statx(2) says of a file. */
+/** The facts of a file from statx(2). */
 export interface Stat {
   readonly kind: 'file' | 'folder' | 'other'
   readonly dev: bigint
@@ -30,9 +30,10 @@ export interface Stat {
 }
 
 /**
- * The calls of `node:fs` that an ADD or a DEL makes, through libc: to load `node:fs` takes a tenth of a call. Where one fails because a file is
- * there or is not, the error is as `node:fs` makes it; what fails for any other reason is done once more by `node:fs`, whose result or
- * error it is then. Only what can fail once and succeed the next time though all is lost (close, fsync) fails here with its errno.
+ * The calls of `node:fs` that an ADD or a DEL makes, through libc. Loading `node:fs` would take a tenth of the time of a call. An error
+ * because a file exists or does not exist looks as in `node:fs`. After any other error `node:fs` repeats the call, and its result or
+ * error counts. These calls are never repeated and throw their errno: close, fsync, lseek, ftruncate. A second close or fsync could
+ * succeed although data is lost.
  */
 export const fs = {
   openSync(path: string, flag: keyof typeof FLAGS, mode = 0o666): number {
@@ -45,14 +46,14 @@ export const fs = {
   fsyncSync(fd: number): void {
     if (libc().fsync(fd) !== 0) throw failed('fsync')
   },
-  /** How much was read, from where the file stands or from a place in it. */
+  /** Reads at the current offset, or at `from`. Returns the number of bytes. */
   readSync(fd: number, into: Uint8Array, from?: number): number {
     const count = Number(from === undefined ? libc().read(fd, into, into.length) : libc().pread(fd, into, into.length, from))
     return count >= 0 ? count : retried('read', '', (native) => native.readSync(fd, into, 0, into.length, from ?? null))
   },
-  /** How much was written. */
+  /** Returns the number of bytes that were written. */
   writeSync(fd: number, text: Uint8Array, offset = 0): number {
-    // What has gone wrong can be said all the same.
+    // Without libc an error message can still be written.
     if (!hasLibc()) return process.getBuiltinModule('node:fs').writeSync(fd, text, offset)
     const rest = text.subarray(offset)
     const count = rest.length === 0 ? 0 : Number(libc().write(fd, rest, rest.length))
@@ -67,7 +68,10 @@ export const fs = {
       fs.closeSync(fd)
     }
   },
-  /** The text of an open file from where it stands, or from a place in it, to its end; `expected` is one more than it is expected to have. */
+  /**
+   * The text of an open file up to its end, from the current offset or from `from`. `expected` is the expected number of bytes plus
+   * one.
+   */
   readAllSync(fd: number, from?: number, expected = SOME): string {
     room ??= new Uint8Array(SOME)
     let [text, done] = [expected > SOME ? new Uint8Array(expected) : room, 0]
@@ -78,19 +82,22 @@ export const fs = {
       if (done === text.length) text = twice(text)
     }
   },
-  /** Where an open file ends, in bytes; whoever has it by the same open(2) goes on from there. */
+  /** The size of an open file in bytes. Moves the file offset to the end. Processes that inherited the file continue from there. */
   endSync(fd: number): number {
     const end = Number(libc().lseek(fd, 0, SEEK_END))
     if (end < 0) throw failed('lseek')
     return end
   },
-  /** All of a text, from where the file stands; how many bytes it has. */
+  /** Writes the whole text at the current offset. Returns the number of bytes. */
   writeAllSync(fd: number, text: string): number {
     const all = new TextEncoder().encode(text)
     for (let done = 0; done < all.length; ) done += fs.writeSync(fd, all, done)
     return all.length
   },
-  /** Makes a text the whole of a file, in place: a file that is emptied first is written to the disk at once when it is closed (ext4). */
+  /**
+   * Replaces the content of a file in place. Truncates after the write, because ext4 writes a file that was emptied first to the disk
+   * as soon as it is closed.
+   */
   writeFileSync(path: string, text: string, mode: number): void {
     const fd = fs.openSync(path, 'w', mode)
     try {
@@ -102,7 +109,7 @@ export const fs = {
   existsSync(path: string): boolean {
     return !path.includes('\0') && libc().access(bytes(path), 0) === 0
   },
-  /** Undefined when there is no such file. */
+  /** The facts of a file. Undefined when there is no such file. */
   statSync(path: string): Stat | undefined {
     const seen = new Uint8Array(STATX_BYTES)
     if (libc().statx(AT_FDCWD, c(path), 0, STATX_BASIC, seen) === 0) return statOf(new DataView(seen.buffer))
@@ -112,12 +119,12 @@ export const fs = {
       return found && { kind: kindOf(Number(found.mode)), dev: found.dev, ino: found.ino, mtimeNs: found.mtimeNs }
     })
   },
-  /** The magic number of the file system that a file lies on (statfs(2)). */
+  /** The magic number of the file system that contains the file (statfs(2)). */
   statfsSync(path: string): number {
     const seen = new BigInt64Array(STATFS_BYTES / 8)
     return libc().statfs(c(path), seen) === 0 ? Number(seen[0]) : retried('statfs', path, (native) => native.statfsSync(path).type)
   },
-  /** The names in a folder, in no order. */
+  /** The names in a folder, unsorted. */
   readdirSync(path: string): string[] {
     const listed = (native: typeof Native) => native.readdirSync(path)
     const fd = libc().open(c(path), O_CLOEXEC, 0)
@@ -125,20 +132,20 @@ export const fs = {
     try {
       const some = new Uint8Array(SOME)
       const [first, more] = [entries(fd, some), () => entries(fd, new Uint8Array(SOME))]
-      // A large folder, or none at all.
+      // The path is a large folder or no folder.
       if (first < 0 || (first > 0 && more() !== 0)) return listed(process.getBuiltinModule('node:fs'))
       return namesIn(some.subarray(0, first))
     } finally {
       fs.closeSync(fd)
     }
   },
-  /** As it is written, no more than 4095 bytes. */
+  /** The target as it is written in the link, at most 4095 bytes. */
   readlinkSync(path: string): string {
     const target = new Uint8Array(PATH_MAX)
     const count = Number(libc().readlink(c(path), target, PATH_MAX))
     return count >= 0 ? decoded(target.subarray(0, count)) : retried('readlink', path, (native) => native.readlinkSync(path))
   },
-  /** A folder, with those above it; one that is there is no error. */
+  /** Makes a folder and its missing parents. An existing folder is no error. */
   mkdirSync(path: string, mode: number): void {
     if (libc().mkdir(c(path), mode) === 0 || fs.existsSync(`${path}/`)) return
     process.getBuiltinModule('node:fs').mkdirSync(path, { recursive: true, mode })
@@ -158,13 +165,13 @@ export const fs = {
   renameSync(from: string, to: string): void {
     if (libc().rename(c(from), c(to)) !== 0) retried('rename', from, (native) => native.renameSync(from, to), to)
   },
-  /** Sets both times of a file, in seconds. */
+  /** Sets access time and modification time of a file, in seconds. */
   utimesSync(path: string, at: number): void {
     const [seconds, nanoseconds] = [BigInt(Math.floor(at)), BigInt(Math.floor((at % 1) * 1e9))]
     const times = new BigInt64Array([seconds, nanoseconds, seconds, nanoseconds])
     if (libc().utimensat(AT_FDCWD, c(path), times, 0) !== 0) retried('utime', path, (native) => native.utimesSync(path, at, at))
   },
-  /** As `node:path` has it, for a path that does not end with a slash. */
+  /** As in `node:path`, for a path that does not end with a slash. */
   dirname(path: string): string {
     const at = path.lastIndexOf('/')
     return at < 0 ? '.' : path.slice(0, at) || '/'
@@ -172,7 +179,7 @@ export const fs = {
   realpathSync: (path: string): string => process.getBuiltinModule('node:fs').realpathSync(path),
 } as const
 
-// What a C program takes for the end of a path would make it another path.
+// C ends a path at the first null byte. The call would use a different path.
 function c(path: string): Uint8Array {
   if (path.includes('\0')) throw Object.assign(new TypeError(`The path ${JSON.stringify(path)} holds a null byte`), { code: 'ERR_INVALID_ARG_VALUE' })
   return bytes(path)
@@ -193,7 +200,7 @@ function failed(call: string): Error {
 function statOf(seen: DataView): Stat {
   const [word, half] = [(at: number) => seen.getBigUint64(at, true), (at: number) => BigInt(seen.getUint32(at, true))]
   const [major, minor] = [half(DEV), half(DEV + 4)]
-  // As one number, as makedev(3) has it.
+  // One number in the form of makedev(3).
   const dev = ((major & ~0xfffn) << 32n) | ((major & 0xfffn) << 8n) | ((minor & ~0xffn) << 12n) | (minor & 0xffn)
   return { kind: kindOf(seen.getUint16(MODE, true)), dev, ino: word(INO), mtimeNs: word(MTIME) * 1_000_000_000n + half(MTIME + 8) }
 }

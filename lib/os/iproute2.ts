@@ -1,6 +1,6 @@
 import { ExecError, shown } from '../text/errors.ts'
 
-/** What a batch tool said, by line number; iproute2 prints `Command failed -:N` after the message of line N. */
+/** The messages of a batch tool by line number. After the message of line N iproute2 prints `Command failed -:N`. */
 export function failures(stderr: string): { byLine: Map<number, string>; rest: string } {
   const byLine = new Map<number, string>()
   if (stderr === '') return { byLine, rest: '' }
@@ -22,7 +22,10 @@ export function failures(stderr: string): { byLine: Map<number, string>; rest: s
   return { byLine, rest: said.join(' ').trim() }
 }
 
-/** The JSON arrays that a batch tool printed, one per asking line; each stands on lines of its own. Throws ExecError for what is no JSON. */
+/**
+ * The JSON arrays that a batch tool printed, one for each show command. Each array stands on its own line. Throws ExecError for text
+ * that is not JSON.
+ */
 export function rows(stdout: string, tool = 'ip'): unknown[][] {
   return stdout
     .split('\n')

@@ -6,19 +6,24 @@ const [LOCK_SH, LOCK_EX, LOCK_NB] = [1, 2, 4]
 const [EINTR, EWOULDBLOCK, EACCES] = [4, 11, 13]
 const O_CLOEXEC = 0x80000
 const MFD_CLOEXEC = 1
-// fcntl(2), and what /proc/sys/fs/pipe-max-size is unless somebody changed it.
+// fcntl(2). The pipe size is the default of /proc/sys/fs/pipe-max-size.
 const [F_SETFL, O_NONBLOCK, F_SETPIPE_SZ, PIPE_BYTES] = [4, 0x800, 1031, 1 << 20]
 const POLLIN = 1
 const SYS_PIDFD_OPEN = 434n
-// struct flock of 64-bit machines: two shorts, then from where and how much.
+// struct flock of 64-bit machines: two shorts, then start and length.
 const [F_OFD_SETLK, F_WRLCK, F_UNLCK, FLOCK_BYTES, FLOCK_START, FLOCK_LENGTH] = [37, 1, 2, 32, 8, 16]
 
-/** Moves this thread, and what it starts, into the network namespace behind an open file (setns(2)). Throws Error with the errno. */
+/**
+ * Moves this thread and its future child processes into the network namespace of an open file (setns(2)). Throws Error with the errno.
+ */
 export function setns(fd: number): void {
   must('setns', libc().setns(fd, CLONE_NEWNET))
 }
 
-/** Takes the lock of an open file (flock(2)), exclusive unless `shared`; it ends when the file is closed or the process dies. The class of lock that host-local's `lock` file uses. False only with `wait: false`, when another has it. */
+/**
+ * Takes the lock of an open file (flock(2)). The lock is exclusive unless `shared`. It ends when the file is closed or the process
+ * dies. host-local's `lock` file uses the same kind of lock. Returns false only with `wait: false`, when another process has the lock.
+ */
 export function flock(fd: number, { shared = false, wait = true } = {}): boolean {
   while (libc().flock(fd, (shared ? LOCK_SH : LOCK_EX) | (wait ? 0 : LOCK_NB)) !== 0) {
     const code = errno()
@@ -28,7 +33,10 @@ export function flock(fd: number, { shared = false, wait = true } = {}): boolean
   return true
 }
 
-/** Locks one byte of an open file for whoever has it open by the same open(2), heirs too (F_OFD_SETLK, fcntl(2)); false when another has it. With `held: false` it is unlocked. Throws Error with the errno. */
+/**
+ * Locks one byte of an open file (F_OFD_SETLK, fcntl(2)). The lock belongs to this open(2), so child processes that inherit the file
+ * hold it too. Returns false when another open file has the lock. `held: false` unlocks the byte. Throws Error with the errno.
+ */
 export function lockByte(fd: number, at: bigint, held = true): boolean {
   const bytes = new Uint8Array(FLOCK_BYTES)
   const lock = new DataView(bytes.buffer)
@@ -41,16 +49,22 @@ export function lockByte(fd: number, at: bigint, held = true): boolean {
   return false
 }
 
-/** A process that was started: it reads `stdin` to its end, a pipe that says EAGAIN when it is full, and writes to two files in memory, which never block it. The caller closes all three. */
+/**
+ * A started process. It reads the pipe `stdin` to its end. A write to the full pipe fails with EAGAIN. Its output goes to two files in
+ * memory, which never block it. The caller closes all three.
+ */
 export interface Child {
   readonly pid: number
   readonly stdin: number
   readonly stdout: number
-  /** -1 where stderr is ours. */
+  /** -1 when the child shares this process's stderr. */
   readonly stderr: number
 }
 
-/** Starts a program in this thread's namespaces (posix_spawn(3)); it inherits no other file but `heirlooms`, where they are not -1. Throws Error with the errno. */
+/**
+ * Starts a program in this thread's namespaces (posix_spawn(3)). The program inherits no files except `heirlooms`. An heirloom of -1 is
+ * ignored. Throws Error with the errno.
+ */
 export function spawn(file: string, argv: readonly string[], env: readonly string[], ownStderr: boolean, heirlooms: readonly number[]): Child {
   const c = libc()
   const opened: number[] = []
@@ -70,13 +84,13 @@ export function spawn(file: string, argv: readonly string[], env: readonly strin
     c.posix_spawn_file_actions_adddup2(actions, input, 0)
     c.posix_spawn_file_actions_adddup2(actions, stdout, 1)
     if (!ownStderr) c.posix_spawn_file_actions_adddup2(actions, stderr, 2)
-    // From a number to the same number: only that it is closed on exec is taken from it.
+    // dup2 to the same number only removes close-on-exec.
     for (const fd of heirlooms) if (fd >= 0) c.posix_spawn_file_actions_adddup2(actions, fd, fd)
     const pid = new Int32Array(1)
     const [path, args, vars] = [bytes(file), list(argv), list(env)]
     const code = c.posix_spawn(pid, path, actions, null, args.pointers, vars.pointers)
     c.posix_spawn_file_actions_destroy(actions)
-    // The addresses among the pointers are no references: without this the texts may be gone before they are read.
+    // The pointer arrays hold only addresses. This line keeps the garbage collector from freeing the texts earlier.
     args.texts.length = vars.texts.length = 0
     if (code !== 0) throw new Error(`posix_spawn: ${named(code)}`)
     c.close(input)
@@ -87,17 +101,20 @@ export function spawn(file: string, argv: readonly string[], env: readonly strin
   }
 }
 
-/** A second thing to wait for beside a process's end: a file that is polled, and whether what came there is it. */
+/** A second event to wait for, beside the end of a process. `isDone` reads `fd` after poll and says whether the event has come. */
 export interface Sign {
   readonly fd: number
   isDone(): boolean
 }
 
-/** Waits for a child's end, or for a sign that its work is done: its exit status, 128 and the signal's number when one ended it, 0 with the sign, undefined when `limitMs` went by first. */
+/**
+ * Waits for the end of a child or for a sign that its work is done. Returns the exit status, or 128 plus the signal's number when a
+ * signal ended the child. Returns 0 for the sign, and undefined when `limitMs` passes first.
+ */
 export function wait(pid: number, limitMs: number, sign?: Sign): number | undefined {
   const c = libc()
   const fd = Number(c.syscall(SYS_PIDFD_OPEN, BigInt(pid), 0n, 0n, 0n, 0n))
-  // Kernels before 5.3 have no pidfd: there the wait has no limit.
+  // Kernels before 5.3 have no pidfd. There the wait has no limit.
   if (fd >= 0) {
     const come = awaited(fd, performance.now() + limitMs, sign)
     c.close(fd)
@@ -110,19 +127,19 @@ export function wait(pid: number, limitMs: number, sign?: Sign): number | undefi
 }
 
 function awaited(pidfd: number, until: number, sign?: Sign): 'end' | 'sign' | 'limit' {
-  // struct pollfd: a file, what is wanted of it, and what came.
+  // struct pollfd: a descriptor, the requested events, the returned events.
   const polled = new Int32Array(sign ? [pidfd, POLLIN, sign.fd, POLLIN] : [pidfd, POLLIN])
   for (;;) {
     const ready = libc().poll(polled, BigInt(polled.length / 2), Math.max(0, Math.ceil(until - performance.now())))
     if (ready === 0) return 'limit'
     if (ready < 0 && errno() !== EINTR) throw new Error(`poll: ${named(errno())}`)
-    // What came is in the upper half of the second number.
+    // The returned events are the upper half of the second number.
     if (ready > 0 && (polled[1] as number) >>> 16 !== 0) return 'end'
     if (ready > 0 && sign?.isDone()) return 'sign'
   }
 }
 
-// sizeof(posix_spawn_file_actions_t) of glibc is 80 where pointers have 8 bytes.
+// sizeof(posix_spawn_file_actions_t) in glibc is 80 on 64-bit machines.
 const ACTIONS_BYTES = 128
 const { i32, u64, i64, ptr: pointer } = FFIType
 const SIGNATURES = {
@@ -130,7 +147,7 @@ const SIGNATURES = {
   flock: { args: [i32, i32], returns: i32 },
   pipe2: { args: [pointer, i32], returns: i32 },
   fcntl: { args: [i32, i32, i32], returns: i32 },
-  // The same call, for commands that take a struct.
+  // The same call as fcntl, for commands that take a struct.
   fcntl64: { args: [i32, i32, pointer], returns: i32 },
   close: { args: [i32], returns: i32 },
   socket: { args: [i32, i32, i32], returns: i32 },
@@ -173,13 +190,17 @@ const SIGNATURES = {
 } as const
 let opened: ReturnType<typeof open> | undefined
 
-/** The calls themselves, for `lib/os/fs.ts` and `lib/os/sockets.ts`. Opened on first use, all together: 0.05 ms, and 2.5 µs for each. Throws CniError 5 where the process may not make memory executable: Bun makes the code of these calls when the program runs. */
+/**
+ * The libc functions, for `lib/os/fs.ts` and `lib/os/sockets.ts`. The first use opens all of them together. That takes 0.05 ms plus 2.5
+ * µs per function. Throws CniError 5 when the process may not make memory executable. Bun generates the code of these calls while the
+ * program runs.
+ */
 export function libc(): ReturnType<typeof open> {
   opened ??= open()
   return opened
 }
 
-/** Whether those calls can be made. */
+/** Whether the libc functions can be called. */
 export function hasLibc(): boolean {
   try {
     return libc() !== undefined
@@ -205,7 +226,7 @@ function errno(): number {
   return read.i32(libc().__errno_location() as Pointer, 0)
 }
 
-// errno.h of Linux, as far as starting a program and entering a namespace fail with it.
+// errno.h of Linux: the errors of starting a program and of entering a namespace.
 const ERRNO: Readonly<Record<number, string>> = { 1: 'EPERM', 2: 'ENOENT', 5: 'EIO', 7: 'E2BIG', 8: 'ENOEXEC', 9: 'EBADF', 11: 'EAGAIN', 12: 'ENOMEM', 13: 'EACCES', 17: 'EEXIST', 19: 'ENODEV', 22: 'EINVAL', 23: 'ENFILE', 24: 'EMFILE', 28: 'ENOSPC' }
 
 function named(code: number): string {
@@ -216,7 +237,10 @@ function must(call: string, status: number): void {
   if (status !== 0) throw new Error(`${call}: ${named(errno())}`)
 }
 
-/** A file in memory, closed by the caller: a tool that writes to it is never held up, and nobody is woken for each of its words. With `text` it is what a tool reads, from its beginning. Throws Error with the errno. */
+/**
+ * A file in memory that the caller closes. A tool that writes to it never blocks, and no reader wakes up for each write. `text` is the
+ * initial content, which a tool reads from the beginning. Throws Error with the errno.
+ */
 export function memory(text = ''): number {
   const fd = libc().memfd_create(bytes('plumb'), MFD_CLOEXEC)
   const content = bytes(text)
@@ -224,7 +248,10 @@ export function memory(text = ''): number {
   return fd
 }
 
-/** A pipe with room for 1 MB where the kernel grants that: a tool that tells of ten thousand changes at once is not held up. The caller closes both ends. Throws Error with the errno. */
+/**
+ * A pipe with a buffer of 1 MB where the kernel allows that. A tool that reports ten thousand changes at once then does not block. The
+ * caller closes both ends. Throws Error with the errno.
+ */
 export function pipe(): { readonly read: number; readonly write: number } {
   const ends = new Int32Array(2)
   must('pipe2', libc().pipe2(ends, O_CLOEXEC))
@@ -233,18 +260,21 @@ export function pipe(): { readonly read: number; readonly write: number } {
   return { read, write }
 }
 
-/** What the last call failed with: its number, negative as in Node's errors, and its name where that is known. */
+/**
+ * The error of the last call. `errno` is negative as in Node's errors. `code` is the name, or `errno N` for a number without a known
+ * name.
+ */
 export function lastError(): { readonly errno: number; readonly code: string } {
   const number = errno()
   return { errno: -number, code: named(number) }
 }
 
-/** A text as C has it. */
+/** A text as a C string, with its null byte. */
 export function bytes(text: string): Uint8Array {
   return new TextEncoder().encode(`${text}\0`)
 }
 
-// The texts are returned too: they must live as long as their addresses are used.
+// `texts` is returned too, because the texts must live as long as their addresses are used.
 function list(texts: readonly string[]): { pointers: BigUint64Array; texts: Uint8Array[] } {
   const kept = texts.map(bytes)
   return { pointers: new BigUint64Array([...kept.map((text) => BigInt(ptr(text))), 0n]), texts: kept }

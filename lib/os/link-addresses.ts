@@ -2,12 +2,12 @@ import { type Cidr, format, type Ip } from '../text/ip.ts'
 import { askRoute, NLM_F_DUMP } from './rtnetlink.ts'
 
 const [AF_INET, AF_INET6] = [2, 10]
-// linux/rtnetlink.h, linux/if_addr.h: struct ifaddrmsg is family, prefix length, flags, scope and the link's index.
+// linux/rtnetlink.h, linux/if_addr.h: struct ifaddrmsg holds family, prefix length, flags, scope and the link's index.
 const RTM_GETADDR = 22
 const [IFADDRMSG_BYTES, IFA_PREFIXLEN, IFA_SCOPE, IFA_INDEX] = [8, 1, 3, 4]
 const [IFA_ADDRESS, IFA_LOCAL] = [1, 2]
 
-/** The scope of what is good on one link alone (linux/rtnetlink.h). */
+/** The scope of an address that is valid only on one link (linux/rtnetlink.h). */
 export const RT_SCOPE_LINK = 253
 
 /** An address of a link. */
@@ -16,7 +16,11 @@ export interface Held {
   readonly scope: number
 }
 
-/** The addresses of the link of this index in this thread's namespace, of both families or one: the kernel looks at no other link, however many there are (Linux 4.20); `ip -batch` has it go through all of them. Throws Error with the errno when it cannot be asked. */
+/**
+ * The addresses of a link of this thread's namespace, by the link's index, of one family or both. The kernel looks at no other link
+ * (Linux 4.20), however many links exist. `ip -batch` makes the kernel go through all links. Throws Error with the errno when the
+ * request fails.
+ */
 export function addressesNow(index: number, family?: 4 | 6): Held[] {
   const body = new Uint8Array(IFADDRMSG_BYTES)
   body[0] = family === undefined ? 0 : family === 4 ? AF_INET : AF_INET6
@@ -29,7 +33,7 @@ export function addressesNow(index: number, family?: 4 | 6): Held[] {
   return found
 }
 
-/** The address that an attribute holds; undefined for what is none. */
+/** The IP address in an attribute. Undefined when the attribute holds none. */
 export function addressOf(bytes: DataView | undefined): Ip | undefined {
   if (bytes?.byteLength === 4) return format({ family: 4, bits: BigInt(bytes.getUint32(0)) })
   if (bytes?.byteLength === 16) return format({ family: 6, bits: (bytes.getBigUint64(0) << 64n) | bytes.getBigUint64(8) })

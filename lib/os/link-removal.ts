@@ -7,20 +7,28 @@ import { type Ear, listen } from './sockets.ts'
 // struct nlmsghdr, and struct ifinfomsg before the attributes (linux/rtnetlink.h, linux/if_link.h).
 const [MESSAGE_TYPE, MESSAGE_SOCKET, FAMILY, ATTRIBUTES] = [4, 12, 16, 32]
 const [RTM_DELLINK, AF_UNSPEC, IFLA_IFNAME] = [17, 0, 3]
-// NFNL_SUBSYS_NFTABLES, NFT_MSG_NEWGEN (linux/netfilter/nf_tables.h): a transaction is committed.
+// NFNL_SUBSYS_NFTABLES and NFT_MSG_NEWGEN (linux/netfilter/nf_tables.h). The kernel sends this message when it commits a transaction.
 const NEWGEN = (10 << 8) | 15
 
-/** What tells that a tool's work is done, though the kernel keeps the tool a while; closed by who asked for it. */
+/** A sign that a tool's work is done, although the kernel still holds up the tool. The caller of `endingOf` closes it. */
 export interface Ending extends Sign {
   close(): void
 }
 
-/** What has to be heard from a tool's start, in its namespace and by it as well, which inherits it: for the kernel closes what listens to nft only when what is deleted is gone, and then the tool is who waits for that. Undefined for other tools, and for who may not listen. */
+/**
+ * The socket that must listen in the tool's namespace before the tool starts. Only nft needs it. The tool inherits the socket. The
+ * kernel closes a socket that listens to nft only after the deleted objects are gone. With the inherited socket the tool waits for
+ * that, and plumb does not. Undefined for other tools, and when this process may not listen.
+ */
 export function earOf(argv: readonly string[]): Ear | undefined {
   return argv.join(' ') === 'nft -f -' ? listening('nft') : undefined
 }
 
-/** Hears when the kernel has done what a tool is about to ask of it, where it keeps the tool much longer: until nobody can look any more at links that are gone, or at elements that are deleted (a grace period of RCU: 15 to 25 ms, which the tool sleeps). Called before the tool has its input; undefined where its own end is what counts. */
+/**
+ * Listens for the moment when the kernel has done the work of a tool. After that moment the kernel holds up the tool for another 15 to
+ * 25 ms. The tool sleeps during an RCU grace period, until no CPU can still read the removed links or the deleted elements. Called
+ * before the tool gets its input. Undefined when the end of the tool itself counts.
+ */
 export function endingOf(argv: readonly string[], input: string, ns: Netns, { pid, ear }: { readonly pid: number; readonly ear?: Ear | undefined }): Ending | undefined {
   if (ear) return ending(ear, (message) => message.getUint16(MESSAGE_TYPE, true) === NEWGEN && message.getUint32(MESSAGE_SOCKET, true) === pid)
   const isLast = argv.join(' ') === 'ip -batch -' ? removal(input, pid) : undefined
@@ -39,7 +47,7 @@ function ending({ fd, heard, close }: Ear, isLast: (message: DataView) => boolea
   }
 }
 
-// Who may not listen, or has no such namespace any more, waits for the tool's end.
+// A process that may not listen, or whose namespace is gone, waits for the tool's end.
 function listening(group: Parameters<typeof listen>[0], ns: Netns = 'host'): Ear | undefined {
   try {
     return inside(ns, () => listen(group))
@@ -50,7 +58,7 @@ function listening(group: Parameters<typeof listen>[0], ns: Netns = 'host'): Ear
 
 const [DELETED, GROUP, SET] = ['link delete dev ', 'link delete group ', 'link set dev ']
 
-// Without -force a line is tried only when those before it have succeeded: the last one says that all is done.
+// Without -force, ip runs a line only after all earlier lines have succeeded. So the last line shows that all work is done.
 function removal(input: string, pid: number): ((message: DataView) => boolean) | undefined {
   const lines = input.trimEnd().split('\n')
   const last = lines[lines.length - 1] as string
@@ -59,10 +67,11 @@ function removal(input: string, pid: number): ((message: DataView) => boolean) |
   const grouped = lines.flatMap((line) => (group && line.startsWith(SET) && line.endsWith(group) ? line.slice(SET.length, -group.length) : []))
   const names = new Set(name ? [name] : grouped)
   if (names.size === 0) return undefined
-  // Before Linux 6.2, and for a group, the kernel does not tell at whose wish: then it is enough that the only wish has come true.
+  // Before Linux 6.2, and for a group, the kernel does not name the process that asked. Then the removal is enough when the batch asks
+  // for nothing else.
   const isAll = lines.length === 1 + grouped.length
   return (message) => {
-    // A bridge says as much, of the family AF_BRIDGE, of a port that it loses.
+    // When a bridge loses a port, it sends a similar message with the family AF_BRIDGE.
     const isGone = message.getUint16(MESSAGE_TYPE, true) === RTM_DELLINK && message.getUint8(FAMILY) === AF_UNSPEC
     if (isGone && (message.getUint32(MESSAGE_SOCKET, true) === pid || isAll)) names.delete(textOf(attributesOf(message, ATTRIBUTES).get(IFLA_IFNAME)))
     return names.size === 0

@@ -15,33 +15,36 @@ const [IFF_UP, IFF_PROMISC, IFF_ALLMULTI] = [1, 0x100, 0x200]
 const ARPHRD_ETHER = 1
 const SKIP_STATISTICS: Attribute = [IFLA_EXT_MASK, Uint8Array.of(8, 0, 0, 0)]
 
-/** A link as the kernel knows it. */
+/** The kernel's facts about a link. */
 export interface LinkFacts extends Required<Omit<Settings, 'master'>> {
   readonly index: number
   readonly name: IfName
-  /** As `ip -d link` names it: `macvlan`, `veth`; empty for hardware and for lo. */
+  /** The kind as in `ip -d link`, such as `macvlan` or `veth`. Empty for hardware and for lo. */
   readonly kind: string
   readonly alias: string
   readonly isUp: boolean
   readonly isEthernet: boolean
-  /** The address that the hardware was made with, hex pairs of any number; absent for what is no hardware. */
+  /** The permanent hardware address, as any number of hex pairs. Absent for virtual links. */
   readonly permanent?: string
-  /** The index of the link that it stands on, or of a pair the other end's. */
+  /** The index of the lower link, or of the peer in a pair. */
   readonly on: number | undefined
-  /** That one is in another namespace. */
+  /** Whether the link of `on` is in another namespace. */
   readonly isOnElsewhere: boolean
-  /** The index of the link that it is a port of. */
+  /** The index of the link's master, such as its bridge. */
   readonly master: number | undefined
-  /** Of a port of a bridge: it takes no packets of addresses that it was not told of (Linux 5.18). */
+  /** For a port of a bridge: the port drops packets from unknown source addresses (Linux 5.18). */
   readonly locked: boolean
-  /** Of a VRF: its table. */
+  /** For a VRF: its routing table. */
   readonly table: number | undefined
 }
 
-/** What decides about a link that is to be used. */
+/** The facts that decide whether and how a link is used. */
 export type SeenLink = Pick<LinkFacts, 'index' | 'mtu' | 'mac' | 'kind' | 'alias' | 'isEthernet' | 'isUp' | 'promisc' | 'locked'>
 
-/** What the kernel says of a link of this thread's namespace, by its name or index (rtnetlink(7)), in microseconds and without a process; undefined when there is none. Throws Error with the errno when it cannot be asked. */
+/**
+ * The facts of a link of this thread's namespace, by name or index (rtnetlink(7)). Takes microseconds and no subprocess. Undefined when
+ * there is no such link. Throws Error with the errno when the request fails.
+ */
 export function linkFacts(which: string | number): LinkFacts | undefined {
   const body = new Uint8Array(IFINFOMSG_BYTES)
   if (typeof which === 'number') new DataView(body.buffer).setInt32(IFI_INDEX, which, true)
@@ -50,12 +53,12 @@ export function linkFacts(which: string | number): LinkFacts | undefined {
   return found && read(found)
 }
 
-/** The same of all links. sysfs, which shows the namespace it was mounted in, is not looked at. */
+/** The facts of all links of this thread's namespace. Does not use sysfs, because sysfs shows the namespace in which it was mounted. */
 export function linksNow(): LinkFacts[] {
   return askRoute(RTM_GETLINK, new Uint8Array(IFINFOMSG_BYTES), NLM_F_DUMP, [SKIP_STATISTICS]).map(read)
 }
 
-/** The same of a link of any namespace. Throws CniError 3 when that cannot be entered. */
+/** The facts of a link of any namespace. Undefined when there is no such link. Throws CniError 3 when the namespace cannot be entered. */
 export function linkIn(name: string, ns: Netns): LinkFacts | undefined {
   return inside(ns, () => linkFacts(name))
 }
@@ -64,8 +67,9 @@ export function linkIn(name: string, ns: Netns): LinkFacts | undefined {
 const NET_ADDR_SET = '3'
 
 /**
- * The MAC of a bridge that nobody has set, so that it changes with the bridge's ports; undefined when it was set, and when there is no such bridge. Netlink does not
- * tell, sysfs does, but of the namespace that it was mounted in alone: where that is another one, each bridge counts as such that plumb did not make.
+ * The MAC of a bridge when no program has set it. Such a MAC changes with the bridge's ports. Undefined when the MAC was set, or when
+ * there is no such bridge. Netlink does not report this. sysfs does, but only for the namespace in which it was mounted. In any other
+ * namespace, only the MAC of a bridge that plumb made counts as set.
  */
 export function floatingMac(bridge: IfName): Mac | undefined {
   const seen = linkFacts(bridge)
@@ -105,7 +109,7 @@ function read({ body, attributes }: Answer): LinkFacts {
   }
 }
 
-// Of hardware of any sort: what is no Ethernet link has more pairs, or fewer.
+// Accepts any hardware. Links other than Ethernet have more or fewer than six pairs.
 function macOf(address: DataView | undefined): Mac {
   let text = ''
   for (let at = 0; address && at < address.byteLength; at++) text += `${at > 0 ? ':' : ''}${address.getUint8(at).toString(16).padStart(2, '0')}`

@@ -1,7 +1,7 @@
 import { printable } from '../text/printable.ts'
 import { fs } from './fs.ts'
 
-/** One event, one line, on stderr: the fact, then `key=value` pairs. stdout belongs to the protocol. Never throws. */
+/** Writes one event as one line on stderr: the fact, then `key=value` pairs. stdout is reserved for the CNI protocol. Never throws. */
 export function log(fact: string, fields: Readonly<Record<string, string | number>> = {}): void {
   const pairs = Object.entries(fields).map(([key, value]) => ` ${key}=${/[\s"]/.test(String(value)) ? JSON.stringify(value) : value}`)
   try {

@@ -1,10 +1,10 @@
 // The two upper bits say how to read an attribute (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
 const TYPE_MASK = 0x3fff
 
-/** The attributes of a netlink message by their type, each without its header. */
+/** The attributes of a netlink message by type, without their headers. */
 export type Attributes = ReadonlyMap<number, DataView>
 
-/** The attributes that begin at an offset. */
+/** The attributes of a message from an offset on. */
 export function attributesOf(message: DataView, from = 0): Attributes {
   const found = new Map<number, DataView>()
   for (let at = from, size = 0; at + 4 <= message.byteLength; at += (size + 3) & ~3) {
@@ -15,20 +15,20 @@ export function attributesOf(message: DataView, from = 0): Attributes {
   return found
 }
 
-/** The text of an attribute, without its NUL; empty where there is none. */
+/** The text of an attribute, without the NUL at its end. Empty when there is no attribute. */
 export function textOf(attribute: DataView | undefined): string {
   let text = ''
   for (let at = 0; attribute && at < attribute.byteLength; at++) {
     const code = attribute.getUint8(at)
     if (code === 0) break
-    // The first use of a decoder takes a plugin longer than all of this.
+    // The first use of a TextDecoder takes a plugin longer than this whole loop.
     if (code > 127) return new TextDecoder().decode(attribute).replace(/\0.*$/, '')
     text += String.fromCharCode(code)
   }
   return text
 }
 
-/** The 32-bit number of an attribute; undefined where there is none. */
+/** The 32-bit number of an attribute. Undefined when there is no attribute. */
 export function numberOf(attribute: DataView | undefined): number | undefined {
   return attribute && attribute.byteLength >= 4 ? attribute.getUint32(0, true) : undefined
 }

@@ -5,10 +5,13 @@ import { setns } from './libc.ts'
 import { netnsCookie } from './sockets.ts'
 
 const OWN = '/proc/self/ns/net'
-// linux/magic.h NSFS_MAGIC: what a namespace file, bound or below /proc, lies on.
+// NSFS_MAGIC of linux/magic.h: the file system of namespace files, both bind mounts and files below /proc.
 const NSFS = 0x6e736673
 
-/** Runs synchronous work with this thread, and every child it starts, in a network namespace; /proc/sys/net follows. Back in the old one afterwards, whatever happened. Throws CniError 3 when the namespace cannot be entered. */
+/**
+ * Runs synchronous work in a network namespace. This thread, its child processes and /proc/sys/net are then in that namespace. Always
+ * returns to the old namespace afterwards. Throws CniError 3 when the namespace cannot be entered.
+ */
 export function inside<T>(ns: Netns, work: () => T): T {
   if (ns === 'host') return work()
   const back = fs.openSync(OWN, 'r')
@@ -25,7 +28,10 @@ export function inside<T>(ns: Netns, work: () => T): T {
   }
 }
 
-/** What a path is before anything is changed there: `own` is the namespace that plumb runs in, `gone` has no file, `other` is no namespace. */
+/**
+ * The kind of a namespace path. `pod` is a namespace other than plumb's. `own` is plumb's namespace. `gone` means that no file exists.
+ * `other` is a file that is no namespace. Changes nothing.
+ */
 export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
   const found = fs.statSync(path)
   if (!found) return 'gone'
@@ -34,31 +40,37 @@ export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
   return found.ino === own?.ino && found.dev === own.dev ? 'own' : 'pod'
 }
 
-/** A namespace's number, which the kernel gives to another when it is gone, and where Linux is 5.14 or newer its cookie, which it does not. */
+/**
+ * The identity of a namespace. The kernel may give the inode to another namespace later. It never gives the cookie to another one. The
+ * cookie needs Linux 5.14.
+ */
 export interface Identity {
   readonly inode: number
   readonly cookie?: string | undefined
 }
 
-/** The number of the namespace at a path; undefined when there is none. */
+/** The inode of the namespace at a path. Undefined when there is no file. */
 export function inodeOf(path: NetnsPath): number | undefined {
   const found = fs.statSync(path)
   return found && Number(found.ino)
 }
 
-/** What tells the namespace at a path from others that come to that path later; undefined when there is none. */
+/**
+ * The identity of the namespace at a path. Other namespaces that come to this path later differ from it. Undefined when there is no
+ * file.
+ */
 export function identityOf(path: NetnsPath): Identity | undefined {
   const inode = inodeOf(path)
   if (inode === undefined) return undefined
   return { inode, cookie: cookieOf(path) }
 }
 
-/** Whether the namespace at a path is this one. */
+/** Whether the namespace at a path has this identity. */
 export function isAt(path: NetnsPath, { inode, cookie }: Identity): boolean {
   return inodeOf(path) === inode && (cookie === undefined || (cookieOf(path) ?? cookie) === cookie)
 }
 
-// None that is not to be entered: its number must do then.
+// Undefined when the namespace cannot be entered. Then only the inode identifies it.
 function cookieOf(path: NetnsPath): string | undefined {
   try {
     return inside(path, netnsCookie)?.toString()

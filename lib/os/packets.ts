@@ -3,16 +3,16 @@ import type { Mac, Netns } from '../text/values.ts'
 import { type LinkFacts, linkFacts, linkIn } from './links.ts'
 import { inside } from './netns.ts'
 
-/** A packet as it came: the address that sent it, and its bytes from the IP header on. */
+/** A received packet: the sender's MAC, and the bytes from the IP header on. */
 export interface Heard {
   readonly from: Mac
   readonly bytes: Uint8Array
 }
-/** An open packet socket of one link (packet(7)). It belongs to the link's namespace, and works from wherever the process is. */
+/** An open packet socket of one link (packet(7)). It belongs to the link's namespace. It works from any namespace of the process. */
 export interface Wire extends Pick<LinkFacts, 'index' | 'mac'> {
-  /** `type` is another EtherType than the socket's. */
+  /** Sends a packet. `type` is the EtherType, by default the socket's own. */
   send(to: Mac, bytes: Uint8Array, type?: number): void
-  /** The next packet that has come, undefined when none has. */
+  /** The next packet that has arrived. Undefined when there is none. */
   hear(): Heard | undefined
   close(): void
 }
@@ -20,25 +20,28 @@ export interface Wire extends Pick<LinkFacts, 'index' | 'mac'> {
 const [AF_INET, AF_PACKET, SOCK_DGRAM, SOCK_FLAGS, MSG_DONTWAIT] = [2, 17, 2, 0x80000, 0x40]
 const [SIOCGIFFLAGS, SIOCSIFFLAGS] = [0x8913n, 0x8914n]
 const [SOL_SOCKET, SO_ATTACH_FILTER, IFF_UP] = [1, 26, 1]
-// struct ifreq is 16 bytes of name, then what is asked for; struct sockaddr_ll has 20 bytes.
+// struct ifreq has 16 bytes of name, then the requested data. struct sockaddr_ll has 20 bytes.
 const [IFREQ_BYTES, IFREQ_DATA, ADDRESS_BYTES, PACKET_BYTES] = [40, 16, 20, 65_535]
-/** What EtherType an IP version has, and the port on which a client of DHCP listens there. */
+/** The EtherType of an IP version, and the port of its DHCP clients. */
 const KINDS = { 4: { type: 0x0800, port: 68 }, 6: { type: 0x86dd, port: 546 } } as const
 
-/** Opens a link for packets of an IP version; only UDP to the port of DHCP's clients is heard. Throws CniError 3 when the namespace cannot be entered, Error when the link is not there or is no Ethernet link. */
+/**
+ * Opens a link for packets of an IP version. A filter passes only UDP to the DHCP clients' port. Throws CniError 3 when the namespace
+ * cannot be entered. Throws Error when the link does not exist or is no Ethernet link.
+ */
 export function openWire(ns: Netns, ifname: string, version: 4 | 6): Wire {
   const { type, port } = KINDS[version]
   return inside(ns, () => {
     const facts = linkFacts(ifname)
     if (!facts?.isEthernet) throw new Error(`Cannot use the link ${ifname}: ${facts ? 'it is no Ethernet link' : 'there is none'}`)
     const c = libc()
-    // No packets before the filter stands: of protocol 0, then bound to the right one.
+    // The socket starts with protocol 0, so that no packet arrives before the filter is attached. Then bind sets the EtherType.
     const fd = c.socket(AF_PACKET, SOCK_DGRAM | SOCK_FLAGS, 0)
     if (fd < 0) throw new Error(`socket: errno ${errno()}`)
     const filter = program(version, port)
     const address = linkAddress(type, facts.index)
     const isFiltered = c.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, filter.head, 16) === 0
-    // An address in a struct is no reference: until here the program must not be collected.
+    // `head` holds only the address of the program. This write keeps the garbage collector from freeing the program before this line.
     filter.code.fill(0)
     if (!isFiltered || c.bind(fd, address, ADDRESS_BYTES) !== 0) {
       const code = errno()
@@ -49,7 +52,7 @@ export function openWire(ns: Netns, ifname: string, version: 4 | 6): Wire {
   })
 }
 
-/** What the kernel says of an Ethernet link, undefined when the namespace or such a link is not there. */
+/** The kernel's facts about an Ethernet link. Undefined when the namespace or such a link does not exist. */
 export function ethernetIn(ns: Netns, ifname: string): LinkFacts | undefined {
   try {
     const facts = linkIn(ifname, ns)
@@ -59,7 +62,7 @@ export function ethernetIn(ns: Netns, ifname: string): LinkFacts | undefined {
   }
 }
 
-/** Switches a link on or off. Throws CniError 3 when the namespace cannot be entered, Error with the errno. */
+/** Sets a link up or down. Throws CniError 3 when the namespace cannot be entered, otherwise Error with the errno. */
 export function setLink(ns: Netns, ifname: string, up: boolean): void {
   inside(ns, () => {
     const request = ask(ifname, SIOCGIFFLAGS)
@@ -127,7 +130,7 @@ function macAt(bytes: Uint8Array, at: number): Mac {
   return [...bytes.subarray(at, at + 6)].map((byte) => byte.toString(16).padStart(2, '0')).join(':') as Mac
 }
 
-// Classic BPF (linux/filter.h): instruction, jumps when true and false, operand. Offsets count from the IP header.
+// Classic BPF (linux/filter.h): instruction, jump when true, jump when false, operand. Offsets count from the IP header.
 function program(version: 4 | 6, port: number): { readonly head: BigUint64Array; readonly code: Uint8Array } {
   const [LOAD_BYTE, LOAD_HALF, LOAD_X_HEADER, LOAD_HALF_X, EQUAL, SOME, END] = [0x30, 0x28, 0xb1, 0x48, 0x15, 0x45, 0x06]
   const UDP = 17
@@ -136,7 +139,7 @@ function program(version: 4 | 6, port: number): { readonly head: BigUint64Array;
       ? [
           [LOAD_BYTE, 0, 0, 9],
           [EQUAL, 0, 6, UDP],
-          // A fragment but the first has no ports.
+          // Only the first fragment has ports.
           [LOAD_HALF, 0, 0, 6],
           [SOME, 4, 0, 0x1fff],
           [LOAD_X_HEADER, 0, 0, 0],
@@ -158,14 +161,15 @@ function program(version: 4 | 6, port: number): { readonly head: BigUint64Array;
     code.setUint32(i * 8 + 4, operand, true)
   }
   const bytes = new Uint8Array(code.buffer)
-  // struct sock_fprog: a count, and where the program is. The program is returned too: it must live as long as its address is used.
+  // struct sock_fprog: the number of instructions and the program's address. `code` is returned too, because the program must live as
+  // long as its address is used.
   return { head: new BigUint64Array([BigInt(all.length), BigInt(ptr(bytes))]), code: bytes }
 }
 
 const { i32, u32, u64, i64, ptr: pointer } = FFIType
 let opened: ReturnType<typeof load> | undefined
 
-// Not with those of libc.ts: each costs a plugin time to open, and none of them has a use for these.
+// Not part of libc.ts, because each function there costs every plugin start time. Only DHCP uses these functions.
 function libc(): ReturnType<typeof load> {
   opened ??= load()
   return opened

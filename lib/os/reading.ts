@@ -1,6 +1,6 @@
 import { fs } from './fs.ts'
 
-/** The text of a file, undefined when there is none. */
+/** The text of a file. Undefined when there is no such file. */
 export function readText(path: string): string | undefined {
   try {
     return fs.readFileSync(path)
@@ -10,14 +10,14 @@ export function readText(path: string): string | undefined {
   }
 }
 
-/** The same of a file that a configuration names: a device or a pipe, which may never end, is refused. Throws Error. */
+/** The text of a regular file that a configuration names. Throws Error for a device or a pipe, because reading it may never end. */
 export function readRegular(path: string): string | undefined {
   const found = fs.statSync(path)
   if (found && found.kind !== 'file') throw new Error('it is no regular file')
   return found && readText(path)
 }
 
-/** The names in a folder; none when it is not there. */
+/** The names in a folder. Empty when the folder does not exist. */
 export function listFiles(dir: string): string[] {
   try {
     return fs.readdirSync(dir)

@@ -1,33 +1,43 @@
 import type { NetnsPath } from '../text/values.ts'
 import type { Held } from './link-addresses.ts'
 import type { SeenLink } from './links.ts'
-/** The outcome of one child process. `status` is -1 when it was killed or ran into its time limit. */
+/** The result of one child process. `status` is the exit status. It is 128 plus the signal's number when a signal ended the process. */
 export interface Output {
   readonly status: number
   readonly stdout: string
   readonly stderr: string
 }
 
-/** The one seam to programs: argv (argv[0] a name, found in fixed directories), standard input, and the namespace to run in. Throws ExecError when it cannot be started or is killed for taking too long. */
+/**
+ * Runs external programs. All code calls programs through this interface. `argv[0]` is a name that is searched in fixed directories.
+ * `stdin` is the standard input, `ns` the namespace. Throws ExecError when the program cannot be started, and CniError 11 when it takes
+ * too long.
+ */
 export interface Run {
   (argv: readonly string[], stdin: string, ns?: 'host' | NetnsPath): Promise<Output>
-  /** Starts a program whose input will come: what it does before it reads goes on beside other work. One that is never run does nothing. */
+  /**
+   * Starts a program before its input is known. Its start then runs beside other work. A prepared program that gets no input does
+   * nothing.
+   */
   prepare?(argv: readonly string[], ns?: 'host' | NetnsPath): void
-  /** Hands a program its input and goes on; the call with the same program, input and namespace then waits for its end. */
+  /** Gives a program its input and returns at once. A later call with the same program, input and namespace waits for its end. */
   feed?(argv: readonly string[], stdin: string, ns?: 'host' | NetnsPath): void
-  /** Waits until the kernel calls a link of the node running; false when `limitMs` went by first. Absent where there is no kernel. */
+  /** Waits until the kernel reports a link of the node as running. Returns false when `limitMs` passes first. Absent without a kernel. */
   running?(name: string, limitMs: number): boolean
-  /** Whether a namespace has a link of this name; true where the kernel would not say. Absent where there is no kernel. */
+  /** Whether a namespace has a link of this name. True when the kernel refuses to answer. Absent without a kernel. */
   link?(name: string, ns: 'host' | NetnsPath): boolean
-  /** What the kernel says of a link of a namespace, undefined when there is none. Absent where there is no kernel. */
+  /** The kernel's facts about a link of a namespace. Undefined when there is no such link. Absent without a kernel. */
   seen?(name: string, ns: 'host' | NetnsPath): SeenLink | undefined
-  /** The addresses of a link of the node, by its index, of both families or one. Absent where there is no kernel. */
+  /** The addresses of a link of the node, by its index, of one family or both. Absent without a kernel. */
   held?(index: number, family?: 4 | 6): readonly Held[]
-  /** How many rules each chain of our nft table has on the node, and how often it is in use: by those, and by what jumps to it. Absent where there is no kernel. */
+  /**
+   * `rules` gives the number of rules of each chain in plumb's nft table on the node. `uses` gives the number of uses of each chain.
+   * Uses are the chain's rules and the jumps to it. Absent without a kernel.
+   */
   rules?(): ReadonlyMap<string, number>
   uses?(): ReadonlyMap<string, number>
-  /** Whether the node has our nft table; true where the kernel would not say. Absent where there is no kernel. */
+  /** Whether the node has plumb's nft table. True when the kernel refuses to answer. Absent without a kernel. */
   hasTable?(): boolean
-  /** The names of its sets and maps. Absent where there is no kernel. */
+  /** The names of the sets and maps in plumb's nft table. Absent without a kernel. */
   sets?(): readonly string[]
 }

@@ -3,7 +3,10 @@ import type { Netns } from '../text/values.ts'
 import { failures, rows } from './iproute2.ts'
 import type { Run } from './run.ts'
 
-/** What commands of a batch tool show, in one process: the rows of each, none for one that failed (there is no such link). Throws ExecError. */
+/**
+ * Runs several show commands of a batch tool in one process. Returns the rows of each command. A failed command has no rows, for
+ * example when the link does not exist. Throws ExecError.
+ */
 export async function show(tool: readonly string[], asks: readonly string[], run: Run, ns: Netns = 'host'): Promise<readonly (readonly unknown[])[]> {
   // bridge(8) of iproute2 6.1 aborts at a second `vlan show` in JSON (json_writer.c).
   if (asks.filter((ask) => ask.startsWith('vlan ')).length > 1) {

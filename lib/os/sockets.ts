@@ -2,36 +2,40 @@ import { ptr } from 'bun:ffi'
 import { CniError, CODE } from '../text/errors.ts'
 import { bytes, lastError, libc } from './libc.ts'
 
-// A carrier takes the kernel 0 to 0.2 ms when the node is idle.
+// On an idle node the kernel reports a carrier after 0 to 0.2 ms.
 const STEP_US = 50
 const LONGEST_STEP_US = 50_000
 const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, SIOCGIFFLAGS, IFF_RUNNING] = [1, 2, 0x80000, 0x8913n, 0x40]
-// struct ifreq: 16 bytes of name, then what is asked for.
+// struct ifreq: 16 bytes of name, then the requested data.
 const [IFREQ_BYTES, IFREQ_FLAGS, IFREQ_DATA] = [40, 16, 16]
-// linux/ethtool.h: struct ethtool_value is a command and a number.
+// linux/ethtool.h: struct ethtool_value holds a command and a number.
 const [SIOCETHTOOL, ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM] = [0x8946n, 0x16, 0x17]
 const [AF_NETLINK, SOCK_RAW, MSG_DONTWAIT] = [16, 3, 0x40]
-// struct nlmsghdr, and the most that the kernel puts into one answer of a dump.
+// The size of struct nlmsghdr, and the largest part of a dump that the kernel sends at once.
 const [NLMSG_HEADER, NETLINK_BYTES] = [16, 32768]
 const [SOCKADDR_NL_BYTES, SOCKADDR_NL_GROUPS] = [12, 8]
-// linux/rtnetlink.h: RTNLGRP_LINK is 1; linux/netfilter/nfnetlink.h: NFNLGRP_NFTABLES is 7.
+// RTNLGRP_LINK is 1 (linux/rtnetlink.h). NFNLGRP_NFTABLES is 7 (linux/netfilter/nfnetlink.h).
 const GROUPS = { links: [0, 1], nft: [12, 1 << 6] } as const
-// asm-generic/socket.h; since Linux 5.14.
+// asm-generic/socket.h. The cookie exists since Linux 5.14.
 const [SOL_SOCKET, SO_RCVBUFFORCE, SO_NETNS_COOKIE] = [1, 33, 71]
-// linux/netlink.h; since Linux 4.20.
+// linux/netlink.h, since Linux 4.20.
 const [SOL_NETLINK, NETLINK_GET_STRICT_CHK] = [270, 12]
 
-// One for all answers: each new one is eight pages that the kernel has to find.
+// All answers share one buffer. A new buffer costs the kernel eight pages that it has to find.
 let buffer: Uint8Array<ArrayBuffer> | undefined
 
-/** What the kernel says of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)), at once or as soon as it is running within `waitMs`: `running` is up, its carrier noticed; `there` also when it would not say. Throws CniError 5 when there is no socket. */
+/**
+ * The state of a link of this thread's namespace (SIOCGIFFLAGS, netdevice(7)). `running`: the link is up and the kernel has noticed its
+ * carrier. `there`: the link exists, or the kernel refuses to answer. Waits up to `waitMs` for `running`. Throws CniError 5 when there
+ * is no socket.
+ */
 export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'running' {
   const c = libc()
   const fd = socket(AF_UNIX, SOCK_DGRAM)
   const request = new Uint8Array(IFREQ_BYTES)
   request.set(bytes(name))
   try {
-    // Each wait twice the last: hundreds of ADDs that look every 50 µs would keep the kernel from the very work they wait for.
+    // Each wait is twice as long as the last. Hundreds of ADDs that ask every 50 µs would slow the kernel work for which they wait.
     for (let [until, step] = [performance.now() + waitMs, STEP_US]; ; c.usleep(step), step = Math.min(step * 2, LONGEST_STEP_US)) {
       const state = c.ioctl(fd, SIOCGIFFLAGS, request) !== 0 ? (lastError().code === 'ENODEV' ? 'absent' : 'there') : (request[IFREQ_FLAGS] as number) & IFF_RUNNING ? 'running' : 'there'
       if (state === 'running' || performance.now() >= until) return state
@@ -41,7 +45,10 @@ export function linkState(name: string, waitMs = 0): 'absent' | 'there' | 'runni
   }
 }
 
-/** Whether checksums of what a link sends are left to it (`tx-checksum-ip-generic` of ethtool(8), which need not be installed); `to` switches that first. Undefined when the kernel would not say. */
+/**
+ * Whether the link computes the checksums of sent packets (`tx-checksum-ip-generic` of ethtool(8)). `to` sets that first. ethtool need
+ * not be installed. Undefined when the kernel refuses to answer.
+ */
 export function txChecksum(name: string, to?: boolean): boolean | undefined {
   const c = libc()
   const fd = socket(AF_UNIX, SOCK_DGRAM)
@@ -59,7 +66,11 @@ export function txChecksum(name: string, to?: boolean): boolean | undefined {
   }
 }
 
-/** Asks the kernel one question (netlink(7)) and gives the messages of its answer; it has them ready when they are asked for, and none is waited for. With `isStrict` it leaves out what the request's header is not about, where it can (Linux 4.20); else it goes through all that there is. Throws Error with the errno, CniError 5 when there is no socket. */
+/**
+ * Sends one request to the kernel (netlink(7)) and returns the messages of its answer. The kernel has the answer ready, so this never
+ * waits. With `isStrict` the kernel returns only objects that match the request's header, where it can (Linux 4.20). Otherwise it goes
+ * through all objects. Throws Error with the errno, and CniError 5 when there is no socket.
+ */
 export function netlink(protocol: number, request: Uint8Array, isStrict = false): DataView[] {
   const c = libc()
   const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
@@ -72,21 +83,24 @@ export function netlink(protocol: number, request: Uint8Array, isStrict = false)
   }
 }
 
-/** What the kernel tells this thread's namespace, from now on. */
+/** A socket that receives the kernel's messages about this thread's namespace, from now on. */
 export interface Ear {
-  /** To be polled. */
+  /** The descriptor to poll. */
   readonly fd: number
-  /** The messages that have come since; none is waited for. */
+  /** The messages that have arrived since the last call. Does not wait. */
   heard(): DataView[]
   close(): void
 }
 
-/** Listens to what it tells of links, or of transactions of nft; `room` is how many bytes may wait, where more than usual are to come. Throws as `netlink`. */
+/**
+ * Listens to messages about links or about nft transactions. `room` is the size of the receive buffer in bytes, for callers that expect
+ * many messages. Throws like `netlink`.
+ */
 export function listen(group: keyof typeof GROUPS, room?: number): Ear {
   const c = libc()
   const [protocol, bit] = GROUPS[group]
   const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
-  // Where this is refused the usual room has to do.
+  // When the kernel refuses this, the usual buffer is used.
   if (room !== undefined) c.setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, Uint32Array.of(room), 4n)
   const close = () => void c.close(fd)
   const address = new DataView(new ArrayBuffer(SOCKADDR_NL_BYTES))
@@ -119,7 +133,10 @@ function received(fd: number): DataView[] {
   }
 }
 
-/** The number of this thread's network namespace that no other has until the node boots again (SO_NETNS_COOKIE); undefined before Linux 5.14. */
+/**
+ * The cookie of this thread's network namespace (SO_NETNS_COOKIE). No other namespace gets it until the node boots again. Undefined
+ * before Linux 5.14.
+ */
 export function netnsCookie(): bigint | undefined {
   const c = libc()
   const fd = socket(AF_UNIX, SOCK_DGRAM)

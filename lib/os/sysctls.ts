@@ -3,12 +3,15 @@ import { fs } from './fs.ts'
 import { log } from './log.ts'
 import { readText } from './reading.ts'
 
-/** The value of a sysctl below /proc/sys/net of this thread's namespace (`ipv4/ip_forward`), undefined when the kernel has none. */
+/**
+ * The value of a sysctl below /proc/sys/net of this thread's namespace (`ipv4/ip_forward`). Undefined when the kernel has no such
+ * sysctl.
+ */
 export function readSysctl(name: string): string | undefined {
   return readText(`/proc/sys/net/${name}`)?.trim()
 }
 
-/** The same of one that may not be readable: empty then. */
+/** Like `readSysctl`, for a sysctl that may not be readable. Then the value is empty. */
 export function maybeSysctl(name: string): string | undefined {
   try {
     return readSysctl(name)
@@ -17,7 +20,7 @@ export function maybeSysctl(name: string): string | undefined {
   }
 }
 
-/** Sets it; false when the kernel has none. Throws the file system's error when it refuses the value. */
+/** Sets a sysctl. Returns false when the kernel has no such sysctl. Throws the file system's error when the kernel refuses the value. */
 export function writeSysctl(name: string, value: string): boolean {
   try {
     const fd = fs.openSync(`/proc/sys/net/${name}`, 'r+')
@@ -33,7 +36,7 @@ export function writeSysctl(name: string, value: string): boolean {
   }
 }
 
-/** Puts back what a sysctl was. Cannot fail: it may have gone with its link, and nothing must keep a DEL from going on. */
+/** Restores the earlier value of a sysctl. Never throws: the sysctl may have gone with its link, and a DEL must continue. */
 export function restoreSysctl({ name, before = '' }: { readonly name: string; readonly before?: string }): void {
   try {
     writeSysctl(name, before)

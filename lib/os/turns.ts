@@ -4,19 +4,26 @@ import { fs } from './fs.ts'
 import { lockByte } from './libc.ts'
 import { log } from './log.ts'
 
-// On a file system that a reboot empties. What somebody is at work on is one byte of it that is locked.
+// Each piece of work is one byte of this file. A process locks the byte while it works. A reboot empties this file system.
 const FILE = '/run/cni/plumb/busy'
 const LONGEST_STEP_MS = 20
 let opened: number | undefined
 const own = new Set<bigint>()
 
-/** The file that says what this process is at work on, for the tools that it starts to keep open: a lock ends with the last of them, though the process itself be killed. -1 where there can be none. */
+/**
+ * The descriptor of the file whose locked bytes tell what this process works on. Child processes inherit it and keep the lock until the
+ * last of them ends, also when this process is killed. -1 when the file cannot be opened.
+ */
 export function busyFile(): number {
   opened ??= open()
   return opened
 }
 
-/** Waits until no other process, nor a tool that a killed one has left behind, is at work on this (a path that stands for it), and makes others wait until this process and its tools have ended. False when `limitMs` went by first; true where /run cannot be written to or locked. */
+/**
+ * Takes the lock of a piece of work, which `what` names. Waits for other processes and for the tools that a killed process left. Other
+ * processes then wait until this process and its tools have ended. Returns false when `limitMs` passes first. Returns true when /run
+ * cannot be written or locked.
+ */
 export function occupy(what: string, limitMs = remaining()): boolean {
   const fd = busyFile()
   const byte = byteOf(what)
@@ -28,12 +35,15 @@ export function occupy(what: string, limitMs = remaining()): boolean {
   return true
 }
 
-/** As `occupy`, for an ADD: throws CniError 11 when an earlier call for the attachment does not end in the time that a call has (lib/os/deadline.ts). `who` is what is at work, and for whom. */
+/**
+ * Like `occupy`, for an ADD. Throws CniError 11 when an earlier call for the attachment does not end within the time of a call
+ * (lib/os/deadline.ts). `who` describes the earlier call for the error message.
+ */
 export function takeTurn(what: string, who: string): void {
   if (!occupy(what)) throw new CniError(CODE.tryLater, `Cannot begin: ${who} is still at work`, 'it, or a tool that it started, does not end')
 }
 
-// A kernel that gives out no locks must not keep a DEL from removing.
+// Without locks in the kernel, a DEL must still be able to remove.
 function locked(fd: number, byte: bigint): boolean {
   try {
     return lockByte(fd, byte)
@@ -43,19 +53,19 @@ function locked(fd: number, byte: bigint): boolean {
   }
 }
 
-/** Lets others work on it before this process ends. */
+/** Releases the lock of `occupy` before this process ends. */
 export function leave(what: string): void {
   const [fd, byte] = [busyFile(), byteOf(what)]
   own.delete(byte)
   if (fd >= 0) lockByte(fd, byte, false)
 }
 
-/** Whether this process has occupied it. */
+/** Whether this process has called `occupy` for this work. */
 export function isOccupying(what: string): boolean {
   return own.has(byteOf(what))
 }
 
-// Offsets have 63 bits.
+// File offsets have 63 bits.
 function byteOf(what: string): bigint {
   return Bun.hash.xxHash64(what) >> 1n
 }
@@ -64,7 +74,7 @@ function open(): number {
   try {
     return fs.openSync(FILE, 'a', 0o600)
   } catch {
-    // Its folder is missing, the first time after a boot.
+    // The folder is missing at the first call after a boot.
   }
   try {
     fs.mkdirSync('/run/cni/plumb', 0o755)

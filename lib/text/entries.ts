@@ -1,4 +1,7 @@
-/** What Object.fromEntries makes, without its start, which takes a plugin longer than all that it makes. */
+/**
+ * Does the same as Object.fromEntries. The first call of Object.fromEntries takes a plugin longer than all objects that this function
+ * makes.
+ */
 export function objectOf<T>(entries: Iterable<readonly [string, T]>): Record<string, T> {
   const out: Record<string, T> = {}
   for (const [key, value] of entries)

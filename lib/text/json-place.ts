@@ -1,6 +1,9 @@
 import { type ParseError, parse, printParseErrorCode } from 'jsonc-parser'
 
-/** Where a text stops being JSON, and why, in a phrase: `line 3, column 12: comma expected`. For an error that was found already; empty when this reader finds none. */
+/**
+ * The place and the reason of the first JSON error in a text, as a phrase: `line 3, column 12: comma expected`. For a text that
+ * JSON.parse has refused. Empty when this parser finds no error.
+ */
 export function jsonPlace(text: string): string {
   const errors: ParseError[] = []
   parse(text, errors, { disallowComments: true, allowTrailingComma: false, allowEmptyContent: false })

@@ -1,4 +1,7 @@
-/** Whether a value is nested more than `most` deep. JSON.parse reads a hundred thousand brackets in no time; JSON.stringify, and whatever else walks through them, takes seconds to run out of stack. */
+/**
+ * Whether a value is nested more than `most` levels deep. JSON.parse reads a hundred thousand brackets at once. JSON.stringify and
+ * other recursive functions take seconds until the stack overflows.
+ */
 export function isDeep(value: unknown, most = 50): boolean {
   return typeof value === 'object' && value !== null && (most === 0 || Object.values(value).some((inner) => isDeep(inner, most - 1)))
 }

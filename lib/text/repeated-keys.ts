@@ -1,7 +1,10 @@
-// In a JSON text only keys are followed by a colon.
+// In a JSON text, a colon follows only keys.
 const TOKENS = /("(?:[^"\\]|\\.)*")(\s*:)?|[{}]/g
 
-/** The keys that stand twice in one object of a JSON text, which JSON.parse does not tell: each as the path to it. The text has been parsed before. */
+/**
+ * The keys that stand twice in one object of a JSON text, each as its path. JSON.parse does not report them. The text must have been
+ * parsed before.
+ */
 export function repeatedKeys(text: string): string[][] {
   const found: string[][] = []
   const open: { readonly path: readonly string[]; readonly seen: Set<string> }[] = []

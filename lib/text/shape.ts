@@ -5,15 +5,17 @@ import { type Ip, parseCidr, parseIp } from './ip.ts'
 import { printableName } from './printable.ts'
 import { byteLength, parse } from './values.ts'
 
-/** What a configuration must look like: a valibot object schema, its output the typed configuration. */
+/** The required form of a configuration: a valibot object schema. Its output is the typed configuration. */
 export type Shape<C> = v.GenericSchema<unknown, C>
-/** A configuration read: its value, and what the reader should be told (unknown keys, keys in other case). */
+/** A configuration that was read: its value, and notes for the user (unknown keys, keys in a different case). */
 export interface Reading<C> {
   readonly value: C
   readonly notes: readonly string[]
 }
 
-/** Readers for single keys; each names what it wants. Compose them with valibot's `optional`, `array`, `object`. */
+/**
+ * Readers for single keys. The error of each reader names the expected form. Combine them with valibot's `optional`, `array`, `object`.
+ */
 export const field = {
   text: by((value) => must(typeof value === 'string', value as string, value, 'a string')),
   flag: by((value) => must(typeof value === 'boolean', value as boolean, value, 'true or false')),
@@ -24,15 +26,15 @@ export const field = {
   network: by(parse.network),
   port: by(parse.port),
   path: by((value) => must(typeof value === 'string' && !value.includes('\0') && byteLength(value) <= 4095, value as string, value, 'a path of at most 4095 bytes')),
-  /** A whole number within bounds, both included. */
+  /** A whole number from `min` to `max`, both included. */
   int: (min: number, max: number) => by((value) => must(Number.isInteger(value) && (value as number) >= min && (value as number) <= max, value as number, value, `a whole number, ${min} to ${max}`)),
-  /** One of these words, written exactly so. */
+  /** One of these words, in exactly this spelling. */
   word: <const W extends string>(...words: W[]) => by((value) => must(words.includes(value as W), value as W, value, `one of ${words.filter((word) => word !== '').join(', ')}`)),
   /** Any parser: a function that throws ValueError `<value>: want …`. */
   by,
-  /** The same of a key that may be absent, which an empty text says, too. */
+  /** A parser for an optional key. An empty text also means that the key is absent. */
   filled: <T>(parser: (value: string) => T) => v.exactOptional(by((value) => (value === '' ? undefined : parser(value as string)))),
-  /** An object whose keys also have to fit together: `judge` throws ValueError with the whole message. */
+  /** An object whose keys also have to fit together. `judge` throws ValueError with the whole message. */
   whole: <S extends v.GenericSchema>(keys: S, judge: (conf: v.InferOutput<S>) => void) =>
     v.pipe(
       keys,
@@ -43,7 +45,7 @@ export const field = {
     ) as unknown as Shape<v.InferOutput<S>>,
 }
 
-/** The keys that libcni or every plugin knows; spread into each plugin's shape (CNI spec "Plugin configuration objects"). */
+/** The keys that libcni or every plugin knows. Each plugin's shape includes them (CNI spec "Plugin configuration objects"). */
 export const common = {
   cniVersion: v.optional(field.text, '0.1.0'),
   name: field.network,
@@ -56,7 +58,10 @@ export const common = {
   'cni.dev/valid-attachments': v.exactOptional(v.unknown()),
 }
 
-/** Reads a configuration. Keys match in any case, as Go's do; null is absent. Throws ValueError naming path, value and want; with `"strict": true` unknown keys are refused too. */
+/**
+ * Reads a configuration. Keys match in any case, as in Go. A null value counts as absent. Throws ValueError with path, value and
+ * expected form. With `"strict": true` it also refuses unknown keys.
+ */
 export function read<C>(shape: Shape<C>, raw: unknown): Reading<C> {
   const notes: string[] = []
   const plain = named(shape as unknown as Node, raw, '', notes)
@@ -69,14 +74,17 @@ export function read<C>(shape: Shape<C>, raw: unknown): Reading<C> {
   return { value: found.output, notes }
 }
 
-/** The keys of a configuration that its shape does not know, each in a phrase: `unknown key "brigde", did you mean "bridge"?`. */
+/** The keys of a configuration that its shape does not know, each as a phrase: `unknown key "brigde", did you mean "bridge"?`. */
 export function unknownKeys<C>(shape: Shape<C>, raw: unknown): string[] {
   const notes: string[] = []
   named(shape as unknown as Node, raw, '', notes)
   return notes.filter((note) => note.startsWith('unknown key'))
 }
 
-/** Reads what can be read: every key that parses by itself, at any depth. For DEL, which must work with a configuration that ADD refused. */
+/**
+ * Reads every key that parses by itself, at any depth, and ignores the others. For DEL, which must work with a configuration that ADD
+ * refused.
+ */
 export function readLoose<C>(shape: Shape<C>, raw: unknown): Partial<C> {
   return loose(shape as unknown as Node, named(shape as unknown as Node, raw, '', [])) as Partial<C>
 }
@@ -118,13 +126,13 @@ function describe(issue: v.BaseIssue<unknown>): string {
   return `Cannot read ${path || 'the configuration'} ${shown(issue.input)}: want ${want}`
 }
 
-/** The same data with its keys spelled as the shape spells them. */
+/** The same data, with each key in the shape's spelling. */
 function named(node: Node, raw: unknown, path: string, notes: string[]): unknown {
   const inner = node.wrapped
   if (inner) return named(inner, raw, path, notes)
   if (node.item && Array.isArray(raw)) return raw.map((item, i) => named(node.item as Node, item, `${path}[${i}]`, notes))
   const entries = node.entries
-  // To valibot a list is an object without any of the keys.
+  // valibot treats an array as an object without keys.
   if (entries && Array.isArray(raw)) notes.push(`Cannot read ${path || 'the configuration'} ${shown(raw)}: want an object`)
   if (!entries || typeof raw !== 'object' || raw === null || Array.isArray(raw)) return raw
   const byLower = new Map(Object.keys(entries).map((key) => [key.toLowerCase(), key]))
@@ -137,7 +145,7 @@ function named(node: Node, raw: unknown, path: string, notes: string[]): unknown
       else if (value !== null) out.set(given, value)
       continue
     }
-    // Runtimes written in Go send capability arguments capitalised; that is no mistake of the user's.
+    // Runtimes written in Go send capability arguments capitalised. That is not the user's mistake, so no note is made.
     if (key !== given && !/^runtimeConfig\b/i.test(path)) notes.push(`key ${shown(at)} is read as ${shown(key)}`)
     if (value === null) continue
     out.set(key, named(entries[key] as Node, value, path ? `${path}.${key}` : key, notes))
@@ -152,7 +160,7 @@ function loose(node: Node, raw: unknown): unknown {
   const given = (typeof raw === 'object' && raw !== null ? raw : {}) as Record<string, unknown>
   const out: [string, unknown][] = node.type === 'loose_object' ? Object.entries(given).filter(([key]) => !Object.hasOwn(entries, key)) : []
   for (const [key, entry] of Object.entries(entries)) {
-    // One that may be absent, and is, comes to nothing.
+    // An absent optional key adds nothing.
     if (entry.type === 'exact_optional' && given[key] === undefined) continue
     const plain = unwrap(entry)
     if (plain.entries && Object.hasOwn(given, key)) out.push([key, loose(plain, given[key])])
@@ -168,13 +176,13 @@ function unwrap(node: Node): Node {
   return node.wrapped ? unwrap(node.wrapped) : node
 }
 
-/** `, did you mean "x"?` when a known word (keyed by its lower-case form) is at most two letters away, else nothing. */
+/** `, did you mean "x"?` when a known word is at most two letters away, otherwise nothing. `known` is keyed by the lower-case form. */
 export function suggestion(given: string, known: ReadonlyMap<string, string>): string {
   const near = [...known].map(([lower, key]) => ({ key, far: distance(given.toLowerCase(), lower) })).sort((a, b) => a.far - b.far)[0]
   return near && near.far <= 2 && given.length > 2 ? `, did you mean ${shown(near.key)}?` : ''
 }
 
-/** Levenshtein's distance; 9 at once for texts that differ by more than two in length. */
+/** The Levenshtein distance. Returns 9 immediately when the lengths differ by more than two. */
 function distance(a: string, b: string): number {
   if (Math.abs(a.length - b.length) > 2) return 9
   let row = Array.from({ length: b.length + 1 }, (_, i) => i)

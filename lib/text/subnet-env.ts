@@ -2,23 +2,27 @@ import { networkOf } from './cidr.ts'
 import { shown, ValueError } from './errors.ts'
 import { type Cidr, parseCidr } from './ip.ts'
 
-/** What a node agent says in subnet.env: IPv4 first where there are both. Networks, not the addresses that stand in the file. */
+/** The content of the file subnet.env that a node agent writes. IPv4 stands before IPv6. Host bits are cleared, unlike in the file. */
 export interface SubnetEnv {
   readonly networks: readonly Cidr[]
-  /** The node's own, one per family. */
+  /** The node's own subnets, one per family. */
   readonly subnets: readonly Cidr[]
-  /** Of pods' links, in bytes. */
+  /** The MTU of the pods' links, in bytes. */
   readonly mtu: number
-  /** The agent masquerades, so that nobody else has to. */
+  /** True when the agent masquerades. Then no plugin has to do it. */
   readonly ipMasq: boolean
 }
-/** A line `KEY=VALUE`, counted from 1; a later line of a key replaces an earlier one. */
+/** A line `KEY=VALUE`. `line` counts from 1. A later line of the same key replaces an earlier line. */
 export interface Entry {
   readonly value: string
   readonly line: number
 }
 
-/** Reads subnet.env as flannel's CNI plugin does: networks may be lists and repeat, there has to be one network, one subnet, FLANNEL_MTU and FLANNEL_IPMASQ. Throws ValueError naming the file and every key that is missing or malformed, with its line. */
+/**
+ * Reads subnet.env as flannel's CNI plugin does. The network keys may hold lists, and both families may stand in the file. One network,
+ * one subnet, FLANNEL_MTU and FLANNEL_IPMASQ are required. Throws ValueError with the file's name and every missing or malformed key. A
+ * malformed key has its line number.
+ */
 export function parseSubnetEnv(text: string, path: string): SubnetEnv {
   const entries = subnetEntries(text)
   const wrong: string[] = []
@@ -41,7 +45,10 @@ export function parseSubnetEnv(text: string, path: string): SubnetEnv {
   throw new ValueError(`Cannot read ${path}: ${[...wrong, ...missing].join('; ')}`)
 }
 
-/** The entries of subnet.env by key, read as generously as flanneld and a shell that sources it do: blanks around, quotes, `export`, comments. */
+/**
+ * The entries of subnet.env by key. Accepts what flanneld and a shell accept: blanks around key and value, quotes, `export`, comment
+ * lines.
+ */
 export function subnetEntries(text: string): ReadonlyMap<string, Entry> {
   const found = text.split('\n').flatMap((row, i) => {
     const at = row.indexOf('=')

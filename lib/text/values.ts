@@ -1,22 +1,24 @@
+// This folder parses and formats plain texts: addresses, names, configurations, error messages. It touches neither kernel nor disk.
+// Begin with the branded types in this file, then read ip.ts and shape.ts.
 import { shown, ValueError } from './errors.ts'
 
-/** A link name the kernel takes: 1 to 15 bytes, no slash, colon or blank, not `.` or `..` (dev_valid_name, skel). */
+/** A link name that the kernel accepts: 1 to 15 bytes, no slash, colon or blank, not `.` or `..` (dev_valid_name, skel). */
 export type IfName = string & { readonly __brand: 'IfName' }
-/** The path of a network namespace file; safe inside a batch line. */
+/** The path of a network namespace file. It is safe inside a batch line. */
 export type NetnsPath = string & { readonly __brand: 'NetnsPath' }
 /** CNI_CONTAINERID: `[a-zA-Z0-9][a-zA-Z0-9_.-]*` (CNI spec, "Parameters"). */
 export type ContainerId = string & { readonly __brand: 'ContainerId' }
-/** A network's `name`: the same characters (CNI spec, "Network configuration format"). */
+/** A network's `name`. It has the same characters as a container id (CNI spec, "Network configuration format"). */
 export type NetworkName = string & { readonly __brand: 'NetworkName' }
-/** An Ethernet address in canonical text: six lower-case hex pairs. */
+/** An Ethernet address in canonical text: six lower-case hex pairs with colons between them. */
 export type Mac = string & { readonly __brand: 'Mac' }
 /** A TCP, UDP or SCTP port, 1 to 65535. */
 export type Port = number & { readonly __brand: 'Port' }
 
-/** One parser per branded type; each throws ValueError `<value>: want <what would be right>`. */
+/** One parser per branded type. Each throws ValueError `<value>: want <what would be right>`. */
 export const parse = {
   ifname(value: unknown): IfName {
-    // dev_alloc_name: the kernel takes a "%d" for a number that it is to choose itself.
+    // dev_alloc_name: the kernel replaces "%d" with a number of its choice.
     if (typeof value === 'string' && value.includes('%')) throw new ValueError(`${shown(value)}: want an interface name without "%"`)
     return must<IfName>(value, isIfName, 'an interface name of 1 to 15 bytes without "/", ":" or blanks')
   },
@@ -25,7 +27,7 @@ export const parse = {
   network: (value: unknown) => must<NetworkName>(value, isName, 'a letter or digit, then letters, digits, "_", "." or "-"'),
   mac(value: unknown): Mac {
     const pairs = typeof value === 'string' && /^(?:[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}|(?:[0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4})$/.test(value) ? (value.match(/[0-9a-fA-F]{2}/g) as string[]) : []
-    // The kernel refuses group addresses and all zeros on a link (is_valid_ether_addr).
+    // The kernel refuses group addresses and the all-zero address on a link (is_valid_ether_addr).
     if (pairs.length !== 6 || Number.parseInt(pairs[0] as string, 16) & 1 || pairs.every((pair) => pair === '00')) throw new ValueError(`${shown(value)}: want a unicast Ethernet address such as 02:00:0a:f4:00:02`)
     return pairs.join(':').toLowerCase() as Mac
   },
@@ -35,7 +37,10 @@ export const parse = {
   },
 }
 
-/** A name short enough to be part of a file name, a link alias or an nft comment: itself up to 100 characters, else `+` and a hash of it (no name starts with `+`). */
+/**
+ * A form of a name that is short enough for a file name, a link alias or an nft comment. A name of up to 100 characters stays as it is.
+ * A longer name becomes `+` and 40 hex digits of its SHA-256 hash. No name starts with `+`.
+ */
 export function brief(name: string): string {
   return name.length <= 100 ? name : `+${new Bun.CryptoHasher('sha256').update(name).digest('hex').slice(0, 40)}`
 }
@@ -45,13 +50,13 @@ function must<T>(value: unknown, test: (text: string) => boolean, want: string):
   return value as T
 }
 
-/** Whether a text is a name as CNI has it: a letter or digit, then letters, digits, `_`, `.` or `-`. */
+/** Whether a text is a name as CNI defines it: a letter or digit, then letters, digits, `_`, `.` or `-`. */
 export function isName(text: string): boolean {
   for (let at = 0; at < text.length; at++) if (!isAlphanumeric(text.charCodeAt(at)) && (at === 0 || !'_.-'.includes(text[at] as string))) return false
   return text !== ''
 }
 
-/** How many bytes a text has in UTF-8. */
+/** The number of bytes of a text in UTF-8. */
 export function byteLength(text: string): number {
   return new TextEncoder().encode(text).length
 }
@@ -60,12 +65,13 @@ function isIfName(text: string): boolean {
   return text.length <= 15 && text !== '.' && text !== '..' && isPlain(text, '/:') && byteLength(text) <= 15
 }
 
-// What `ip -batch` would take apart or read as a comment is refused: no path of a runtime holds it.
+// Refuses characters that `ip -batch` would split at or read as a comment. No runtime uses such paths.
 function isPath(text: string): boolean {
   return text.length <= 4095 && isPlain(text, '') && text.includes('/')
 }
 
-// Without blanks, half characters, these, and what a batch line would read as quote, comment or end. By hand: to compile an expression takes a plugin 10 to 40 µs.
+// Refuses blanks, control characters, surrogates, the characters of `without`, and the quote, comment and escape characters of a batch
+// line. A loop, because compiling a regular expression takes a plugin 10 to 40 µs.
 function isPlain(text: string, without: string): boolean {
   let isAscii = true
   for (let at = 0; at < text.length; at++) {
@@ -80,5 +86,5 @@ function isAlphanumeric(code: number): boolean {
   return (code >= 0x30 && code <= 0x39) || (code >= 0x41 && code <= 0x5a) || (code >= 0x61 && code <= 0x7a)
 }
 
-/** Which namespace a resource lives in: the one plumb was started in, or the pod's. */
+/** The namespace of a resource: `host` is the namespace in which plumb was started, a path is the pod's namespace. */
 export type Netns = 'host' | NetnsPath

@@ -1,7 +1,7 @@
 import type { PartName } from '../../text/owner.ts'
 import type { Handler, Line, Named } from '../handler.ts'
 
-/** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `record` is the path of its owner's record. */
+/** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `part` names the part of the journal that owns it. */
 export interface Claim {
   readonly kind: 'claim'
   readonly ns: 'host'
