@@ -1,0 +1,218 @@
+// Tests scripts/package.ts, scripts/package, scripts/arm64.ts: each package in an empty root, by the distribution's own tool.
+import assert from 'node:assert/strict'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { gunzipSync, zstdDecompressSync } from 'bun'
+import { execa } from 'execa'
+import { FLAGS } from '../../agent/settings/flags.ts'
+import { version } from '../../package.json'
+import { sha256 } from '../../scripts/archive.ts'
+import { emulator } from '../../scripts/arm64.ts'
+import { compile } from '../../scripts/build.ts'
+import { runtime } from '../../scripts/package/runtime.ts'
+import { type Finished, inNamespaces, type Namespace } from '../support/harness.ts'
+import { skip } from '../support/skip.ts'
+
+const ROOT = join(import.meta.dir, '../..')
+const PLUMB = join(ROOT, 'dist/plumb')
+/** What a package finds on a node: a shell for its scripts, and the tools of the packages that it depends on. */
+const TOOLS = ['/bin/sh', 'ip', 'bridge', 'tc', 'nft']
+const NETWORK = { cniVersion: '1.0.0', name: 'pods', type: 'bridge', bridge: 'pk0', isGateway: true, ipMasq: true, ipam: { type: 'host-local', subnet: '10.99.0.0/24' } }
+const AGENT = '/etc/plumb/agent.yaml'
+const arch = process.arch === 'x64' ? 'amd64' : 'arm64'
+const rpmArch = process.arch === 'x64' ? 'x86_64' : 'aarch64'
+
+describe('npm run package', function () {
+  this.timeout(180_000)
+  let dir = ''
+  const out = (name: string) => join(dir, 'out', name)
+  const [deb, rpm, tar] = [() => out(`plumb_${version}_${arch}.deb`), () => out(`plumb-${version}.${rpmArch}.rpm`), () => out(`plumb-${version}-linux-${arch}.tar.zst`)]
+  before(async function () {
+    for (const tool of ['rpmbuild', 'dpkg-deb']) if ((await execa('which', [tool], { reject: false })).failed) skip(this, `no ${tool}: packages are untested`)
+    dir = mkdtempSync(join(tmpdir(), 'plumb-package-test-'))
+    await execa(process.execPath, ['scripts/package.ts', '--arch', arch, '--out', join(dir, 'out')], { cwd: ROOT })
+  })
+  after(() => dir && rmSync(dir, { recursive: true }))
+
+  it('writes the packages, their checksums, and a bill of materials with Bun in it', async () => {
+    assert.deepEqual(readdirSync(join(dir, 'out')).sort(), ['SHA256SUMS', `plumb-${version}-linux-${arch}.tar.zst`, `plumb-${version}.cdx.json`, `plumb-${version}.${rpmArch}.rpm`, `plumb_${version}_${arch}.deb`].sort())
+    await execa('sha256sum', ['--check', '--strict', 'SHA256SUMS'], { cwd: join(dir, 'out') })
+    const { bomFormat, serialNumber, metadata, components, dependencies } = JSON.parse(readFileSync(out(`plumb-${version}.cdx.json`), 'utf8'))
+    assert.deepEqual([bomFormat, metadata.component.name, metadata.component.version], ['CycloneDX', 'plumb', version])
+    assert.match(serialNumber, /^urn:uuid:[\da-f]{8}-[\da-f]{4}-8[\da-f]{3}-8[\da-f]{3}-[\da-f]{12}$/)
+    const { dependencies: wanted, devDependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
+    const found = new Map<string, string>(components.map((one: { name: string; version: string }) => [one.name, one.version]))
+    for (const [name, is] of Object.entries({ ...wanted, '@oven/bun-linux-x64': devDependencies.bun, '@oven/bun-linux-aarch64': devDependencies.bun })) assert.equal(found.get(name), is, name)
+    assert.ok(!found.has('mocha'))
+    for (const name of found.keys()) assert.ok(JSON.stringify(dependencies).includes(`${name}@`), name)
+  })
+
+  it('the .deb: installs, does its work, keeps settings on an upgrade, and goes only without pods', lived('deb'))
+  it('the .rpm: the same', lived('rpm'))
+
+  it('the archive: does its work, holds the same files as the packages, and its manual and units are right', async function () {
+    const root = await emptyRoot()
+    try {
+      writeFileSync(join(dir, 'plumb.tar'), zstdDecompressSync(readFileSync(tar())))
+      await execa('tar', ['-C', root, '-xf', join(dir, 'plumb.tar')])
+      await inNamespaces(['node', 'pod'], async ({ node, pod }) => attachAndDetach(root, node, pod)).call(this)
+      const listed = (text: string) =>
+        text
+          .split('\n')
+          .flatMap((line) => /^\.?(\/(?:etc|usr)\/.*[^/])$/.exec(line)?.[1] ?? [])
+          .sort()
+      const files = listed((await execa('tar', ['-tf', join(dir, 'plumb.tar')])).stdout)
+      assert.deepEqual(listed((await execa('sh', ['-c', `dpkg-deb --fsys-tarfile ${deb()} | tar -t`])).stdout), files)
+      const owned = listed((await execa('rpm', ['-qlp', rpm()])).stdout).filter((path) => !statSync(join(root, path)).isDirectory())
+      assert.deepEqual(owned, files)
+      for (const unit of ['plumb-agent.service', 'plumb-dhcp.service']) assert.match(readFileSync(join(root, 'usr/lib/systemd/system', unit), 'utf8'), /^ExecStart=\/usr\/bin\/plumb /m)
+      const [, documentation = ''] = /^Documentation=file:(.*)$/m.exec(readFileSync(join(root, 'usr/lib/systemd/system/plumb-agent.service'), 'utf8')) ?? []
+      assert.ok(files.includes(documentation), documentation)
+      const agent = manual(root, '/usr/share/man/man8/plumb-agent.8.gz')
+      for (const name of Object.keys(FLAGS)) assert.ok(agent.includes(`\n.B \\-\\-${name.replaceAll('-', '\\-')}`), name)
+      for (const [page, words] of [
+        ['man1/plumb.1', 'plumb \\- network for containers'],
+        ['man1/plumb-cni.1', '.SS "plumb cni explain"'],
+        ['man8/plumb-uninstall.8', '.SH "EXIT STATUS"'],
+      ] as const)
+        assert.ok(manual(root, `/usr/share/man/${page}.gz`).includes(words), page)
+      if (!(await execa('groff', ['--version'], { reject: false })).failed)
+        for (const page of files.filter((path) => path.includes('/man/'))) assert.equal((await execa('groff', ['-ww', '-man', '-Tutf8'], { input: manual(root, page) })).stderr, '', page)
+    } finally {
+      await leave(root)
+    }
+  })
+
+  it('the same commit gives the same bytes, whatever the umask and the folders are', async () => {
+    const again = join(dir, 'again')
+    await execa('sh', ['-c', 'umask 077; exec "$@"', 'sh', process.execPath, 'scripts/package.ts', '--arch', arch, '--out', again], { cwd: ROOT, env: { TMPDIR: dir, HOME: dir, LC_ALL: 'C', TZ: 'Asia/Tokyo' } })
+    assert.equal(readFileSync(join(again, 'SHA256SUMS'), 'utf8'), readFileSync(out('SHA256SUMS'), 'utf8'))
+  })
+
+  it('the executable of arm64 starts, and gives out an address as host-local', async function () {
+    const found = emulator()
+    if (!found && process.arch !== 'arm64') skip(this, 'no qemu-user-static or no libc6 of arm64: the arm64 executable is untested')
+    const file = join(dir, 'arm64/plumb')
+    mkdirSync(dirname(file))
+    await compile(file, await runtime('arm64'))
+    const run = (called: string, argv: readonly string[], options: { env?: Readonly<Record<string, string>>; input?: string } = {}) =>
+      execa(found?.qemu ?? file, found ? ['-0', called, '-L', found.sysroot, file, ...argv] : argv, { ...options, argv0: called } as object)
+    assert.equal((await run('plumb', ['--version'])).stdout, `plumb ${version}`)
+    assert.match(String((await run('bridge', [], { env: { CNI_COMMAND: 'VERSION' } })).stdout), /"supportedVersions"/)
+    const data = join(dir, 'leases')
+    const env = { CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: '/run/netns/none', CNI_PATH: '/opt/cni/bin' }
+    const lease = (CNI_COMMAND: string) => run('host-local', [], { env: { ...env, CNI_COMMAND }, input: JSON.stringify({ ...NETWORK, ipam: { ...NETWORK.ipam, dataDir: data } }) })
+    assert.equal(JSON.parse(String((await lease('ADD')).stdout)).ips[0].address, '10.99.0.2/24')
+    assert.ok(existsSync(join(data, 'pods/10.99.0.2')))
+    await lease('DEL')
+    assert.ok(!existsSync(join(data, 'pods/10.99.0.2')))
+  })
+
+  function lived(kind: 'deb' | 'rpm'): (this: Mocha.Context) => Promise<void> {
+    return inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const root = await emptyRoot()
+      // In the node's namespaces, because the scripts look at its links.
+      const dpkg = (...argv: string[]) => node.exec(['dpkg', `--root=${root}`, ...argv], { env: { DEBIAN_FRONTEND: 'noninteractive' } })
+      const rpmTool = (...argv: string[]) => node.exec(['rpm', '--root', root, '--dbpath', '/var/lib/rpm', '--force-debian', ...argv])
+      // An rpm root has no other packages here.
+      const [install, remove] = kind === 'deb' ? [() => dpkg('-i', deb()), () => dpkg('-r', 'plumb')] : [() => rpmTool('-U', '--replacepkgs', '--nodeps', rpm()), () => rpmTool('-e', 'plumb')]
+      try {
+        const installed = done(await install())
+        assert.match(installed.stdout, /^plumb: now run "plumb install", which puts the plugins into \/opt\/cni\/bin$/m)
+        assert.equal(sha256(readFileSync(join(root, 'usr/bin/plumb'))), await shipped(), 'as it was compiled: nobody stripped it')
+        appendFileSync(join(root, AGENT), '# mine\n')
+        await attachAndDetach(root, node, pod, async () => {
+          const refused = await remove()
+          assert.notEqual(refused.status, 0)
+          assert.match(refused.stdout + refused.stderr, /Cannot uninstall: 1 of the pods that plumb attached lives: pods c1:eth0/)
+          assert.ok(existsSync(join(root, 'opt/cni/bin/bridge')))
+          done(await install())
+          assert.match(readFileSync(join(root, AGENT), 'utf8'), /# mine\n$/)
+        })
+        done(await remove())
+        assert.deepEqual([existsSync(join(root, 'usr/bin/plumb')), existsSync(join(root, 'opt/cni/bin/bridge')), existsSync(join(root, 'usr/share/doc/plumb'))], [false, false, false])
+        assert.match(readFileSync(join(root, kind === 'deb' ? AGENT : `${AGENT}.rpmsave`), 'utf8'), /# mine\n$/)
+      } finally {
+        await leave(root)
+      }
+    })
+  }
+
+  async function shipped(): Promise<string> {
+    const file = join(dir, 'compiled/plumb')
+    if (!existsSync(file)) {
+      mkdirSync(dirname(file))
+      await compile(file, await runtime(process.arch as 'x64' | 'arm64'))
+    }
+    return sha256(readFileSync(file))
+  }
+})
+
+/** Installs the plugins in the root, adds a pod by them as a runtime does, and removes it. `meanwhile` runs while the pod lives. */
+async function attachAndDetach(root: string, node: Namespace, pod: Namespace, meanwhile?: () => Promise<void>): Promise<void> {
+  const sleeper: ChildProcess = spawn('nsenter', [`--net=${pod.path}`, 'sleep', '1000'])
+  try {
+    done(await node.exec(['mount', '-t', 'proc', 'proc', join(root, 'proc')]))
+    await pod.ip('link', 'set', 'lo', 'up')
+    const env = { CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: `/proc/${sleeper.pid}/ns/net`, CNI_PATH: '/opt/cni/bin' }
+    const call = (verb: string) => inside(root, ['/opt/cni/bin/bridge'], node, { stdin: JSON.stringify(NETWORK), env: { ...env, CNI_COMMAND: verb } })
+    assert.equal(done(await inside(root, ['/usr/bin/plumb', '--version'], node)).stdout, `plumb ${version}\n`)
+    assert.match(done(await inside(root, ['/usr/bin/plumb', 'install', '--bin-dir', '/opt/cni/bin'], node)).stdout, /^installed \d+ programs in \/opt\/cni\/bin/)
+    const { ips } = JSON.parse(done(await call('ADD')).stdout)
+    assert.deepEqual(ips, [{ address: '10.99.0.2/24', gateway: '10.99.0.1', interface: 2 }])
+    const [link] = await pod.json('address', 'show', 'eth0')
+    assert.equal(link?.['addr_info'].find((one: { family: string }) => one.family === 'inet').local, '10.99.0.2')
+    await meanwhile?.()
+    done(await call('DEL'))
+    assert.deepEqual(
+      (await pod.json('link')).map(({ ifname }) => ifname),
+      ['lo'],
+    )
+  } finally {
+    sleeper.kill()
+  }
+}
+
+/** A root with nothing but the tools and their libraries, and Debian's notes of the packages that these are from. */
+async function emptyRoot(): Promise<string> {
+  const root = mkdtempSync(join(tmpdir(), 'plumb-root-'))
+  for (const one of ['proc', 'dev', 'run', 'tmp', 'var/lib/dpkg/info', 'var/lib/dpkg/updates', 'var/lib/dpkg/triggers', 'var/lib/rpm', 'usr/bin', 'usr/sbin', 'usr/lib', 'usr/lib64']) mkdirSync(join(root, one), { recursive: true })
+  for (const one of ['bin', 'sbin', 'lib', 'lib64']) symlinkSync(`usr/${one}`, join(root, one))
+  for (const [name, minor] of [
+    ['null', '3'],
+    ['zero', '5'],
+    ['urandom', '9'],
+  ] as const)
+    await execa('mknod', ['-m', '666', join(root, 'dev', name), 'c', '1', minor])
+  const tools = await Promise.all(TOOLS.map(async (tool) => (await execa('sh', ['-c', `command -v ${tool}`])).stdout))
+  const { stdout } = await execa('ldd', [...tools, PLUMB])
+  const libraries = [...stdout.matchAll(/(\/\S+) \(0x/g)].map(([, path = '']) => path)
+  for (const path of new Set([...tools, ...libraries])) {
+    mkdirSync(join(root, dirname(path)), { recursive: true })
+    await execa('cp', ['--dereference', path, join(root, path)])
+  }
+  const known = await execa('dpkg-query', ['--status', 'libc6', 'iproute2', 'nftables'])
+  writeFileSync(join(root, 'var/lib/dpkg/status'), `${known.stdout.replace(/^Conffiles:\n(?: .*\n)*/gm, '')}\n`)
+  return root
+}
+
+function manual(root: string, page: string): string {
+  return Buffer.from(gunzipSync(readFileSync(join(root, page)))).toString()
+}
+
+async function leave(root: string): Promise<void> {
+  await execa('umount', [join(root, 'proc')], { reject: false })
+  rmSync(root, { recursive: true })
+}
+
+/** Runs a program of the root, in a namespace. */
+function inside(root: string, argv: readonly string[], node: Namespace, options: { stdin?: string; env?: Readonly<Record<string, string>> } = {}): Promise<Finished> {
+  return node.exec(['chroot', root, ...argv], options)
+}
+
+function done(finished: Finished): Finished {
+  assert.equal(finished.status, 0, `${finished.stdout}\n${finished.stderr}`)
+  return finished
+}
