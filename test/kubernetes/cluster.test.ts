@@ -1,6 +1,6 @@
-// Tests conf/kubernetes.yaml, scripts/image.ts, agent/store/kube and the plugins, in a real Kubernetes of three nodes.
+// Tests conf/chart, scripts/image.ts, agent/store/kube and the plugins, in a real Kubernetes of three nodes.
 import assert from 'node:assert/strict'
-import { globSync, readFileSync } from 'node:fs'
+import { globSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Cluster, type Machine, missing, up } from '../../tools/k8s/lab.ts'
 import { until } from '../support/harness.ts'
@@ -9,7 +9,6 @@ import { skip } from '../support/skip.ts'
 const ROOT = join(import.meta.dir, '../..')
 const NODES = ['n1', 'n2', 'n3'] as const
 const IMAGE = 'registry.k8s.io/e2e-test-images/agnhost:2.66.1'
-const MANIFEST = readFileSync(join(ROOT, 'conf/kubernetes.yaml'), 'utf8').replace('"Network": "10.244.0.0/16",', '"Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd44::/48",')
 /** Of a packet within VXLAN over IPv6: 1430 bytes, with 28 or 48 of headers. */
 const FULL = { v4: 1402, v6: 1382 }
 
@@ -26,6 +25,11 @@ after(async function () {
 })
 
 const kubectl = (...args: string[]) => cluster.kubectl(args)
+const helm = async (...args: string[]) => {
+  const { status, stdout, stderr } = await cluster.control.exec(['helm', ...args], { env: { KUBECONFIG: cluster.kubeconfig } })
+  assert.equal(status, 0, `helm ${args.join(' ')}: ${stderr}`)
+  return stdout
+}
 const apply = (...objects: object[]) => cluster.kubectl(['apply', '-f', '-'], objects.map((one) => JSON.stringify(one)).join('\n---\n'))
 const node = (name: string) => cluster.nodes.find((one) => one.name === name) as Machine
 const inPod = (name: string, ...argv: string[]) => kubectl('exec', name, '--', ...argv)
@@ -93,8 +97,8 @@ async function held(machine: Machine): Promise<{ veths: number; addresses: numbe
 describe('Kubernetes on plumb', function () {
   this.timeout(300_000)
 
-  it('the manifest makes every node Ready, with the agent’s condition and the pod CIDRs that Kubernetes gave', async () => {
-    await cluster.kubectl(['apply', '-f', '-'], MANIFEST)
+  it('helm install makes every node Ready, with the agent’s condition and the pod CIDRs that Kubernetes gave', async () => {
+    await helm('install', 'plumb', join(ROOT, 'conf/chart'), '-n', 'plumb', '--create-namespace', '--set', 'network.ipv6=fd44::/48,metrics.enabled=true')
     await kubectl('wait', '--for=condition=Ready', 'node', '--all', '--timeout=120s')
     await kubectl('-n', 'plumb', 'rollout', 'status', 'ds/plumb-agent', '--timeout=120s')
     for (const name of NODES) {
@@ -176,34 +180,77 @@ describe('Kubernetes on plumb', function () {
     await until(async () => Bun.deepEquals(await Promise.all(cluster.nodes.map(held)), before), 60_000).catch(async () => assert.deepEqual(await Promise.all(cluster.nodes.map(held)), before))
   }).timeout(900_000)
 
-  it('a Node that is deleted and comes back with another pod CIDR is served again', async () => {
-    const before = await kubectl('get', 'node', 'n3', '-o', 'jsonpath={.spec.podCIDR}')
-    await kubectl('delete', 'pod', 'p-n3', '--wait')
-    await kubectl('delete', 'node', 'n3')
-    await node('n3').stop('kubelet')
-    await ready('n3', /There is no Node "n3" in the cluster/)
-    assert.equal((await node('n3').exec(['test', '-e', '/run/flannel/subnet.env'])).status, 0)
-    assert.match(before, /^10\.244\.\d\.0\/24$/)
+  it('a node that restarts serves its pods again, and other pods keep talking meanwhile', async () => {
+    const going = flow(node('n1'), (await addresses('p-n3')).v4, 8080)
+    await cluster.reboot('n2')
+    await ready('n2', /^ready$/)
+    await until(async () => /p-n2/.test(await get('p-n1', (await addresses('p-n2')).v4, 8080, 'hostname').catch(() => '')), 120_000)
+    assert.match(await get('p-n3', (await addresses('p-n2')).v6, 8080, 'hostname'), /p-n2/)
+    const { asked, lost } = await going.end()
+    assert.ok(asked > 50 && lost === 0, `${lost} of ${asked} lost`)
+    const all = JSON.parse(await kubectl('get', 'pod', '-A', '--field-selector', 'spec.nodeName=n2', '-o', 'json')) as { items: { metadata: { name: string }; spec: { hostNetwork?: boolean } }[] }
+    const own = all.items.filter(({ spec }) => !spec.hostNetwork).map(({ metadata }) => metadata.name)
+    await until(async () => Bun.deepEquals(await held(node('n2')), { veths: own.length, addresses: 2 * own.length, attachments: own.length }), 60_000).catch(async () => assert.deepEqual([own, await held(node('n2'))], []))
   })
 
-  it('after the manifest is deleted, plumb uninstall --purge leaves nothing of plumb on a node', async () => {
-    await kubectl('delete', 'pod', '-l', 'app=test', '--wait', '--timeout=100s')
-    await kubectl('delete', 'deploy', '-n', 'kube-system', 'coredns', '--ignore-not-found')
-    // After an outage of the API a kubelet takes its time to hear of deleted pods.
-    await until(async () => (await Promise.all(cluster.nodes.slice(0, 2).map(held))).every(({ attachments }) => attachments === 0), 240_000).catch(async () => {
-      const left = await Promise.all(cluster.nodes.map((one) => one.exec(['sh', '-c', 'head -c 400 /run/cni/plumb/attachments/*; ip netns; ctr -n k8s.io containers ls'])))
-      assert.fail(left.map(({ stdout, stderr }, i) => `${NODES[i]}: ${stdout}${stderr}`).join('\n'))
-    })
-    await cluster.kubectl(['delete', '-f', '-', '--timeout=100s'], MANIFEST)
-    const { status, stdout, stderr } = await node('n1').exec([join(ROOT, 'dist/plumb'), 'uninstall', '--purge', '--', '--store=kube', `--kubeconfig-file=${cluster.kubeconfig}`, '--node-name=n1', '--net-config-path=/run/net-conf.json'])
-    assert.equal(status, 0, `${stdout}${stderr}`)
-    const left = await node('n1').exec(['sh', '-c', "ip -o link | grep -E 'flannel|cni0'; nft list tables | grep plumb; ip route show proto 112; ls /etc/cni/net.d /opt/cni/bin /run/flannel /run/cni/plumb 2>/dev/null | grep -v ':$' | grep ."])
-    assert.equal(left.stdout, '', stdout)
-    const annotations = Object.keys((JSON.parse(await kubectl('get', 'node', 'n1', '-o', 'json')) as { metadata: { annotations: object } }).metadata.annotations)
-    assert.deepEqual(
-      annotations.filter((one) => one.startsWith('flannel.')),
-      [],
-      stdout,
-    )
+  it('a Node that is deleted and made again gets another pod CIDR, and its new pods are reached', async () => {
+    const before = await kubectl('get', 'node', 'n3', '-o', 'jsonpath={.spec.podCIDR}')
+    const { metadata } = JSON.parse(await kubectl('get', 'node', 'n3', '-o', 'json')) as { metadata: { labels: object } }
+    await kubectl('delete', 'pod', 'p-n3', '--wait')
+    await kubectl('delete', 'node', 'n3')
+    await ready('n3', /There is no Node "n3" in the cluster/)
+    // The data path stays.
+    assert.equal((await node('n3').exec(['test', '-e', '/run/flannel/subnet.env'])).status, 0)
+    await apply({ apiVersion: 'v1', kind: 'Node', metadata: { name: 'n3', labels: metadata.labels } })
+    await until(async () => (await kubectl('get', 'node', 'n3', '-o', 'jsonpath={.spec.podCIDR}')) !== '', 60_000)
+    const after = await kubectl('get', 'node', 'n3', '-o', 'jsonpath={.spec.podCIDR}')
+    assert.notEqual(after, before)
+    await kubectl('wait', '--for=condition=Ready', 'node', 'n3', '--timeout=200s')
+    await ready('n3', /^ready$/)
+    await apply(pod('again-n3', 'n3'))
+    await kubectl('wait', '--for=condition=Ready', 'pod', 'again-n3', '--timeout=120s')
+    const { v4, v6 } = await addresses('again-n3')
+    assert.ok(v4.startsWith(after.replace(/0\/24$/, '')), `${v4} of ${after}`)
+    for (const address of [v4, v6]) assert.match(await get('p-n1', address, 8080, 'hostname'), /again-n3/)
+    await kubectl('delete', 'pod', 'again-n3', '--wait')
+  }).timeout(600_000)
+
+  it('the metrics Service leads to every agent', async () => {
+    await until(async () => (await kubectl('-n', 'plumb', 'get', 'endpointslices', '-l', 'kubernetes.io/service-name=plumb-metrics', '-o', 'jsonpath={.items[*].endpoints[*].addresses[0]}')).split(' ').length >= 2, 30_000)
+    const { stdout } = await cluster.control.exec(['curl', '-s', '-m', '3', 'http://10.78.0.1:9469/metrics'])
+    assert.match(stdout, /^plumb_/m)
   })
+
+  it('helm uninstall names the nodes where pods live and fails, and goes on there until they are gone; without pods it leaves nothing of plumb', async () => {
+    await kubectl('delete', 'deploy', '-n', 'kube-system', 'coredns', '--ignore-not-found')
+    await helm('upgrade', 'plumb', join(ROOT, 'conf/chart'), '-n', 'plumb', '--reuse-values', '--set', 'uninstall.timeout=20')
+    await kubectl('-n', 'plumb', 'rollout', 'status', 'ds/plumb-agent', '--timeout=120s')
+    const refused = await cluster.control.exec(['helm', 'uninstall', 'plumb', '-n', 'plumb', '--timeout', '120s'], { env: { KUBECONFIG: cluster.kubeconfig } })
+    assert.notEqual(refused.status, 0)
+    assert.match(await kubectl('-n', 'plumb', 'logs', 'job/plumb-uninstall'), /n1: .*Cannot uninstall: \d+ of the pods/)
+    // The pods still talk while nothing was removed.
+    assert.match(await get('p-n1', (await addresses('p-n2')).v4, 8080, 'hostname'), /p-n2/)
+    await kubectl('delete', 'pod', '-l', 'app=test', '--wait', '--timeout=100s')
+    await kubectl('-n', 'plumb', 'rollout', 'status', 'ds/plumb-uninstall', '--timeout=400s')
+    for (const name of NODES) await isClean(name)
+    await kubectl('delete', 'namespace', 'plumb')
+    await kubectl('delete', 'clusterrole,clusterrolebinding', 'plumb-uninstall')
+    await helm('install', 'plumb', join(ROOT, 'conf/chart'), '-n', 'plumb', '--create-namespace', '--set', 'network.ipv6=fd44::/48')
+    await kubectl('wait', '--for=condition=Ready', 'node', '--all', '--timeout=120s')
+    await helm('uninstall', 'plumb', '-n', 'plumb', '--timeout', '200s')
+    for (const name of NODES) await isClean(name)
+    const left = (await kubectl('get', 'all,configmap,serviceaccount,role,rolebinding,clusterrole,clusterrolebinding', '-n', 'plumb', '-o', 'name')).split('\n').filter((one) => one.includes('plumb'))
+    assert.deepEqual(left, [])
+  }).timeout(900_000)
 })
+
+/** Nothing of plumb is on a node, nor in the Node's annotations. */
+async function isClean(name: string): Promise<void> {
+  const left = await node(name).exec(['sh', '-c', "ip -o link | grep -E 'flannel|cni0'; nft list tables | grep plumb; ip route show proto 112; ls -A /etc/cni/net.d /opt/cni/bin /run/flannel /run/cni/plumb 2>/dev/null | grep -v ':$' | grep ."])
+  assert.equal(left.stdout, '', name)
+  const { annotations } = (JSON.parse(await kubectl('get', 'node', name, '-o', 'json')) as { metadata: { annotations: object } }).metadata
+  assert.deepEqual(
+    Object.keys(annotations).filter((one) => one.startsWith('flannel.')),
+    [],
+  )
+}

@@ -1,6 +1,7 @@
 // A Kubernetes cluster on this machine: a control plane and nodes, each a machine of its own in network, mount, UTS, IPC and PID namespaces with an overlay as its
 // root. `build.ts` makes the programs, `up` starts a cluster, and `down` ends all of it.
 import { appendFileSync, existsSync, mkdirSync, mkdtempSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { stringify } from 'yaml'
@@ -89,9 +90,23 @@ export function missing(): string | undefined {
   return existsSync('/usr/sbin/runc') || existsSync('/usr/bin/runc') ? undefined : 'no runc'
 }
 
+/**
+ * Runs a program that starts a cluster of these nodes, and may be killed. Gives it a folder for TMPDIR. Afterwards removes what does not end with the program's
+ * namespaces: the folder, and the control groups.
+ */
+export async function sweeping<T>(nodes: readonly string[], work: (dir: string) => Promise<T>): Promise<T> {
+  const dir = mkdtempSync(join(tmpdir(), 'plumb-demo-'))
+  try {
+    return await work(dir)
+  } finally {
+    for (const name of nodes) await removeCgroups(name)
+    rmSync(dir, { recursive: true, force: true })
+  }
+}
+
 /** Starts a cluster without a network for its pods. */
 export async function up({ nodes, isDual = false, images = [] }: Wish): Promise<Cluster> {
-  const dir = mkdtempSync('/tmp/plumb-lab-')
+  const dir = mkdtempSync(join(tmpdir(), 'plumb-lab-'))
   const ended: (() => Promise<void>)[] = []
   const down = async () => {
     for (const end of ended.splice(0).reverse()) await end()
@@ -134,6 +149,7 @@ export async function up({ nodes, isDual = false, images = [] }: Wish): Promise<
       const found = await kubectl(['get', 'nodes', '-o', 'jsonpath={.items[*].spec.podCIDR}'])
       if (found.split(' ').filter(Boolean).length !== nodes.length) throw new Error(`${found}`)
     })
+    await reachPods(made, kubectl)
     return {
       control,
       nodes: made,
@@ -156,6 +172,14 @@ export async function up({ nodes, isDual = false, images = [] }: Wish): Promise<
   } catch (cause) {
     await down()
     throw cause
+  }
+}
+
+// The API server's proxy asks pods directly. Elsewhere the machine of the control plane has an agent, too.
+async function reachPods(nodes: readonly Machine[], kubectl: (args: readonly string[]) => Promise<string>): Promise<void> {
+  for (const { name, ip: address } of nodes) {
+    const cidrs = (await kubectl(['get', 'node', name, '-o', 'jsonpath={.spec.podCIDRs[*]}'])).split(' ')
+    for (const cidr of cidrs) await ip(cidr.includes(':') ? `-n k8s-${CONTROL} -6 route add ${cidr} via fd78::${address.split('.').at(-1)}` : `-n k8s-${CONTROL} route add ${cidr} via ${address}`)
   }
 }
 
@@ -196,7 +220,7 @@ async function startNode(node: Machine, { dir, cidrs, isDual, archives, index }:
     if (status !== 0) throw new Error(`Cannot import ${archive}: ${stderr}`)
   }
   const address = isDual ? `10.78.0.${index},fd78::${index}` : `10.78.0.${index}`
-  node.start('kubelet', ['kubelet', `--config=${own}/kubelet.yaml`, `--kubeconfig=${dir}/${node.name}.conf`, `--hostname-override=${node.name}`, `--node-ip=${address}`])
+  node.start('kubelet', ['kubelet', `--config=${own}/kubelet.yaml`, `--kubeconfig=${dir}/${node.name}.conf`, `--hostname-override=${node.name}`, `--node-ip=${address}`, `--node-labels=topology.kubernetes.io/zone=z${index}`])
   node.start('kube-proxy', ['kube-proxy', `--config=${own}/proxy.yaml`])
 }
 

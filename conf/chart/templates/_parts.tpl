@@ -1,0 +1,86 @@
+{{- define "plumb.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{- define "plumb.settings" -}}
+agent.yaml: |
+  store: kube
+  {{- $own := dict "ip-masq" true "install-cni" true "cni-bin-dir" .Values.host.plugins "cni-conf-dir" .Values.host.networks }}
+  {{- if .Values.metrics.enabled }}
+  {{- $_ := set $own "healthz-ip" (ternary "0.0.0.0" "::" (ne .Values.network.ipv4 "")) }}
+  {{- $_ := set $own "healthz-port" .Values.status.port }}
+  {{- else }}
+  {{- $_ := set $own "status-address" (printf "127.0.0.1:%d" (int .Values.status.port)) }}
+  {{- end }}
+  {{- range $name, $value := mergeOverwrite $own .Values.agent }}
+  {{ $name }}: {{ toJson $value }}
+  {{- end }}
+net-conf.json: |
+  {
+    {{- with .Values.network.ipv4 }}
+    "Network": {{ toJson . }},
+    {{- else }}
+    "EnableIPv4": false,
+    {{- end }}
+    {{- with .Values.network.ipv6 }}
+    "EnableIPv6": true,
+    "IPv6Network": {{ toJson . }},
+    {{- end }}
+    "Backend": {{ toJson .Values.network.backend }}
+  }
+{{- end -}}
+
+{{- define "plumb.rights" -}}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [nodes/status]
+  verbs: [patch]
+{{- end -}}
+
+{{- define "plumb.pod" -}}
+# The agent wires the node itself. It has to run before any pod can have a network.
+hostNetwork: true
+priorityClassName: {{ .Values.priorityClassName }}
+tolerations:
+  {{- toYaml .Values.tolerations | nindent 2 }}
+nodeSelector:
+  {{- toYaml .Values.nodeSelector | nindent 2 }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "plumb.mounts" -}}
+- { name: config, mountPath: /etc/kube-flannel }
+- { name: subnet, mountPath: /run/flannel }
+- { name: socket, mountPath: /run/plumb }
+- { name: attachments, mountPath: /run/cni }
+- { name: state, mountPath: /var/lib/plumb }
+- { name: pools, mountPath: /var/lib/cni }
+- { name: networks, mountPath: {{ .Values.host.networks }} }
+- { name: plugins, mountPath: {{ .Values.host.plugins }} }
+{{- end -}}
+
+{{- define "plumb.volumes" -}}
+# Where the CNI plugin flannel, run by the kubelet's runtime, finds the node's subnet.
+- { name: subnet, hostPath: { path: /run/flannel, type: DirectoryOrCreate } }
+# Where plumb status and plumb leases ask.
+- { name: socket, hostPath: { path: /run/plumb, type: DirectoryOrCreate } }
+# What the plugins remember of each pod: the agent puts their rules back from it.
+- { name: attachments, hostPath: { path: /run/cni, type: DirectoryOrCreate } }
+- { name: state, hostPath: { path: /var/lib/plumb, type: DirectoryOrCreate } }
+- { name: pools, hostPath: { path: /var/lib/cni, type: DirectoryOrCreate } }
+- { name: networks, hostPath: { path: {{ .Values.host.networks }}, type: DirectoryOrCreate } }
+- { name: plugins, hostPath: { path: {{ .Values.host.plugins }}, type: DirectoryOrCreate } }
+{{- end -}}
+
+{{- define "plumb.hook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}

@@ -1,0 +1,85 @@
+// Tests conf/chart and scripts/chart.ts.
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { execa } from 'execa'
+import { parseAllDocuments } from 'yaml'
+import { readSettings } from '../../agent/settings/read.ts'
+import { version } from '../../package.json'
+import { helm, manifest } from '../../scripts/chart.ts'
+import { skip } from '../support/skip.ts'
+
+const ROOT = join(import.meta.dir, '../..')
+const CHART = join(ROOT, 'conf/chart')
+
+interface Manifest {
+  readonly kind: string
+  readonly metadata: { readonly name: string; readonly annotations?: Readonly<Record<string, string>> }
+  readonly data: Readonly<Record<string, string>>
+}
+
+describe('conf/chart', () => {
+  let program = ''
+  before(function () {
+    program = helm() ?? skip(this, 'helm was not built: npm run chart builds it with Go')
+  })
+  const template = (...values: string[]) => execa(program, ['template', 'plumb', CHART, '--namespace', 'net', ...values.flatMap((one) => ['--set', one])], { reject: false })
+  const rendered = async (...values: string[]) => {
+    const { exitCode, stdout, stderr } = await template(...values)
+    assert.equal(exitCode, 0, stderr)
+    return parseAllDocuments(stdout).map((one) => (one as unknown as { toJSON(): Manifest }).toJSON())
+  }
+
+  it('is what helm lint takes, and has the version of package.json', async () => {
+    const { stdout } = await execa(program, ['lint', '--strict', CHART])
+    assert.match(stdout, /0 chart\(s\) failed/)
+    assert.match(readFileSync(join(CHART, 'Chart.yaml'), 'utf8'), new RegExp(`^version: ${version}\nappVersion: ${version}$`, 'm'))
+  })
+
+  it('conf/kubernetes.yaml is what the chart renders', async () => {
+    assert.equal(readFileSync(join(ROOT, 'conf/kubernetes.yaml'), 'utf8'), await manifest(program))
+  })
+
+  it('its settings are read by the agent, with every value changed', async () => {
+    const values = ['network.ipv6=fd44::/48', 'metrics.enabled=true', 'agent.probe-interval=0', 'host.plugins=/usr/libexec/cni', 'network.backend.Type=host-gw']
+    for (const given of [[], values, ['network.ipv4=', ...values]]) {
+      const { data } = (await rendered(...given)).find(({ kind }) => kind === 'ConfigMap') as Manifest
+      const settings = readSettings([], {}, { path: 'agent.yaml', text: data['agent.yaml'] as string }, 'node-1')
+      assert.deepEqual([settings.notes, settings.store.kind, settings.files.binDir], [[], 'kube', given.length > 0 ? '/usr/libexec/cni' : '/opt/cni/bin'])
+      const network = JSON.parse(data['net-conf.json'] as string)
+      assert.deepEqual([network.Backend.Type, network.IPv6Network], given.length > 0 ? ['host-gw', 'fd44::/48'] : ['vxlan', undefined])
+    }
+  })
+
+  it('the metrics Service and the uninstall hook come and go with their values', async () => {
+    const names = async (...values: string[]) => (await rendered(...values)).map(({ kind, metadata }) => `${kind}/${metadata.name}`)
+    assert.ok((await names('metrics.enabled=true')).includes('Service/plumb-metrics'))
+    const hook = ['DaemonSet/plumb-uninstall', 'Job/plumb-uninstall']
+    assert.deepEqual(
+      (await names()).filter((one) => hook.includes(one)),
+      hook,
+    )
+    assert.deepEqual(
+      (await names('uninstall.enabled=false')).filter((one) => /uninstall|metrics/.test(one)),
+      [],
+    )
+  })
+
+  it('the schema refuses what would not work', async () => {
+    for (const [value, named] of [
+      ['network.ipv4=10.244.0.0', 'network.ipv4'],
+      ['network.ipv4=', 'network'],
+      ['network.backend.Type=ipsec', 'network.backend.Type'],
+      ['agent.store=etcd', 'agent'],
+      ['image.tags=1', 'image'],
+      ['status.port=70000', 'status.port'],
+      ['host.plugins=bin', 'host.plugins'],
+      ['uninstall.timeout=0', 'uninstall.timeout'],
+      ['netwrok.ipv4=10.0.0.0/8', 'netwrok'],
+    ] as const) {
+      const { exitCode, stderr } = await template(value)
+      assert.notEqual(exitCode, 0, value)
+      assert.match(stderr, new RegExp(`- .*${named}`), value)
+    }
+  })
+})
