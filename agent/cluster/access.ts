@@ -6,21 +6,24 @@ import { shown, ValueError } from '../../lib/text/errors.ts'
 import { field, read } from '../../lib/text/shape.ts'
 import { runCredentialPlugin } from './exec-credential.ts'
 
-/** Where the API server is, and who asks. Every text is read from its file again whenever it is needed: tokens and certificates are renewed under the same name. */
+/**
+ * The address of the API server and the client's credentials. Every value is read from its file again for each use, because tokens and
+ * certificates are renewed under the same name.
+ */
 export interface Access {
   /** `https://10.96.0.1:443`, without a slash at its end. */
   readonly server: string
-  /** For people: `the kubeconfig /etc/kubernetes/kubelet.conf`. */
+  /** A description for messages: `the kubeconfig /etc/kubernetes/kubelet.conf`. */
   readonly origin: string
   /** The certificates of the next connection, in PEM. Throws ValueError. */
   tls(): Promise<Tls>
-  /** The headers that say who asks. Throws ValueError. */
+  /** The headers with the client's credentials. Throws ValueError. */
   headers(): Promise<Readonly<Record<string, string>>>
-  /** The server did not take the credentials: those that can be had again are. */
+  /** Call this when the server refuses the credentials. Credentials of a credential program are requested again. */
   refused(): void
 }
 
-/** What Bun's `fetch` takes as `tls`. */
+/** The `tls` option of Bun's `fetch`. */
 export interface Tls {
   readonly ca?: string
   readonly cert?: string
@@ -29,13 +32,13 @@ export interface Tls {
   readonly rejectUnauthorized?: false
 }
 
-/** How the API is to be reached: flannel's `--kubeconfig-file` and `--kube-api-url`; neither is a pod's own way. */
+/** The way to the API: flannel's `--kubeconfig-file` and `--kube-api-url`. Without both, the pod's service account is used. */
 export interface Wish {
   readonly kubeconfig?: string
   readonly server?: string
 }
 
-/** Where Kubernetes gives a container what it needs (`serviceaccount` admission). */
+/** The folder with a container's credentials (`serviceaccount` admission). */
 const SERVICE_ACCOUNT = '/var/run/secrets/kubernetes.io/serviceaccount'
 
 const text = v.exactOptional(field.text)
@@ -53,7 +56,11 @@ const KUBECONFIG = v.looseObject({
 type Cluster = v.InferOutput<v.LooseObjectSchema<typeof CLUSTER, undefined>>
 type User = v.InferOutput<v.LooseObjectSchema<typeof USER, undefined>>
 
-/** Finds the way to the API, as client-go does (clientcmd.BuildConfigFromFlags): a kubeconfig, with another server when one is given; a server alone, without credentials; else a pod's own. `env` is the process's. Throws ValueError. */
+/**
+ * Finds the way to the API, as client-go does (clientcmd.BuildConfigFromFlags). The first choice is a kubeconfig, whose server `server`
+ * replaces when given. The second choice is `server` alone, without credentials. The last choice is the pod's service account. `env` is
+ * the process environment. Throws ValueError.
+ */
 export function accessOf({ kubeconfig, server }: Wish, env: Readonly<Record<string, string | undefined>> = process.env): Access {
   if (kubeconfig) return byKubeconfig(kubeconfig, server)
   if (server) return { server: originOf(server), origin: 'the server that was given, without credentials', tls: async () => ({}), headers: async () => ({}), refused() {} }

@@ -1,15 +1,15 @@
-// The cluster as the Kubernetes API tells it. This file is the one place that speaks to the API server; `access.ts` finds it and says who asks, `collection.ts` keeps
-// the objects of one kind up to date.
+// The cluster, as the Kubernetes API shows it. Begin to read here: only this file talks to the API server. `access.ts` finds the server
+// and the credentials. `collection.ts` keeps the objects of one kind up to date.
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { UnavailableError } from '../scheduler/follow.ts'
 import type { Access, Tls } from './access.ts'
 
-/** The API server refused: the HTTP status, and the `reason` of its Status object. */
+/** A refusal by the API server: the HTTP status, and the `reason` of its Status object. */
 export class ApiError extends UnavailableError {
   override name = 'ApiError'
   readonly status: number
   readonly reason: string
-  /** How long the server wants to be left alone, in milliseconds. */
+  /** The pause that the server requests (Retry-After), in milliseconds. */
   readonly retryAfterMs: number
 
   constructor(message: string, { status, reason, retryAfterMs = 0 }: { readonly status: number; readonly reason: string; readonly retryAfterMs?: number }) {
@@ -20,42 +20,42 @@ export class ApiError extends UnavailableError {
   }
 }
 
-/** How the API is doing, for status and metrics. */
+/** The state of the API, for status and metrics. */
 export interface ApiState {
   readonly connected: boolean
-  /** What was last wrong, as long as it is. */
+  /** The last error, until the API works again. */
   readonly error?: string
-  /** When it last answered, in milliseconds since 1970. */
+  /** The time of the last answer, in milliseconds since 1970. */
   readonly heard?: number
 }
 
-/** One page of a list: its objects as the API gives them. */
+/** One page of a list, with its objects as the API returns them. */
 export interface Page {
   readonly items: readonly unknown[]
   readonly resourceVersion: string
-  /** What the next page is asked with; absent on the last one. */
+  /** The token for the next page. Absent on the last page. */
   readonly next?: string
 }
 
-/** What a watch tells (metav1.WatchEvent). */
+/** An event of a watch (metav1.WatchEvent). */
 export interface WatchEvent {
   readonly type: string
   readonly object: unknown
 }
 
-/** Query parameters; what is undefined is left out. */
+/** Query parameters. Undefined ones are left out. */
 export type Query = Readonly<Record<string, string | number | boolean | undefined>>
 
-/** One answer has to be there by then: a server that accepts and says nothing is none. Milliseconds. */
+/** Time limit of an answer, in milliseconds. A server that accepts a connection and stays silent counts as no server. */
 const ANSWER_MS = 30_000
-/** Objects in one page: 500 nodes are 6 MB. */
+/** Objects per page. A page of 500 nodes has 6 MB. */
 const PAGE = 500
-/** A watch ends after so many seconds, and as many more at random: nodes do not come back all at once. */
+/** A watch ends after this many seconds plus a random part of the spread, so that the nodes do not return all at once. */
 const WATCH_S = 240
 const WATCH_SPREAD_S = 60
-/** No object of the API has more characters: etcd takes 1.5 MB. */
+/** No object of the API has more characters, because etcd takes 1.5 MB. */
 const LONGEST_LINE = 16_777_216
-/** Of an answer that explains an error, so much is read. */
+/** The part of an error's answer that is used, in characters. */
 const EXPLAINED = 4096
 
 /** A client of one API server. */
@@ -65,18 +65,18 @@ export class Api {
   #state: ApiState = { connected: false }
   #told = ''
 
-  /** Nothing is sent before the first call. `agent` names the program to the server's log. */
+  /** Sends nothing before the first call. `agent` is the program's name in the server's log. */
   constructor(access: Access, agent: string) {
     this.#access = access
     this.#agent = agent
   }
 
-  /** How the API is doing. */
+  /** The state of the API. */
   state(): ApiState {
     return this.#state
   }
 
-  /** Gets an object; undefined when there is none of that name. Throws UnavailableError. */
+  /** Gets an object. Returns undefined when there is none of this name. Throws UnavailableError. */
   async get(path: string, signal: AbortSignal): Promise<unknown> {
     try {
       return await this.#json('GET', path, {}, signal)
@@ -86,12 +86,12 @@ export class Api {
     }
   }
 
-  /** Changes an object by a strategic merge patch; gives it as it is then. Throws UnavailableError. */
+  /** Changes an object by a strategic merge patch, and returns the changed object. Throws UnavailableError. */
   async patch(path: string, change: object, signal: AbortSignal): Promise<unknown> {
     return this.#json('PATCH', path, {}, signal, change)
   }
 
-  /** Lists in pages, each under a time limit of its own, so that no list is in memory as a whole. Throws UnavailableError. */
+  /** Lists in pages, so that no list is in memory as a whole. Each page has its own time limit. Throws UnavailableError. */
   async *list(path: string, query: Query, signal: AbortSignal): AsyncGenerator<Page> {
     let next: string | undefined
     do {
@@ -103,7 +103,10 @@ export class Api {
     } while (next)
   }
 
-  /** One watch from a resource version, to its end. Throws UnavailableError for whatever ended it but the server's own time limit and the signal. */
+  /**
+   * One watch from a resource version to its end. Ends without an error only by the server's time limit or by the signal. Otherwise
+   * throws UnavailableError.
+   */
   async *watch(path: string, query: Query, resourceVersion: string, signal: AbortSignal): AsyncGenerator<WatchEvent> {
     const timeoutSeconds = WATCH_S + Math.floor(Math.random() * WATCH_SPREAD_S)
     const response = await this.#ask('GET', path, { ...query, watch: true, allowWatchBookmarks: true, timeoutSeconds, resourceVersion }, signal)
@@ -131,7 +134,7 @@ export class Api {
     }
   }
 
-  // The answer has begun, and is no error. Its beginning has a time limit, its body has none.
+  // Returns as soon as a successful answer begins. Only the beginning has a time limit, because the body of a watch stays open.
   async #ask(method: string, path: string, query: Query, signal: AbortSignal, body?: object): Promise<Response> {
     const [limit, begun] = [new AbortController(), performance.now()]
     const timer = setTimeout(() => limit.abort(), ANSWER_MS)
@@ -151,7 +154,7 @@ export class Api {
     const url = new URL(`${this.#access.server}${path}`)
     for (const [name, value] of Object.entries(query)) if (value !== undefined) url.searchParams.set(name, String(value))
     const type: Readonly<Record<string, string>> = body ? { 'Content-Type': 'application/strategic-merge-patch+json' } : {}
-    // Bun cuts a body that says nothing for five minutes, unless told otherwise.
+    // Without `timeout: false` Bun ends a body that is silent for five minutes.
     return fetch(url, { method, tls, signal, timeout: false, redirect: 'manual', headers: { Accept: 'application/json', 'User-Agent': this.#agent, ...type, ...headers }, ...(body && { body: JSON.stringify(body) }) } as RequestInit)
   }
 
@@ -162,7 +165,7 @@ export class Api {
     const why = message ?? text.slice(0, EXPLAINED).trim().split('\n')[0] ?? ''
     const told = `The Kubernetes API at ${this.#access.server} refused ${method} ${path}: ${status}${why ? ` ${shown(why).slice(1, -1)}` : ''}${hintOf(status, this.#access.origin)}`
     const retryAfterMs = Math.max(0, Number(response.headers.get('Retry-After') ?? 0)) * 1000 || 0
-    // What is not there, or has gone on, is an answer like any other.
+    // A missing object, a conflict and an expired version are normal answers, so they do not change the state.
     if (![404, 409, 410].includes(status)) this.#note(told)
     return new ApiError(told, { status, reason: reason ?? '', retryAfterMs })
   }
@@ -184,7 +187,7 @@ export class Api {
   }
 }
 
-// A stream may be cut anywhere, in the middle of a line or of a letter.
+// A chunk of the stream may end in the middle of a line or of a character.
 async function* lines(response: Response): AsyncGenerator<string> {
   const decoder = new TextDecoder()
   let rest = ''
@@ -212,7 +215,7 @@ function hintOf(status: number, origin: string): string {
   return ''
 }
 
-// Bun's own words name the URL again, or nothing.
+// Bun's messages only repeat the URL, or are empty.
 function reasonOf(cause: Error & { readonly code?: string }): string {
   const known: Readonly<Record<string, string>> = {
     ConnectionRefused: 'the connection was refused',

@@ -2,23 +2,34 @@ import { ValueError } from '../../lib/text/errors.ts'
 import { type Patience, type Source, UnavailableError } from '../scheduler/follow.ts'
 import { type Api, ApiError, type Query, type WatchEvent } from './api.ts'
 
-/** Objects of one kind, and what of them is kept. */
+/** Objects of one kind, and the data that is kept of each. */
 export interface Kind<T> {
   /** `/api/v1/nodes`. */
   readonly path: string
-  /** Which of them: `fieldSelector`, `labelSelector`. */
+  /** The selection: `fieldSelector`, `labelSelector`. */
   readonly query?: Query
-  /** What is kept of an object: slim, for the object itself is dropped. Undefined for one that does not matter. Throws ValueError for one that cannot be read. */
+  /**
+   * The small value that is kept of an object. The object itself is dropped. Returns undefined for an irrelevant object. Throws
+   * ValueError for an unreadable object.
+   */
   project(raw: unknown): T | undefined
 }
 
-/** What changed: the key of an object (`namespace/name`, or `name`), and what is kept of it now; undefined when it is gone, does not matter any more, or cannot be read. */
+/**
+ * Called for a change. The key of an object is `namespace/name`, or `name`. `now` is its kept value. It is undefined when the object is
+ * gone, no longer relevant, or unreadable.
+ */
 export type Changed<T> = (key: string, now: T | undefined, before: T | undefined) => void
 
-/** A server that is away is asked again within five seconds of its return. Bookmarks come about once a minute. */
+/**
+ * Waits between attempts. A server that was away is asked again within five seconds of its return. Bookmarks come about once a minute.
+ */
 export const PATIENCE: Patience = { leastMs: 100, mostMs: 4000, idleMs: 90_000 }
 
-/** The objects of one kind, kept up to date by `follow`. What is known stays while the server is away, and a list takes the place of what was known one by one: nothing that still stands is forgotten for a moment. */
+/**
+ * The objects of one kind, kept up to date by `follow`. Known objects stay while the server is away. A list updates them one by one, so
+ * that no valid object is missing, not even for a moment.
+ */
 export class Collection<T> implements Source<string, WatchEvent> {
   readonly #api: Api
   readonly #kind: Kind<T>
@@ -28,34 +39,34 @@ export class Collection<T> implements Source<string, WatchEvent> {
   #resourceVersion: string | undefined
   #isListed = false
 
-  /** `changed` is called for each object that is otherwise than before: a heartbeat that changes nothing of what is kept is none. */
+  /** `changed` is called for each object whose kept value changes. A heartbeat that leaves the kept value as it is does not count. */
   constructor(api: Api, kind: Kind<T>, changed: Changed<T> = () => {}) {
     this.#api = api
     this.#kind = kind
     this.#changed = changed
   }
 
-  /** By key. */
+  /** The kept values, by key. */
   get items(): ReadonlyMap<string, T> {
     return this.#items
   }
 
-  /** Objects that cannot be read, by key, and why. */
+  /** The reasons why objects are unreadable, by key. */
   get refused(): ReadonlyMap<string, string> {
     return this.#refused
   }
 
-  /** Whether the server has told all there is, once. */
+  /** Whether the server has sent a complete list at least once. */
   get isListed(): boolean {
     return this.#isListed
   }
 
-  /** The resource version up to which everything is known. */
+  /** The resource version up to which all objects are known. Undefined when a list is needed. */
   known(): string | undefined {
     return this.#resourceVersion
   }
 
-  /** Lists everything, and takes over what differs. Throws UnavailableError. */
+  /** Lists all objects and applies the differences. Throws UnavailableError. */
   async list(signal: AbortSignal): Promise<void> {
     const seen = new Set<string>()
     let resourceVersion = ''
@@ -78,13 +89,16 @@ export class Collection<T> implements Source<string, WatchEvent> {
     try {
       yield* this.#api.watch(this.#kind.path, this.#kind.query ?? {}, after, signal)
     } catch (cause) {
-      // As a status, and not as an event of the stream.
+      // The server may report 410 as an HTTP status instead of an event in the stream.
       if (cause instanceof ApiError && cause.status === 410) this.#resourceVersion = undefined
       throw cause
     }
   }
 
-  /** Takes over one event. False when the server no longer has all changes since the last one (410 Gone). Throws UnavailableError for another error in the stream. */
+  /**
+   * Applies one event. Returns false when the server no longer has all changes since the last event (410 Gone). Throws UnavailableError
+   * for another error in the stream.
+   */
   apply({ type, object }: WatchEvent): boolean {
     if (type === 'ERROR') {
       const { code, message } = (object ?? {}) as { code?: unknown; message?: unknown }

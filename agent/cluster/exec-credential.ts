@@ -1,7 +1,7 @@
 import { resolve } from 'node:path'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 
-/** What a kubeconfig says of a program that gives credentials (client.authentication.k8s.io). */
+/** The settings of a credential program in a kubeconfig (client.authentication.k8s.io). */
 export interface ExecConfig {
   readonly apiVersion: string
   readonly command: string
@@ -9,34 +9,34 @@ export interface ExecConfig {
   readonly env?: readonly { readonly name: string; readonly value: string }[]
 }
 
-/** What such a program gave: a token, or a certificate with its key, both in PEM. */
+/** The credentials from such a program: a token, or a certificate with its key, both in PEM. */
 export interface Credential {
   readonly token?: string
   readonly certificate?: string
   readonly key?: string
 }
 
-/** Credentials from a program: kept until they end. */
+/** A source of credentials from a program. They are kept until they expire. */
 export interface CredentialPlugin {
   /** Throws ValueError when the program fails. */
   get(): Promise<Credential>
-  /** The server refused what there is: the program is asked again. */
+  /** Call this when the server refuses the credentials. The next `get` runs the program again. */
   forget(): void
 }
 
-/** Longer than a person needs, shorter than anybody waits. */
+/** Time limit of the program. A person needs less, and no caller waits longer. */
 const LIMIT_MS = 60_000
-/** Asked again so long before the end: the clocks of node and server differ. */
+/** The program runs again this long before the credentials expire, because the clocks of node and server differ. */
 const MARGIN_MS = 10_000
 
-/** Makes one. A command that is a path is looked for beside the kubeconfig (`directory`). */
+/** Makes such a source. A command with a slash is resolved from the folder of the kubeconfig (`directory`). */
 export function runCredentialPlugin(conf: ExecConfig, { directory, server }: { readonly directory: string; readonly server: string }): CredentialPlugin {
   let asked: Promise<{ readonly credential: Credential; readonly until: number }> | undefined
   return {
     async get() {
       const last = asked
       const known = await last?.catch(() => undefined)
-      // Whoever asks at the same time gets the same answer.
+      // Callers at the same time share one run of the program.
       if (asked === last && (!known || Date.now() >= known.until)) asked = undefined
       asked ??= ask(conf, directory, server)
       return (await asked).credential

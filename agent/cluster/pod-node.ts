@@ -6,7 +6,10 @@ import type { Api } from './api.ts'
 
 const [LEAST_MS, MOST_MS] = [100, 4000]
 
-/** The name of the node that a pod runs on, as flannel finds it (`POD_NAME`, `POD_NAMESPACE`). Waits for an API that does not answer, and says so once. Throws ValueError for a pod that is on no node. */
+/**
+ * The name of the node that a pod runs on, found as in flannel (`POD_NAME`, `POD_NAMESPACE`). Waits while the API does not answer, and
+ * logs each reason once. Throws ValueError for a pod without a node.
+ */
 export async function nodeOfPod(api: Api, { name, namespace }: { readonly name: string; readonly namespace: string }, signal: AbortSignal): Promise<string> {
   let said = ''
   for (const ms of delays(LEAST_MS, MOST_MS)) {

@@ -98,7 +98,7 @@ function planted({ type, conf: nth, at }: Slot, number: number, roll: Dice, site
   const place = typeof at === 'number' ? (places(conf)[at] as Place) : undefined
   place?.set(value)
   const path = place?.path ?? ''
-  // Most of what is in a previous result only CHECK looks at, but for a plugin that adds to it, and GC is the one to read the lists.
+  // Most of what is in a previous result only CHECK looks at, except a plugin that adds to it, and GC is the one to read the lists.
   const command =
     roll.below(5) === 0
       ? roll.pick(COMMANDS)

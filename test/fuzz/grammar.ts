@@ -192,7 +192,7 @@ interface Form {
 
 function compile(text: string): Form {
   const kinds: string[] = []
-  // In nft's lines braces and brackets are what nft itself wants, but for the one option they have.
+  // In nft's lines braces and brackets are what nft itself wants, except the one option they have.
   const nft = text.includes('inet plumb')
   const pattern = text.replace(/<(\w+)>|[[\]{}.+*?$^()|\\]/g, (token, kind: string | undefined) => {
     if (kind !== undefined) {

@@ -36,7 +36,7 @@ const DEVICES = /^(flannel|fl|flannel-v6|fl6)\.\d+$/
 const peer = (n: number) => lease(n, { v4: { VNI: 1, VtepMAC: `02:00:00:00:00:0${n}` } }, 'vxlan')
 const [SELF, UPLINK] = [peer(1), uplink(1)]
 
-/** What the agent reads of others: the network's configuration, the nodes' leases, what whoever starts it says. */
+/** What the agent reads of others: the network's configuration, the nodes' leases, what its starter says. */
 export const AGENT: readonly Target[] = [
   {
     name: 'net-conf.json',

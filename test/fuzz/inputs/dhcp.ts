@@ -34,7 +34,7 @@ export const DHCP: readonly Target[] = [
       const leases = fresh()
       const server = listen({ unix: SOCKET }, (asked, signal) => leases.handle(asked, signal))
       try {
-        // Whoever sends more than a question may have is cut off.
+        // A client that sends more than a question may have is cut off.
         const text = (await exchanged(SOCKET, Buffer.concat([(question ?? Buffer.of()).subarray(0, 1 << 20), Buffer.from('\n')]))) || '{}'
         const reply = JSON.parse(text)
         if (reply.error === undefined) return reply.result === undefined ? [] : judged(reply.result)

@@ -1,0 +1,98 @@
+import { contains } from '../../lib/text/cidr.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import type { Labels, Namespace, Peer, Pod, Policy, Port, Protocol, Rule, Selector } from '../cluster/objects.ts'
+
+// A second evaluation of NetworkPolicy, for one connection. It is plain and slow, and shares no code with the compiler: tests and `plumb policy test` hold the
+// two against each other.
+
+/** The objects that decide. */
+export interface Objects {
+  readonly pods: readonly Pod[]
+  readonly namespaces: readonly Namespace[]
+  readonly policies: readonly Policy[]
+}
+/** One end of a connection: a pod, or an address that is no pod's. */
+export type End = Pod | { readonly ip: Ip }
+/** A connection to try. */
+export interface Attempt {
+  readonly from: End
+  readonly to: End
+  /** The addresses on the wire. */
+  readonly source: Ip
+  readonly destination: Ip
+  readonly protocol: Protocol
+  readonly port: number
+}
+/** Whether a connection passes, and what decided: `x/default-deny denies ingress to x/a`. */
+export interface Verdict {
+  readonly passes: boolean
+  readonly reason: string
+}
+
+/** Decides one connection (networking.k8s.io/v1 NetworkPolicySpec). */
+export function decide(objects: Objects, attempt: Attempt): Verdict {
+  const { from, to } = attempt
+  if (isPod(from) && isPod(to) && from.namespace === to.namespace && from.name === to.name) return { passes: true, reason: 'a pod reaches itself' }
+  const out = isPod(from) ? direction(objects, attempt, from, 'egress') : undefined
+  if (out && !out.passes) return out
+  const into = isPod(to) ? direction(objects, attempt, to, 'ingress') : undefined
+  if (into && !into.passes) return into
+  const reasons = [out, into].flatMap((one) => (one ? [one.reason] : []))
+  return { passes: true, reason: reasons.join('; ') || 'no pod is part of it' }
+}
+
+function direction(objects: Objects, attempt: Attempt, subject: Pod, side: 'ingress' | 'egress'): Verdict {
+  const subjectName = `${subject.namespace}/${subject.name}`
+  const isolating: Policy[] = []
+  for (const policy of objects.policies) {
+    if (policy[side] === undefined || policy.namespace !== subject.namespace) continue
+    if (selects(policy.pods, subject.labels)) isolating.push(policy)
+  }
+  if (isolating.length === 0) return { passes: true, reason: `no policy selects ${subjectName} for ${side}` }
+  for (const policy of isolating) {
+    const rules = policy[side] ?? []
+    for (let i = 0; i < rules.length; i++) {
+      const rule = rules[i] as Rule
+      if (peerMatches(objects, policy, rule, attempt, side) && portMatches(rule, attempt)) return { passes: true, reason: `${policy.namespace}/${policy.name} ${side}[${i}] allows it` }
+    }
+  }
+  return { passes: false, reason: `${isolating.map(({ namespace, name }) => `${namespace}/${name}`).join(', ')} isolates ${subjectName} for ${side}, and no rule allows it` }
+}
+
+function peerMatches(objects: Objects, policy: Policy, { peers }: Rule, attempt: Attempt, side: 'ingress' | 'egress'): boolean {
+  if (peers === undefined) return true
+  const [other, address] = side === 'ingress' ? [attempt.from, attempt.source] : [attempt.to, attempt.destination]
+  return peers.some((peer) => isPeer(objects, policy, peer, other, address))
+}
+
+function isPeer({ namespaces }: Objects, policy: Policy, peer: Peer, other: End, address: Ip): boolean {
+  if ('cidr' in peer) return contains(peer.cidr, address) && !peer.except.some((one) => contains(one, address))
+  if (!isPod(other) || !selects(peer.pods, other.labels)) return false
+  if (peer.namespaces === undefined) return other.namespace === policy.namespace
+  const home = namespaces.find(({ name }) => name === other.namespace)
+  return home !== undefined && selects(peer.namespaces, home.labels)
+}
+
+function portMatches({ ports }: Rule, { protocol, port, to }: Attempt): boolean {
+  if (ports === undefined) return true
+  return ports.some((one: Port) => {
+    if (one.protocol !== protocol) return false
+    if (one.name !== undefined) return isPod(to) && to.ports.some((served) => served.name === one.name && served.protocol === protocol && served.port === port)
+    return one.from === undefined || (port >= one.from && port <= (one.to ?? one.from))
+  })
+}
+
+function selects(selector: Selector, labels: Labels): boolean {
+  for (const { key, operator, values } of selector) {
+    const value = Object.hasOwn(labels, key) ? labels[key] : undefined
+    if (operator === 'In' && (value === undefined || !values.includes(value))) return false
+    if (operator === 'NotIn' && value !== undefined && values.includes(value)) return false
+    if (operator === 'Exists' && value === undefined) return false
+    if (operator === 'DoesNotExist' && value !== undefined) return false
+  }
+  return true
+}
+
+function isPod(end: End): end is Pod {
+  return 'name' in end
+}

@@ -1,0 +1,247 @@
+// Tests agent/policy and agent/cluster/objects.ts: each number of NP is a policy whose whole matrix of probes is compared with the oracle.
+import assert from 'node:assert/strict'
+import { inNamespaces } from '../support/harness.ts'
+import { policyWorld, type World } from '../support/policy-world.ts'
+
+function inWorld(work: (world: World) => Promise<void>): (this: Mocha.Context) => Promise<void> {
+  return inNamespaces(['node'], async ({ node }, test) => {
+    test.timeout(120_000)
+    const world = await policyWorld(node)
+    try {
+      await work(world)
+    } finally {
+      await world.end()
+    }
+  })
+}
+
+const IN = { policyTypes: ['Ingress'] }
+const OUT = { policyTypes: ['Egress'] }
+const pods = (labels: Readonly<Record<string, string>>) => ({ podSelector: { matchLabels: labels } })
+const spaces = (labels: Readonly<Record<string, string>>) => ({ namespaceSelector: { matchLabels: labels } })
+const expression = (key: string, operator: string, ...values: string[]) => ({ matchExpressions: [{ key, operator, ...(values.length > 0 && { values }) }] })
+const tcp = (port: number | string, more: object = {}) => ({ protocol: 'TCP', port, ...more })
+const udp = (port: number | string) => ({ protocol: 'UDP', port })
+const block = (cidr: string, ...except: string[]) => ({ ipBlock: { cidr, ...(except.length > 0 && { except }) } })
+const ingress = (podSelector: object, ...rules: object[]) => ({ podSelector, ...IN, ingress: rules })
+const egress = (podSelector: object, ...rules: object[]) => ({ podSelector, ...OUT, egress: rules })
+const A = { matchLabels: { pod: 'a' } }
+
+/** Policies of namespace x, by name; each step adds or replaces what it names, and its whole matrix is compared. */
+type Step = Readonly<Record<string, object>>
+const CASES: readonly (readonly [title: string, ...steps: Step[]])[] = [
+  ['NP1 default deny of ingress', { deny: { podSelector: {}, ...IN } }],
+  ['NP2 default deny of both directions', { deny: { podSelector: {}, policyTypes: ['Ingress', 'Egress'] } }],
+  ['NP3 a pod of the same namespace', { allow: ingress(A, { from: [pods({ pod: 'b' })] }) }],
+  ['NP4 deny all, and allow to one target', { deny: { podSelector: {}, ...IN }, allow: ingress(A, { from: [{ podSelector: {} }] }) }],
+  ['NP5 pods of all namespaces', { allow: ingress(A, { from: [{ namespaceSelector: {} }] }) }],
+  ['NP6 a namespace by its labels', { allow: ingress(A, { from: [spaces({ ns: 'y' })] }) }],
+  ['NP7 a pod by an expression', { allow: ingress(A, { from: [{ podSelector: expression('pod', 'In', 'c') }] }) }],
+  ['NP8 a namespace by an expression', { allow: ingress(A, { from: [{ namespaceSelector: expression('ns', 'In', 'y') }] }) }],
+  ['NP9 a pod or a namespace, as two peers', { allow: ingress(A, { from: [spaces({ ns: 'y' }), pods({ pod: 'b' })] }) }],
+  ['NP10 a pod and a namespace, as one peer', { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) }] }) }],
+  ['NP11 namespaces that are not one, and pods that are', { allow: ingress(A, { from: [{ namespaceSelector: expression('ns', 'NotIn', 'x'), podSelector: expression('pod', 'In', 'b', 'c') }] }) }],
+  ['NP12 any of several pods', { allow: ingress(A, { from: [pods({ pod: 'b' }), pods({ pod: 'c' })] }) }],
+  ['NP13 an exact pod of another namespace', { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'a' }) }] }) }],
+  ['NP14 NP15 port 81 alone; a policy more opens 80', { one: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp(81)] }) }, { two: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp(80)] }) }],
+  ['NP16 allow all', { allow: ingress({}, {}) }],
+  ['NP17 NP18 a named port, from all and from a namespace', { allow: ingress(A, { ports: [tcp('serve-81-tcp')] }) }, { allow: ingress(A, { from: [spaces({ ns: 'y' })], ports: [tcp('serve-80-tcp')] }) }],
+  ['NP19 a named port of egress', { allow: egress(A, { ports: [tcp('serve-80-tcp')] }) }],
+  ['NP20 a policy that is updated from allow to deny', { one: ingress({}, {}) }, { one: ingress({}) }],
+  ['NP23 other namespaces are denied by an empty selector of pods', { allow: ingress({}, { from: [{ podSelector: {} }] }) }],
+  ['NP25 NP26 egress to one pod, and to one namespace, alone', { allow: egress(A, { to: [{ namespaceSelector: {}, ...pods({ pod: 'b' }) }] }) }, { allow: egress(A, { to: [spaces({ ns: 'y' })] }) }],
+  ['NP27 both directions in one policy', { both: { podSelector: A, policyTypes: ['Ingress', 'Egress'], ingress: [{ from: [pods({ pod: 'b' })] }], egress: [{ to: [spaces({ ns: 'z' })] }] } }],
+  ['NP28 a client that may send to nobody does not reach a server that allows it', { server: ingress(A, { from: [pods({ pod: 'b' })] }), client: egress({ matchLabels: { pod: 'b' } }) }],
+  ['NP29 egress to a pod of another namespace', { allow: egress(A, { to: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'a' }) }] }) }],
+  ['NP30 NP40 a protocol with all of its ports; UDP opens no TCP', { allow: ingress(A, { ports: [{ protocol: 'UDP' }] }) }, { allow: ingress(A, { ports: [{ protocol: 'TCP' }] }) }, { allow: ingress(A, { ports: [udp(80)] }) }],
+  [
+    'NP31 NP32 a rule that allows all wins over a narrow one, in both directions',
+    { narrow: ingress(A, { from: [pods({ pod: 'b' })], ports: [tcp(80)] }) },
+    { wide: ingress(A, {}) },
+    { out: egress(A, { to: [pods({ pod: 'b' })] }), outWide: egress(A, {}) },
+  ],
+  ['NP34 NP35 egress to a block of addresses, and to one with an exception', { allow: egress(A, { to: [block('10.1.0.20/31')] }) }, { allow: egress(A, { to: [block('10.1.0.0/24', '10.1.0.20/30')] }) }],
+  ['NP36 an address that one policy allows and another one excepts is allowed', { one: egress(A, { to: [block('10.1.0.20/32')] }), two: egress(A, { to: [block('10.1.0.0/24', '10.1.0.20/32')] }) }],
+  ['NP37 ingress and egress are independent', { in: ingress(A) }, { out: egress({ matchLabels: { pod: 'b' } }) }],
+  ['NP38 NP39 a rule for SCTP opens no TCP and no UDP, and isolates all the same', { allow: ingress(A, { ports: [{ protocol: 'SCTP', port: 80 }] }) }],
+  [
+    'NP41 NP42 a namespace by its name, In and NotIn',
+    { allow: ingress(A, { from: [{ namespaceSelector: expression('kubernetes.io/metadata.name', 'In', 'y') }] }) },
+    { allow: ingress(A, { from: [{ namespaceSelector: expression('kubernetes.io/metadata.name', 'NotIn', 'y') }] }) },
+  ],
+  [
+    'NP43 NP44 NP45 UDP: denied, by port, by pod and namespace',
+    { deny: { podSelector: {}, ...IN } },
+    { allow: ingress(A, { ports: [udp(81)] }) },
+    { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) }], ports: [udp(80)] }) },
+  ],
+  [
+    'NP51 NP52 NP53 a named port of the wrong protocol, a name that nobody serves, a number that nobody serves',
+    { allow: ingress(A, { ports: [{ protocol: 'UDP', port: 'serve-80-tcp' }] }) },
+    { allow: ingress(A, { ports: [tcp('nobody')] }) },
+    { allow: ingress(A, { ports: [tcp(7777)] }) },
+  ],
+  ['NP54 a range of ports', { allow: ingress(A, { ports: [tcp(79, { endPort: 80 })] }) }, { allow: ingress(A, { ports: [tcp(80, { endPort: 81 })] }) }],
+  ['NP58 an empty list of peers, an absent one, an empty rule, no rule', { one: ingress(A, { from: [], ports: [tcp(80)] }) }, { one: ingress(A, { ports: [tcp(80)] }) }, { one: ingress(A, {}) }, { one: ingress(A) }],
+  ['NP65 NP66 the families are separate: a block of IPv6 opens no IPv4', { allow: ingress(A, { from: [block('fd01::20/124')] }) }, { allow: egress(A, { to: [block('::/0', 'fd01::20/127')] }) }],
+]
+
+describe('NetworkPolicy in the kernel', () => {
+  for (const [title, ...steps] of CASES)
+    it(
+      title,
+      inWorld(async (world) => {
+        for (const step of steps) {
+          for (const [name, spec] of Object.entries(step)) world.policy('x', name.toLowerCase(), spec)
+          await world.matches()
+        }
+        // NP33: what is deleted leaves nothing.
+        world.cluster.policies.clear()
+        await world.sync()
+        for (const [from, to] of [
+          ['y/b', 'x/a'],
+          ['x/a', 'y/b'],
+        ] as const)
+          assert.ok(await world.passes(from, to))
+      }),
+    )
+
+  it(
+    'NP21 NP22 NP24 NP57 labels of a namespace and of pods change: at once, and back',
+    inWorld(async (world) => {
+      world.policy('x', 'allow', ingress(A, { from: [spaces({ team: 'blue' }), pods({ role: 'client' })] }))
+      await world.matches()
+      world.label('y', { ns: 'y', team: 'blue' })
+      await world.matches()
+      world.label('x/b', { pod: 'b', role: 'client' })
+      await world.matches()
+      world.label('x/c', { pod: 'a' })
+      await world.matches()
+      world.label('y', { ns: 'y' })
+      world.label('x/b', { pod: 'b' })
+      world.label('x/c', { pod: 'c' })
+      await world.matches()
+    }),
+  )
+
+  it(
+    'NP49 conflicts: by pod and by address, by rule, on both sides',
+    inWorld(async (world) => {
+      const others = { pod: pods({ pod: 'b' }), address: block(`${world.ip('x/b')}/32`) }
+      for (const allowed of Object.values(others))
+        for (const side of ['ingress', 'egress'] as const) {
+          world.cluster.policies.clear()
+          world.policy('x', 'deny', side === 'ingress' ? ingress(A) : egress(A))
+          world.policy('x', 'allow', side === 'ingress' ? ingress(A, { from: [allowed] }) : egress(A, { to: [allowed] }))
+          await world.matches()
+        }
+    }),
+  )
+
+  it(
+    'NP50 nine kinds of peers in two directions, and pairs of them',
+    inWorld(async (world) => {
+      const kinds = [
+        pods({ pod: 'b' }),
+        { podSelector: {} },
+        spaces({ ns: 'y' }),
+        { namespaceSelector: {} },
+        { ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) },
+        { namespaceSelector: {}, ...pods({ pod: 'b' }) },
+        { ...spaces({ ns: 'z' }), podSelector: {} },
+        block('10.1.0.20/30'),
+        block('10.1.0.0/24', '10.1.0.20/30'),
+      ]
+      for (const [i, kind] of kinds.entries()) {
+        const other = kinds[(i + 4) % kinds.length] as object
+        world.policy('x', 'in', ingress(A, { from: [kind, other] }))
+        world.policy('x', 'out', egress(A, { to: [other, kind] }))
+        await world.matches()
+      }
+    }),
+  )
+
+  it(
+    'NP70 NP72 replies pass whatever the other direction says; the node reaches its pods',
+    inWorld(async (world) => {
+      world.policy('x', 'all', { podSelector: A, policyTypes: ['Ingress', 'Egress'], ingress: [{ from: [spaces({ ns: 'y' })] }], egress: [] })
+      await world.matches()
+      assert.ok(await world.passes('y/a', 'x/a'))
+      assert.equal(await world.passes('x/a', 'y/a'), false)
+      const { status } = await world.node.exec(['timeout', '3', 'bash', '-c', `exec 3<>/dev/tcp/${world.ip('x/a')}/80`])
+      assert.equal(status, 0)
+    }),
+  )
+
+  it(
+    'NP85 10,368 generated cases: sixteen random sets of policies, labels and pods, each with its whole matrix',
+    inWorld(async (world) => {
+      const random = numbers(20_260_901)
+      for (let round = 0; round < 16; round++) {
+        world.cluster.policies.clear()
+        for (const name of world.names) world.label(name, { pod: name.slice(2), role: random.pick(['client', 'server', 'none']) })
+        for (const name of ['x', 'y', 'z']) world.label(name, { ns: name, team: random.pick(['red', 'blue']) })
+        const count = 1 + random.below(6)
+        for (let i = 0; i < count; i++) world.policy(random.pick(['x', 'y', 'z']), `p-${i}`, randomPolicy(random, world))
+        await world.matches()
+      }
+    }),
+  )
+})
+
+interface Numbers {
+  below(limit: number): number
+  pick<T>(all: readonly T[]): T
+  chance(part: number): boolean
+}
+
+// The same numbers in every run (a linear congruential generator, Numerical Recipes).
+function numbers(seed: number): Numbers {
+  let state = seed
+  const below = (limit: number) => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+    return Math.floor((state / 2 ** 32) * limit)
+  }
+  return { below, pick: (all) => all[below(all.length)] as (typeof all)[number], chance: (part) => below(1000) < part * 1000 }
+}
+
+function randomPolicy(random: Numbers, world: World): object {
+  const { pick, chance, below } = random
+  const selector = (): object => {
+    if (chance(0.25)) return {}
+    if (chance(0.5)) return { matchLabels: { role: pick(['client', 'server']) } }
+    return expression('pod', pick(['In', 'NotIn']), ...(chance(0.5) ? ['a'] : ['b', 'c']))
+  }
+  const home = (): object => (chance(0.5) ? { matchLabels: { team: pick(['red', 'blue']) } } : expression('ns', pick(['In', 'NotIn', 'Exists']), ...[]))
+  const namespaceSelector = (): object => {
+    const found = home() as { matchExpressions?: { operator: string; values?: string[] }[] }
+    for (const one of found.matchExpressions ?? []) if (one.operator !== 'Exists') one.values = [pick(['x', 'y', 'z'])]
+    return found
+  }
+  const peer = (): object => {
+    const kind = below(4)
+    if (kind === 0) return { podSelector: selector() }
+    if (kind === 1) return { namespaceSelector: namespaceSelector() }
+    if (kind === 2) return { podSelector: selector(), namespaceSelector: namespaceSelector() }
+    const address = world.ip(pick(world.names), pick([4, 6] as const))
+    return address.includes(':') ? block(`${address}/${pick([128, 124])}`) : block(`${address}/${pick([32, 29])}`, ...(chance(0.3) ? [`${address}/32`] : []))
+  }
+  const port = (): object => {
+    const kind = below(5)
+    const protocol = pick(['TCP', 'UDP'])
+    if (kind === 0) return { protocol }
+    if (kind === 1) return { protocol, port: `serve-${pick([80, 81])}-${protocol.toLowerCase()}` }
+    if (kind === 2) return { protocol, port: 80, endPort: pick([80, 81]) }
+    return { protocol, port: pick([80, 81]) }
+  }
+  const list = (make: () => object, most: number) => Array.from({ length: below(most + 1) }, make)
+  const rule = (key: 'from' | 'to'): object => ({ [key]: list(peer, 3), ports: list(port, 2) })
+  const both = chance(0.3)
+  const isIn = both || chance(0.5)
+  return {
+    podSelector: selector(),
+    policyTypes: [...(isIn ? ['Ingress'] : []), ...(both || !isIn ? ['Egress'] : [])],
+    ...(isIn && { ingress: list(() => rule('from'), 2) }),
+    ...((both || !isIn) && { egress: list(() => rule('to'), 2) }),
+  }
+}

@@ -1,0 +1,193 @@
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { namespaceOf, type Pod, podOf, policyOf } from '../../agent/cluster/objects.ts'
+import { type Cluster, type Compiled, compile } from '../../agent/policy/compile.ts'
+import { decide, type Verdict } from '../../agent/policy/oracle.ts'
+import { load, step, TABLE } from '../../agent/policy/table.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import type { Namespace as Netns } from './harness.ts'
+
+const POD = join(import.meta.dir, 'policy-pod.ts')
+const NODE = 'node-1'
+const SPACES = ['x', 'y', 'z'] as const
+const NAMES = ['a', 'b', 'c'] as const
+/** Of the upstream tests: a pod's name is its label `pod`, a namespace's its label `ns`. */
+const PORTS = [
+  { name: 'serve-80-tcp', protocol: 'TCP', containerPort: 80 },
+  { name: 'serve-81-tcp', protocol: 'TCP', containerPort: 81 },
+  { name: 'serve-80-udp', protocol: 'UDP', containerPort: 80 },
+  { name: 'serve-81-udp', protocol: 'UDP', containerPort: 81 },
+]
+/** A probe that nobody answers is given up after so long. */
+const TIMEOUT_MS = 400
+/** An allowed probe that fails is tried again: the machine may be busy. */
+const TRIES = 4
+
+interface Probe {
+  readonly from: Pod
+  readonly to: Pod
+  readonly source: Ip
+  readonly destination: Ip
+  readonly protocol: 'TCP' | 'UDP'
+  readonly port: number
+}
+
+/** A node with nine pods on a bridge, x/a to z/c, each with an address per family, and policies in its kernel. */
+export interface World {
+  readonly node: Netns
+  readonly cluster: { readonly pods: Map<string, Pod>; readonly namespaces: Cluster['namespaces'] & Map<string, ReturnType<typeof namespaceOf>>; readonly policies: Map<string, ReturnType<typeof policyOf>> }
+  readonly names: readonly string[]
+  /** The address of a pod, IPv4 unless asked. */
+  ip(pod: string, family?: 4 | 6): Ip
+  /** Adds or replaces a NetworkPolicy, as the API has it. */
+  policy(namespace: string, name: string, spec: object): void
+  /** Gives a pod or a namespace other labels. */
+  label(what: string, labels: Readonly<Record<string, string>>): void
+  /** Brings what stands now into the kernel, and compares every probe with the oracle. Gives how many pass. */
+  matches(): Promise<number>
+  /** Brings it into the kernel, without probes. */
+  sync(): Promise<void>
+  /** Tries some probes, `x/a y/b 80 TCP`. */
+  passes(from: string, to: string, port?: number, protocol?: 'TCP' | 'UDP'): Promise<boolean>
+  end(): Promise<void>
+}
+
+/** Makes them in a namespace of a test. */
+export async function policyWorld(node: Netns): Promise<World> {
+  const pods = new Map<string, Pod>()
+  const [namespaces, policies] = [new Map(SPACES.map((name) => [name as string, namespaceOf({ metadata: { name, labels: { ns: name } } })])), new Map<string, ReturnType<typeof policyOf>>()]
+  const raws = new Map<string, { metadata: { namespace: string; name: string; labels: Record<string, string> }; spec: object; status: object }>()
+  const setup = [
+    'sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1',
+    'ip link set lo up',
+    'ip link add br0 type bridge',
+    'ip addr add 10.1.0.1/24 dev br0',
+    'ip addr add fd01::1/64 dev br0 nodad',
+    'ip link set br0 up',
+    'sysctl -qw net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1',
+  ]
+  const all = SPACES.flatMap((namespace, i) => NAMES.map((name, k) => ({ key: `${namespace}/${name}`, namespace, name, last: 10 * (i + 1) + k })))
+  const unique = node.path.slice(node.path.lastIndexOf('/') + 1)
+  for (const { key, namespace, name, last } of all) {
+    const ns = `${unique}-${namespace}${name}`
+    setup.push(
+      `ip netns add ${ns}`,
+      `ip link add p${last} master br0 up type veth peer name eth0 netns ${ns}`,
+      `ip -n ${ns} addr add 10.1.0.${last}/24 dev eth0`,
+      `ip -n ${ns} addr add fd01::${last}/64 dev eth0 nodad`,
+      `ip -n ${ns} link set eth0 up`,
+      `ip -n ${ns} link set lo up`,
+      `ip -n ${ns} route add default via 10.1.0.1`,
+      `ip -n ${ns} route add default via fd01::1`,
+    )
+    raws.set(key, { metadata: { namespace, name, labels: { pod: name } }, spec: { nodeName: NODE, containers: [{ name: 'c', ports: PORTS }] }, status: { phase: 'Running', podIPs: [{ ip: `10.1.0.${last}` }, { ip: `fd01::${last}` }] } })
+    pods.set(key, podOf(raws.get(key)) as Pod)
+  }
+  const made = await node.exec(['sh', '-ec', setup.join('\n')])
+  assert.equal(made.status, 0, made.stderr)
+  const processes = new Map(all.map(({ key, namespace, name }) => [key, start(`${unique}-${namespace}${name}`)]))
+  await Promise.all([...processes.values()].map((one) => one.ready()))
+  let now: Compiled | undefined
+  const objects = () => ({ pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()] })
+  const ip = (pod: string, family: 4 | 6 = 4) => (pods.get(pod) as Pod).ips.find((one) => one.includes(':') === (family === 6)) as Ip
+  async function sync(): Promise<void> {
+    const wanted = compile({ pods, namespaces, policies }, NODE)
+    const text = now ? `${step(now, wanted).join('\n')}\n` : load(wanted)
+    const { status, stderr } = await node.exec(['nft', '-f', '-'], { stdin: text })
+    assert.equal(status, 0, `${stderr}\n${text}`)
+    // A new probe may have the ports of an old one, whose connection is still known.
+    await node.exec(['conntrack', '-F'])
+    now = wanted
+  }
+  async function answers(probes: readonly Probe[]): Promise<boolean[]> {
+    const found = new Map<Probe, boolean>()
+    await Promise.all(
+      all.map(async ({ key }) => {
+        const own = probes.filter(({ from }) => `${from.namespace}/${from.name}` === key)
+        if (own.length === 0) return
+        const said = await (processes.get(key) as Process).ask(own.map(({ destination, port, protocol }) => ({ ip: destination, port, protocol })))
+        for (const [i, one] of own.entries()) found.set(one, said[i] as boolean)
+      }),
+    )
+    return probes.map((one) => found.get(one) as boolean)
+  }
+  return {
+    node,
+    cluster: { pods, namespaces, policies },
+    names: all.map(({ key }) => key),
+    ip,
+    policy: (namespace, name, spec) => void policies.set(`${namespace}/${name}`, policyOf({ metadata: { namespace, name }, spec })),
+    label(what, labels) {
+      const raw = raws.get(what)
+      if (raw) pods.set(what, podOf({ ...raw, metadata: { ...raw.metadata, labels } }) as Pod)
+      else namespaces.set(what, namespaceOf({ metadata: { name: what, labels } }))
+    },
+    sync,
+    async matches() {
+      await sync()
+      const probes = [...pods.values()].flatMap((from) =>
+        [...pods.values()].flatMap((to) =>
+          ([4, 6] as const).flatMap((family) =>
+            (['TCP', 'UDP'] as const).flatMap((protocol) => [80, 81].map((port): Probe => ({ from, to, source: ip(`${from.namespace}/${from.name}`, family), destination: ip(`${to.namespace}/${to.name}`, family), protocol, port }))),
+          ),
+        ),
+      )
+      const wanted = new Map<Probe, Verdict>(probes.map((one) => [one, decide(objects(), one)]))
+      let left = probes
+      const wrong: string[] = []
+      for (let tries = 0; left.length > 0 && tries < TRIES; tries++) {
+        const said = await answers(left)
+        for (const [i, one] of left.entries()) if (said[i] && !wanted.get(one)?.passes) wrong.push(`${textOf(one)} passes: ${wanted.get(one)?.reason}`)
+        left = left.filter((one, i) => !said[i] && wanted.get(one)?.passes)
+      }
+      for (const one of left) wrong.push(`${textOf(one)} does not pass: ${wanted.get(one)?.reason}`)
+      if (wrong.length > 0) wrong.push((await node.exec(['nft', '-a', 'list', 'table', 'inet', TABLE])).stdout.slice(0, 6000))
+      assert.deepEqual(wrong, [])
+      return [...wanted.values()].filter(({ passes }) => passes).length
+    },
+    async passes(from, to, port = 80, protocol = 'TCP') {
+      const [sender, receiver] = [pods.get(from) as Pod, pods.get(to) as Pod]
+      const [answer] = await answers([{ from: sender, to: receiver, source: ip(from), destination: ip(to), protocol, port }])
+      return answer as boolean
+    },
+    async end() {
+      for (const one of processes.values()) one.kill()
+      await node.exec(['sh', '-c', all.map(({ namespace, name }) => `ip netns delete ${unique}-${namespace}${name}`).join('\n')])
+    },
+  }
+}
+
+interface Process {
+  ready(): Promise<void>
+  ask(probes: readonly object[]): Promise<boolean[]>
+  kill(): void
+}
+
+function start(netns: string): Process {
+  const child = Bun.spawn(['ip', 'netns', 'exec', netns, process.execPath, POD], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
+  const lines = readLines(child.stdout)
+  const next = async () => ((await lines.next()).value as string | undefined) ?? ''
+  return {
+    ready: async () => void assert.equal(await next(), 'ready'),
+    async ask(probes) {
+      child.stdin.write(`${JSON.stringify({ probes, ms: TIMEOUT_MS })}\n`)
+      child.stdin.flush()
+      return JSON.parse(await next())
+    },
+    kill: () => child.kill('SIGKILL'),
+  }
+}
+
+async function* readLines(stream: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+  const decoder = new TextDecoder()
+  let rest = ''
+  for await (const piece of stream) {
+    const parts = (rest + decoder.decode(piece, { stream: true })).split('\n')
+    rest = parts.pop() ?? ''
+    yield* parts
+  }
+}
+
+function textOf({ from, to, destination, protocol, port }: Probe): string {
+  return `${from.namespace}/${from.name} to ${to.namespace}/${to.name} (${destination}) ${protocol} ${port}`
+}
