@@ -15,7 +15,7 @@ export interface Call {
   readonly node: Place
   readonly pod: Place
   readonly conf: object
-  /** Plugins after it, each of which gets the result of the one before. */
+  /** Plugins after it; each gets the result of the one before. */
   readonly chained?: readonly { readonly type: string; readonly conf: object }[]
   /** What stands for `/run/cni/plumb` on this node, where several stand beside each other; the same for all unless given. */
   readonly run?: string

@@ -16,7 +16,7 @@ export interface Growth {
   readonly prepare: (side: Side, level: number) => Call | Promise<Call>
   /** The share of the rounds that a reference takes part in at a level, where it is slow. */
   readonly share: (level: number) => number
-  /** At which levels, of which verbs, plumb must not take more than so many times what it takes at the first. */
+  /** At these levels and for these verbs, plumb must not take more than so many times what it takes at the first. */
   readonly bar: { readonly most: number; readonly verbs: readonly string[]; readonly levels: readonly number[] }
 }
 

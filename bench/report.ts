@@ -59,7 +59,7 @@ export function circumstances(command: string, names: readonly string[]): string
   return `\`${command}\` on ${cpus().length} × ${cpu?.model.trim()}, Linux ${version(['uname', '-r'])}, ${tools.join(', ')}, load ${load} at the start; ${names.join(' against ')}.`
 }
 
-/** Puts figures into bench/RESULTS.md, in place of those that stood there between the marks of this name. */
+/** Puts figures into bench/RESULTS.md, instead of those that stood there between the marks of this name. */
 export function write(figures: string, name = 'figures'): void {
   const text = readFileSync(RESULTS, 'utf8')
   const [begin, end] = [`<!-- ${name} -->`, `<!-- end of ${name} -->`]

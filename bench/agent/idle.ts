@@ -2,7 +2,7 @@ import type { Bench } from '../part.ts'
 import { type Bar, judge, short, type Table } from '../report.ts'
 import { most } from './cold.ts'
 import type { Accounting, Usage } from './process.ts'
-import { missing, type Running, type World } from './world.ts'
+import { missing, type Running, type Store } from './world.ts'
 
 interface Idle {
   readonly cpu: number
@@ -13,7 +13,7 @@ interface Idle {
 const SETTLE_MS = 5000
 
 /** Agents that have nothing to do. */
-export async function idle(bench: Bench, world: World, agents: readonly Running[], leases: number, accounting: Accounting): Promise<Table> {
+export async function idle(bench: Bench, world: Store, agents: readonly Running[], leases: number, accounting: Accounting): Promise<Table> {
   const seconds = bench.times(60)
   await Bun.sleep(SETTLE_MS)
   const before = agents.map((agent) => look(agent, accounting))

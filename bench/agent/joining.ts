@@ -4,7 +4,7 @@ import { type Bar, short, type Table } from '../report.ts'
 import { most, type Standing } from './cold.ts'
 import { watch } from './kernel.ts'
 import { percentile } from './repair.ts'
-import { foreign, missing, type World } from './world.ts'
+import { foreign, missing, type Store } from './world.ts'
 
 // What came before is over.
 const PAUSE_MS = 150
@@ -12,7 +12,7 @@ const LIMIT_MS = 5000
 const WANT_MS = 50
 
 /** One more node appears among those that there are. */
-export async function joining(bench: Bench, world: World, standing: readonly Standing[]): Promise<Table> {
+export async function joining(bench: Bench, world: Store, standing: readonly Standing[], where = 'etcd'): Promise<Table> {
   const times = bench.times(30)
   const rows: string[][] = []
   const bars: Bar[] = []
@@ -24,14 +24,14 @@ export async function joining(bench: Bench, world: World, standing: readonly Sta
   }
   return {
     title: `The agent: one more node among ${standing[0]?.network.leases.toLocaleString('en')}`,
-    method: `vxlan. From the moment at which its lease is sent to etcd, so that etcd's own work is in it, until the kernel tells of the last of its neighbour, forwarding entry and route; in ms, ${PAUSE_MS} ms after the one before.${missing(world)}`,
+    method: `vxlan. From the moment at which its lease is sent to ${where}, so that the work of ${where} is in it, until the kernel tells of the last of its neighbour, forwarding entry and route; in ms, ${PAUSE_MS} ms after the one before.${missing(world)}`,
     head: ['agent', 'n', 'median', '90 %', 'bar'],
     rows,
     bars,
   }
 }
 
-async function joins({ join }: World, { agent, prefix, network }: Standing, times: number): Promise<number[]> {
+async function joins({ join }: Store, { agent, prefix, network }: Standing, times: number): Promise<number[]> {
   const watcher = watch(agent.node)
   const seen: number[] = []
   for (let i = 0; i < times; i++) {

@@ -78,7 +78,7 @@ function received(fd: number, buffer: Uint8Array): number {
   return Number(c.recv(fd, ptr(buffer), BigInt(buffer.length), MSG_DONTWAIT))
 }
 
-// What each kind of message begins with, after struct nlmsghdr, and what of it makes its name.
+// What each kind of message begins with, after struct nlmsghdr, and the part of it that makes its name.
 const KINDS: Readonly<Record<number, { readonly header: number; readonly gone: boolean; name(message: DataView, attribute: (type: number) => Uint8Array | undefined): string | undefined }>> = {
   ...both(16, 16, (message, attribute) => (message.getUint8(16) === 0 && (message.getUint32(24, true) & IFF_UP || message.getUint16(4, true) === 17) ? `link ${text(attribute(3))}` : undefined)),
   ...both(20, 8, (message, attribute) => `addr ${dotted(attribute(2))}/${message.getUint8(17)}`),

@@ -16,6 +16,8 @@ export interface Contender {
   readonly name: string
   readonly ours: boolean
   argv(dir: string): string[]
+  /** Of its environment, what is not in every one. */
+  readonly env?: Readonly<Record<string, string>>
 }
 /** One foreign node, by its number. */
 export interface Foreign {
@@ -44,14 +46,17 @@ export interface Running {
   subnet(): string
   stop(): Promise<void>
 }
-/** etcd with networks in it, and nodes beside it. */
-export interface World {
-  readonly etcd: Cluster
+/** A store with networks in it, and nodes beside it. */
+export interface Store {
   readonly contenders: readonly Contender[]
-  /** Puts a network for one contender into etcd, with its foreign leases; gives its prefix. */
-  populate(network: Network): Promise<string>
   /** One more foreign lease. */
   join(prefix: string, backend: Network['backend'], n: number): Promise<void>
+}
+/** etcd with networks in it, and nodes beside it. */
+export interface World extends Store {
+  readonly etcd: Cluster
+  /** Puts a network for one contender into etcd, with its foreign leases; gives its prefix. */
+  populate(network: Network): Promise<string>
   /** Starts an agent on a node that has nothing yet. */
   start(contender: Contender, prefix: string): Promise<Running>
   /** Ends all that still runs, etcd too. */
@@ -75,7 +80,7 @@ function contenders(endpoints: readonly string[], prefixOf: (dir: string) => str
 }
 
 /** What stands in tables for a flanneld that is not there; empty when it is. */
-export function missing({ contenders }: World): string {
+export function missing({ contenders }: Store): string {
   return contenders.some(({ ours }) => !ours) ? '' : ' There is no flanneld on this machine to compare with (`node_modules/.bin/bun scripts/peers.ts flanneld` builds one).'
 }
 
@@ -106,7 +111,7 @@ export async function openWorld(bench: Bench): Promise<World> {
       const [node] = makePlaces([`agent${++nodes}`]) as [Place]
       await etcd.attach({ path: node }, 100 + nodes)
       inside(node, () => ip([`address add 172.31.255.${nodes}/${UNDERLAY} dev eth0`]))
-      const made = run(contender, node, dir)
+      const made = startOn(contender, node, dir)
       running.add(made)
       return made
     },
@@ -130,12 +135,13 @@ function pair(prefix: string, backend: Network['backend'], n: number): [key: str
   return [`${prefix}/subnets/${encodeKey({ v4: subnet })}`, encodeValue({ ips: { v4: ip }, backend, data: backend === 'vxlan' ? { v4: { VNI: 1, VtepMAC: mac } } : {} })]
 }
 
-function run(contender: Contender, node: Place, dir: string): Running {
+/** Starts an agent on a node, with its files in a folder. */
+export function startOn(contender: Contender, node: Place, dir: string): Running {
   mkdirSync(dir, { recursive: true })
   const log = openSync(`${dir}/log`, 'a')
   const argv = contender.argv(dir)
   const started = performance.now()
-  const child = inside(node, () => Bun.spawn(argv, { stdin: 'ignore', stdout: log, stderr: log, cwd: '/', env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } }))
+  const child = inside(node, () => Bun.spawn(argv, { stdin: 'ignore', stdout: log, stderr: log, cwd: '/', env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...contender.env } }))
   const failed = (why: string) => new Error(`${argv.join(' ')} ${why}: ${readFileSync(`${dir}/log`, 'utf8').slice(-1000)}`)
   const routes = () => [...readFileSync(`/proc/${child.pid}/net/fib_triestat`, 'utf8').matchAll(/Prefixes:\s+(\d+)/g)].reduce((sum, [, n]) => sum + Number(n), 0)
   const before = routes()
