@@ -15,6 +15,7 @@ import { makeIdentity, type NodeSubnet, readSubnetEnv, remember, statePath, writ
 import { installNode } from './node/install.ts'
 import { makeTeller, notify } from './node/systemd.ts'
 import type { Context } from './parts/context.ts'
+import { openObjects } from './policy/source.ts'
 import type { Failure } from './scheduler/failures.ts'
 import { pause } from './scheduler/pause.ts'
 import type { Settings } from './settings/settings.ts'
@@ -69,6 +70,7 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     keep: (known) => keeper.take({ conf, ...known }),
     synced: () => settle(settings, given.store),
     condition: makeTeller(),
+    ...(settings.policy && { policy: openObjects(settings.policy, given.version) }),
     ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
     log: (text) => log(text),
   }
@@ -110,7 +112,8 @@ async function configured(store: SubnetStore, recalled: () => Known | undefined,
   }
 }
 
-// At a start without the store nothing is known: devices that stand have their addresses.
+// The addresses and backend data that the store keeps for this node. The result is empty when the store does not answer.
+// Existing devices then still keep their MACs, because `standingIn` reads the MACs from the kernel.
 async function remembered(store: SubnetStore, signal: AbortSignal, awaiting: (text: string) => void): Promise<Remembered> {
   for (let said = ''; ; await pause(WAIT_MS, signal)) {
     signal.throwIfAborted()

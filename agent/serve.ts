@@ -115,7 +115,7 @@ interface Ends {
 async function work(parts: Parts, context: Context, settings: Settings, { life, end, anew }: Ends): Promise<void> {
   const { files } = settings
   const begin = (text: string) => {
-    context.log(`agent: ${text}; beginning anew with it`)
+    context.log(`agent: ${text}; starting again with it`)
     anew()
   }
   const onHangup = () => {

@@ -1,6 +1,14 @@
 import { run as agent } from '../agent/index.ts'
+import { FLAGS, type Flag } from '../agent/settings/flags.ts'
 import { version } from '../package.json'
+import type { Grammar } from './options.ts'
 import { print, table } from './output.ts'
+
+/** What may follow `plumb agent`. Flags without an effect are left out. */
+export const grammar: Grammar = {
+  options: Object.entries<Flag>(FLAGS).flatMap(([name, { value, about, idle }]) => (idle === undefined ? [{ word: `--${name}`, about, ...(value !== undefined && { value }) }] : [])),
+  words: ['cleanup'],
+}
 
 /** Runs `plumb agent ARGV` and returns the exit status. Throws ValueError for wrong settings. */
 export function run(argv: readonly string[]): Promise<number> {

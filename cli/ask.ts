@@ -1,12 +1,15 @@
 import { SOCKET } from '../agent/health/health.ts'
 import type { Status } from '../agent/health/status.ts'
 import { ValueError } from '../lib/text/errors.ts'
-import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
+import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 
 /** The limit for the agent's answer, in milliseconds. A busy agent answers late. */
 const WAIT_MS = 5000
 const names: readonly OptionName[] = ['socket', 'json', 'help']
+
+/** What may follow a command that asks. */
+export const grammar: Grammar = { options: choicesOf(names) }
 
 /** A command that asks the agent for its status and prints it, or a part of it. */
 export interface Question {

@@ -11,7 +11,7 @@ import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { orphaned, removeOrphaned } from '../lib/verbs/orphans.ts'
 import { fuse } from './fuse.ts'
-import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
+import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
 import { addressesOf } from './result.ts'
 import { refuseUnknown } from './strict.ts'
@@ -39,6 +39,12 @@ const verbs: Readonly<Record<string, Verb>> = {
   explain: { words: 'NETWORK [NETNS]', about: 'print what add, or with --del del, would run; runs nothing, needs no root', options: [...who, 'lenient', 'del', 'prev-result', 'rules', ...where.filter((one) => one !== 'timeout')], run: explain },
   fuse: { words: 'CONFLIST', about: 'print a configuration list (a file, - for standard input) with portmap, firewall, bandwidth and tuning put into bridge or ptp: one process instead of five', options: ['json', 'help'], run: fused },
   list: { words: '[NETWORK]', about: 'show the attachments that are remembered', options: ['cache-dir', 'json', 'help'], run: list },
+}
+
+/** What may follow `plumb cni`. */
+export const grammar: Grammar = {
+  options: choicesOf(['help']),
+  commands: Object.fromEntries(Object.entries(verbs).map(([name, { about, words, options }]) => [name, { about, grammar: { options: choicesOf(options), words: words.replace(/[[\]]/g, '').split(' ') } }])),
 }
 
 /**

@@ -8,6 +8,9 @@ import { tell } from './demo/story.ts'
 import { help, type Story, type Wish, wishOf } from './demo/wish.ts'
 import { print, write } from './output.ts'
 
+/** What may follow `plumb demo`. */
+export { grammar } from './demo/wish.ts'
+
 /** Commands that the demo starts, and the Debian package of each. */
 const NEEDS: Readonly<Record<string, string>> = { ip: 'iproute2', nft: 'nftables', bridge: 'iproute2', ping: 'iputils-ping', unshare: 'util-linux', nsenter: 'util-linux', mount: 'mount' }
 // Everything that the demo makes ends with these namespaces, also after a crash. That means links, rules, mounts below /run and processes.
@@ -33,10 +36,12 @@ export async function run(argv: readonly string[]): Promise<number> {
 }
 
 async function tellAll({ stories, isStoreNamed }: Wish): Promise<number> {
+  const isCluster = stories.some(({ name }) => name === 'kubernetes')
   if (process.getuid?.() !== 0) throw new CniError(CODE.env, 'Cannot run the demo: it needs root, for namespaces', 'run it with sudo')
   const needs: Readonly<Record<string, string>> = { ...NEEDS, ...(isStoreNamed && stories.some(isForEtcd) ? { etcd: 'etcd-server' } : {}) }
   const missing = Object.keys(needs).filter((name) => !has(name))
   if (missing.length > 0) throw new CniError(CODE.env, `Cannot run the demo: ${missing.join(', ')} not found`, `install ${[...new Set(missing.map((name) => needs[name]))].join(' ')}`)
+  if (isCluster) return tellCluster(stories[0] as Story)
   const told = stories.filter((story) => !isForEtcd(story) || has('etcd'))
   for (const [i, story] of told.entries()) {
     if (i > 0) print('')
@@ -48,13 +53,22 @@ async function tellAll({ stories, isStoreNamed }: Wish): Promise<number> {
   return 0
 }
 
+// The cluster has control groups and folders on the disk. They do not end with the namespaces.
+async function tellCluster(story: Story): Promise<number> {
+  const { missing, sweeping } = await import('../tools/k8s/lab.ts')
+  const { CLUSTER_NODES } = await import('./demo/kubernetes.ts')
+  const why = missing()
+  if (why !== undefined) throw new CniError(CODE.env, `Cannot run a cluster: ${why}`, 'a checkout of plumb and Go 1.26 are needed for that')
+  return sweeping(CLUSTER_NODES, (TMPDIR) => inNamespaces(story, { TMPDIR }))
+}
+
 function isForEtcd({ store }: Story): boolean {
   return store === 'etcd'
 }
 
-async function inNamespaces({ name, store }: Story): Promise<number> {
+async function inNamespaces({ name, store }: Story, env: Readonly<Record<string, string>> = {}): Promise<number> {
   // `detached` gives the child a separate session. Ctrl-C reaches only this process, and this process ends the whole demo at once.
-  const child = Bun.spawn([...UNSHARE, process.execPath, 'demo', '--inside', readlinkSync(OWN), name, ...(store ? ['--store', store] : [])], { stdio: ['ignore', 'inherit', 'inherit'], detached: true })
+  const child = Bun.spawn([...UNSHARE, process.execPath, 'demo', '--inside', readlinkSync(OWN), name, ...(store ? ['--store', store] : [])], { stdio: ['ignore', 'inherit', 'inherit'], detached: true, env: { ...process.env, ...env } })
   let caught: NodeJS.Signals | undefined
   const end = (signal: NodeJS.Signals) => {
     caught = signal

@@ -2,6 +2,7 @@ import { type Settings, serve } from '../agent/dhcp/index.ts'
 import { SOCKET } from '../lib/pools/dhcp.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
+import type { Grammar } from './options.ts'
 import { print, table } from './output.ts'
 
 /** The options of the reference (`dhcp daemon`), with one dash or two. `otherwise` is the default value. */
@@ -14,6 +15,9 @@ const OPTIONS: Readonly<Record<string, { readonly value?: string; readonly other
   resendmax: { value: 'TIME', otherwise: '62s', about: 'how long it waits at most until it sends again' },
   resendtimeout: { value: 'TIME', otherwise: '208s', about: 'how long an ADD tries to get a lease' },
 }
+
+/** What may follow `plumb dhcp`. */
+export const grammar: Grammar = { options: Object.entries(OPTIONS).map(([name, { value, about }]) => ({ word: `-${name}`, about, ...(value !== undefined && { value }) })) }
 
 /** Runs `plumb dhcp ARGV` until a signal arrives, and returns the exit status. Throws ValueError for wrong options. */
 export async function run(argv: readonly string[]): Promise<number> {

@@ -4,13 +4,14 @@ import type { Io } from '../lib/cni/call.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import { suggestion } from '../lib/text/shape.ts'
 import { version } from '../package.json'
+import type { Grammar } from './options.ts'
 import { fail, print } from './output.ts'
 
 /** A command of the executable. */
 export interface Command {
   readonly about: string
   /** Imports the file of the command only when the user runs it. So no command loads the libraries of another command. */
-  load(): Promise<{ run(argv: readonly string[], plugin: Io['plugin']): Promise<number> }>
+  load(): Promise<{ run(argv: readonly string[], plugin: Io['plugin']): Promise<number>; readonly grammar: Grammar }>
 }
 const commands: Readonly<Record<string, Command>> = {
   cni: { about: 'attach a network namespace to a network and detach it, as a container runtime does', load: () => import('./cni.ts') },
@@ -37,6 +38,13 @@ export async function main(argv: string[], plugin: Io['plugin']): Promise<number
     }
     if (/^(--version|-V|version)$/.test(name)) {
       print(`plumb ${version}`)
+      return 0
+    }
+    // The scripts in conf/completions call this. No help names it.
+    if (name === '__complete') {
+      const { complete } = await import('./complete.ts')
+      const found = await complete(rest, commands)
+      if (found.length > 0) print(found.join('\n'))
       return 0
     }
     const command = Object.hasOwn(commands, name) ? commands[name] : undefined

@@ -1,13 +1,19 @@
 import { existsSync } from 'node:fs'
 import { asideOf, installPlugins } from '../agent/node/install.ts'
 import { pageFaults, SMALL_PAGES } from '../agent/node/memory-pages.ts'
+import { adviceFor, installTools, missingTools } from '../agent/node/own-tools.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
-import { describeOptions, type Given, type OptionName, readOptions } from './options.ts'
+import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 
-const names: readonly OptionName[] = ['rewrite', 'bin-dir', 'state-dir', 'json', 'help']
-const uninstallNames: readonly OptionName[] = ['purge', 'dry-run', 'force', 'bin-dir', 'conf-dir', 'state-dir', 'json', 'help']
+const names: readonly OptionName[] = ['rewrite', 'tools', 'bin-dir', 'state-dir', 'json', 'help']
+const uninstallNames: readonly OptionName[] = ['purge', 'dry-run', 'force', 'daemonset', 'wait', 'bin-dir', 'conf-dir', 'state-dir', 'json', 'help']
 const AGENT_FILE = '/etc/plumb/agent.yaml'
+
+/** What may follow `plumb install`. */
+export const grammar: Grammar = { options: choicesOf(names) }
+/** What may follow `plumb uninstall`. */
+export const uninstallGrammar: Grammar = { options: choicesOf(uninstallNames) }
 
 /**
  * Runs `plumb install ARGV` and returns the exit status. Throws ValueError for a wrong command line, CniError when the folders cannot be
@@ -21,13 +27,17 @@ export async function run(argv: readonly string[]): Promise<number> {
   }
   const [places, { PLUGINS }] = [placesOf(given), await import('../agent/node/plugins.ts')]
   const { made, replaced } = await writing(async () => installPlugins(places, process.execPath, PLUGINS, given))
+  const tools = given.tools ? await writing(async () => installTools(places.binDir)) : []
+  const missing = given.tools ? [] : missingTools()
   const faults = pageFaults(`${places.binDir}/${PLUGINS[0]}`)
   const lines = [
     made.length === 0 ? `${places.binDir} has plumb and its ${PLUGINS.length} plugins already` : `installed ${made.length} programs in ${places.binDir}: ${made.map((path) => path.slice(places.binDir.length + 1)).join(' ')}`,
     ...replaced.map((path) => `kept what was there before: ${path} as ${asideOf(path)}`),
+    ...(tools.length > 0 ? [`brought ${tools.join(', ')} to ${places.binDir}: plugins use them when the node has none`] : []),
+    ...(missing.length > 0 ? [adviceFor(missing)] : []),
     ...(faults === undefined ? [] : [`a plugin starts with ${faults} page faults${faults > SMALL_PAGES ? ': it lies in small pages of memory, and each call takes more CPU' : ''}`]),
   ]
-  print(given.json ? JSON.stringify({ ...places, made, replaced: replaced.map((path) => ({ path, kept: asideOf(path) })), faults }, null, 4) : lines.join('\n'))
+  print(given.json ? JSON.stringify({ ...places, made, replaced: replaced.map((path) => ({ path, kept: asideOf(path) })), tools, faults }, null, 4) : lines.join('\n'))
   return 0
 }
 
@@ -45,6 +55,7 @@ export async function runUninstall(argv: readonly string[]): Promise<number> {
     return 0
   }
   if (agent.length > 0 && !given.purge) throw new ValueError(`plumb uninstall takes the agent's options, ${agent.join(' ')}, only with --purge; see plumb uninstall --help`)
+  if (given.daemonset !== undefined) return waited(given.daemonset, given)
   const { 'dry-run': dryRun = false, force = false } = given
   const { living, purge, removePrograms } = await import('./purge.ts')
   const pods = force ? [] : living()
@@ -59,6 +70,16 @@ export async function runUninstall(argv: readonly string[]): Promise<number> {
   })
   const lines = [...refused, ...done]
   print(given.json ? JSON.stringify({ dryRun, lines }, null, 4) : lines.join('\n') || 'nothing is installed')
+  return 0
+}
+
+// A Job of the chart runs this, after the chart's DaemonSet has started on each node.
+async function waited(daemonset: string, { wait = '240', json }: Given['values']): Promise<number> {
+  const seconds = Number(wait)
+  if (!Number.isInteger(seconds) || seconds < 1 || seconds > 86_400) throw new ValueError(`Cannot read --wait ${JSON.stringify(wait)}: want seconds, such as 240`)
+  const { waitForNodes } = await import('./uninstall-nodes.ts')
+  const nodes = await waitForNodes(daemonset, seconds)
+  print(json ? JSON.stringify({ nodes }, null, 4) : `plumb is removed from ${nodes} nodes`)
   return 0
 }
 
@@ -107,6 +128,7 @@ exit status: 0 installed, 1 it could not be written, 2 the command line is wrong
 
 const HELP_UNINSTALL = `usage: plumb uninstall [options]: removes what plumb install and plumb agent --install-cni put on this node
        plumb uninstall --purge [options] [-- AGENT OPTIONS]: removes also all that plumb made here
+       plumb uninstall --daemonset NAMESPACE/NAME: waits for the nodes of a cluster (conf/chart)
 
 Programs that were there before come back. What somebody else changed since stays, and is named.
 While pods live that plumb attached it is refused, and they are named: delete them first.

@@ -4,6 +4,9 @@ import type { Peer, Status } from '../agent/health/status.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 
+/** What may follow this command. */
+export { grammar } from './ask.ts'
+
 /**
  * Runs `plumb leases ARGV` and returns the exit status. The status is 0 when the node is ready, 1 when it is not ready, 3 when it is
  * degraded. Throws ValueError for a wrong command line, and when no agent answers.

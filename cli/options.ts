@@ -30,8 +30,11 @@ const options = {
   all: { type: 'boolean', about: 'no attachment is in use: every address and rule of the network goes, whatever runtime made it' },
   'dry-run': { type: 'boolean', about: 'only say what would be removed' },
   rewrite: { type: 'boolean', about: 'write the programs again though they are right, so that they lie in large pages of memory' },
+  tools: { type: 'boolean', about: 'bring ip, nft and the other tools of this machine too, for a node that has none' },
   purge: { type: 'boolean', about: 'remove also all that plumb made on this node' },
   force: { type: 'boolean', about: 'also while pods live that plumb attached: with --purge they lose their network' },
+  daemonset: { type: 'string', value: 'NAMESPACE/NAME', about: 'in a pod: wait until this DaemonSet has run plumb uninstall on every node' },
+  wait: { type: 'string', value: 'SECONDS', about: 'with --daemonset, for so long (240)' },
   'conf-dir': { type: 'string', value: 'DIR', about: 'where networks are configured (NETCONFPATH, else /etc/cni/net.d)' },
   'bin-dir': { type: 'string', multiple: true, value: 'DIR[:DIR…]', about: 'where plugins are; may be repeated (CNI_PATH, else /opt/cni/bin)' },
   'state-dir': { type: 'string', value: 'DIR', about: 'where it is noted what was installed (/var/lib/plumb)' },
@@ -42,6 +45,20 @@ const options = {
   json: { type: 'boolean', about: 'answer with JSON, errors too' },
   help: { type: 'boolean', short: 'h', about: 'this text' },
 } as const satisfies Record<string, Option>
+
+/** An option as a shell completes it, with its dashes. `value` is the placeholder for its value. */
+export interface Choice {
+  readonly word: string
+  readonly about: string
+  readonly value?: string
+}
+/** What may follow a command on the command line. */
+export interface Grammar {
+  readonly options: readonly Choice[]
+  /** Placeholders for the words that are not options, in order, such as NETWORK. Lowercase words with `|` between them are the words themselves. */
+  readonly words?: readonly string[]
+  readonly commands?: Readonly<Record<string, { readonly about: string; readonly grammar: Grammar }>>
+}
 
 /** The name of an option, without its dashes. */
 export type OptionName = keyof typeof options
@@ -75,4 +92,12 @@ export function describeOptions(names: readonly OptionName[]): string {
     return [`  ${short ? `-${short}, ` : '    '}--${name}${value ? ` ${value}` : ''}`, about]
   })
   return table([], rows)
+}
+
+/** The same options, as a shell completes them. */
+export function choicesOf(names: readonly OptionName[]): Choice[] {
+  return names.map((name) => {
+    const { value, about }: Option = options[name]
+    return { word: `--${name}`, about, ...(value !== undefined && { value }) }
+  })
 }

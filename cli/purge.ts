@@ -4,6 +4,7 @@ import { instanceOf } from '../agent/instance.ts'
 import { run } from '../agent/kernel/run.ts'
 import { statePath } from '../agent/node/files.ts'
 import { type Places, uninstall } from '../agent/node/install.ts'
+import { removeTools } from '../agent/node/own-tools.ts'
 import { PLUGINS } from '../agent/node/plugins.ts'
 import type { Settings } from '../agent/settings/settings.ts'
 import { type Entry, entries, isThere, partsOf } from '../lib/journal/journal.ts'
@@ -50,7 +51,8 @@ export function living(): string[] {
 export function removePrograms(places: Places, dryRun: boolean): string[] {
   const { undone, left } = uninstall(places, { dryRun })
   const done = (isBack: boolean) => (dryRun ? (isBack ? 'would put back' : 'would remove') : isBack ? 'put back' : 'removed')
-  return [...undone.map(({ path, isBack }) => `${done(isBack)} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`)]
+  const tools = removeTools(places.binDir, dryRun).map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)
+  return [...tools, ...undone.map(({ path, isBack }) => `${done(isBack)} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`)]
 }
 
 /**

@@ -4,6 +4,9 @@ import type { Status } from '../agent/health/status.ts'
 import { ask } from './ask.ts'
 import { table } from './output.ts'
 
+/** What may follow this command. */
+export { grammar } from './ask.ts'
+
 /** The number of recent repairs in the text. `--json` has a hundred. */
 const REPAIRS = 5
 

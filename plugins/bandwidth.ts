@@ -19,7 +19,7 @@ import { bucketOf, ifbOf, usualBurst } from '../lib/wiring/shaping.ts'
 import { withoutSix } from '../lib/wiring/veth.ts'
 
 const MTU = 1500
-// Runtimes send numbers of 64 bits; the kernel counts bytes in 32 of a burst.
+// Runtimes send 64-bit numbers. The kernel counts the bytes of a burst in 32 bits.
 const bits = v.exactOptional(field.int(0, Number.MAX_SAFE_INTEGER))
 const limits = { ingressRate: bits, ingressBurst: bits, egressRate: bits, egressBurst: bits }
 type Limits = { readonly [key in keyof typeof limits]?: number }
@@ -60,7 +60,10 @@ export default definePlugin<Conf>({
   },
 })
 
-/** What one attachment needs: what it gets waits at the node's end of its link, what it sends on an ifb, to which the node's end leads it. Pure. */
+/**
+ * The resources of one attachment. Ingress traffic (to the container) waits at the node's end of its link. Egress traffic waits on an
+ * ifb, and the node's end redirects it there. Pure.
+ */
 function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const { ingress, egress } = limitsOf(conf)
   if (ingress.rate === 0 && egress.rate === 0) return { shared: [], own: [], result: given }
@@ -76,11 +79,11 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
 interface Limit {
   readonly rate: number
   readonly burst: number
-  /** How its keys begin. */
+  /** The prefix of its keys in the configuration. Error messages show it. */
   readonly path: string
 }
 
-// As upstream: any key of the configuration itself, and none of the runtime's counts.
+// As upstream: one limit in the configuration itself switches off all limits of runtimeConfig.
 function limitsOf(conf: Conf): { readonly ingress: Limit; readonly egress: Limit } {
   const isStatic = Object.keys(limits).some((key) => conf[key as keyof Limits] !== undefined)
   const given: Limits = isStatic ? conf : (conf.runtimeConfig.bandwidth ?? {})
@@ -91,12 +94,15 @@ function limitsOf(conf: Conf): { readonly ingress: Limit; readonly egress: Limit
   }
 }
 
-/** The node's end of the pod's link, of those that the result names. Plumb's own is known by its name; of others' the kernel tells which it is. */
+/**
+ * The node's end of the pod's link, chosen from the interfaces of the result. The name identifies plumb's own veth. For the veth of
+ * another plugin, the kernel tells the other end. Throws CniError 7, and ValueError for a bad interface name.
+ */
 function hostEndOf({ cniVersion }: Conf, at: Attachment, { interfaces = [] }: Result, node: NodeFacts): { readonly name: IfName; readonly mtu: number } {
   const outer = interfaces.filter(({ sandbox }) => !sandbox)
   const own = outer.find(({ name }) => name === hostVeth(at))
   if (own) return { name: hostVeth(at), mtu: own.mtu ?? node.hostEnd?.(at)?.mtu ?? MTU }
-  // Before CNI 0.3.0 no result has any.
+  // Before CNI 0.3.0 no result names interfaces.
   const isOld = compare(cniVersion, '0.3.0') < 0
   if (interfaces.length === 0 && !isOld) throw refused('prevResult names no interfaces', 'want the plugin "bandwidth" after one that makes a veth, such as bridge or ptp')
   const seen = node.hostEnd?.(at)
@@ -104,7 +110,7 @@ function hostEndOf({ cniVersion }: Conf, at: Attachment, { interfaces = [] }: Re
   const named = outer.map(({ name }) => name)
   if (seen && (isOld || named.includes(seen.name))) return seen
   if (seen) throw refused(`its other end, ${seen.name}, is not among the interfaces of prevResult`, `those of the node are ${named.join(', ') || 'none'}`)
-  // Where nothing can be asked, for an explanation: the last that the node has is the pod's, since a bridge comes before its port.
+  // The kernel tells nothing during `explain`. Takes the last interface of the node, because a bridge comes before its port.
   const last = outer.at(-1)
   if (!last) throw refused('prevResult names no interface of the node', `its interfaces are ${interfaces.map(({ name }) => shown(name)).join(', ') || 'none'}`)
   return { name: linkName(last.name), mtu: last.mtu ?? MTU }

@@ -37,9 +37,9 @@ const keys = v.object({
   isDefaultGateway: off,
   forceAddress: off,
   ipMasq: off,
-  // Served by nft whichever is named: the packets come out the same.
+  // plumb uses nft for both backends. The packets leave the node the same.
   ipMasqBackend: v.exactOptional(field.word('', 'iptables', 'nftables')),
-  // 0: the kernel's default. The smallest that IPv4 lives with, the largest that a veth takes.
+  // 0: the kernel's default. 65535 is the largest MTU of a veth.
   mtu: v.optional(field.int(0, 65535), 0),
   hairpinMode: off,
   promiscMode: off,
@@ -67,7 +67,7 @@ export default definePlugin<Conf>({
   role: 'interface',
   about: 'CNI plugin bridge: a veth pair from the container to a bridge on the node',
   conf,
-  // IP and GATEWAY are the pool's, which reads them from the same variable.
+  // The pool reads IP and GATEWAY from the same variable.
   args: ['MAC', 'IP', 'GATEWAY'],
   wire,
   within,
@@ -92,10 +92,12 @@ export default definePlugin<Conf>({
   status: async ({ bridge, vlan, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, !(isGateway || isDefaultGateway) ? undefined : vlan ? gatewayName(bridge, vlan) : bridge, run),
 })
 
-/** What one pod needs: on the node a bridge with its gateway addresses and one port, in the pod the other end of it. Pure. */
+/**
+ * The resources of one pod. The node has a bridge with its gateway addresses and one port. The pod has the other end of the port. Pure.
+ */
 function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const gateway = conf.isGateway || conf.isDefaultGateway
-  // The plugin firewall keeps ports apart, too.
+  // The plugin firewall isolates ports, too. `links` then leaves its setting as it is.
   const link = links(conf, at, given, node, node.noted?.('firewall', at))
   const { ips = [], routes = [] } = given
   const addresses = ips.map(({ address }) => address)
@@ -129,10 +131,13 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   }
 }
 
-// What veth_setup gives a pair that is told no size.
+// The kernel's default MTU of a veth pair (veth_setup).
 const VETH_MTU = 1500
 
-/** The bridge, the port, and the pod's address. CHECK names the links as ADD's result did: a reference plugin may have made them. */
+/**
+ * The bridge, the port, and the pod's MAC and MTU. CHECK uses the link names of ADD's result, because a reference plugin may have made
+ * the links.
+ */
 function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, node: NodeFacts, isMarked = false): { bridge: Link; port: Link; mac: Mac; podMtu: { mtu?: number } } {
   const made = { host: interfaces.find(({ name, sandbox }) => !sandbox && name !== conf.bridge), pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname) }
   const own = hostVeth(at)
@@ -168,14 +173,16 @@ function links(conf: Conf, at: Attachment, { interfaces = [] }: Result, node: No
   }
 }
 
-// A pod's gateway keeps its MAC while ports come and go, also where the bridge is another's: that one keeps what it has, unless its last port has left it none.
+// The gateway of the pods must keep its MAC while ports come and go, also on a bridge of another program. Such a bridge keeps its MAC. It
+// gets plumb's MAC only when its last port has left it without a MAC.
 function fixedMac({ bridge, vlan, isGateway, isDefaultGateway }: Conf, at: Attachment, node: NodeFacts): Pick<Link, 'mac' | 'pinned'> {
   const own = bridgeMac(bridge, at, node)
   const floating = (isGateway || isDefaultGateway) && !vlan ? node.floatingMac?.(bridge) : undefined
   return floating ? { mac: /^[0:]*$/.test(floating) ? own : floating, pinned: true } : { mac: own }
 }
 
-// A default route for each family that has a gateway and, from the pool, none of its own: one that names its gateway, as upstream counts, or the very same.
+// A default route for each family that has an address, unless the pool gave one. As upstream, the pool's default route counts when it
+// names its gateway. It also counts when it has no table and no priority, like the route that is added here.
 function defaults(ips: readonly IpConfig[], routes: readonly RouteConfig[]): RouteConfig[] {
   const served = (six: boolean) => routes.some(({ dst, gw, table, priority }) => isSix(dst) === six && split(dst).length === 0 && (gw !== undefined || (table === undefined && !priority)))
   const firsts = [false, true].flatMap((six) => ips.find(({ address }) => isSix(address) === six) ?? [])
@@ -188,7 +195,10 @@ function forwarding(bridge: IfName, ips: readonly IpConfig[], gateway: boolean):
   return [set(`ipv6/conf/${bridge}/accept_ra`, '0'), ...(on(false) ? [set('ipv4/ip_forward', '1')] : []), ...(on(true) ? [set('ipv6/conf/all/forwarding', '1')] : [])]
 }
 
-/** With a VLAN the gateway's addresses stand on a link of their own, `<bridge>.<vlan>`, whose other end is a port in that VLAN. CHECK (`isMade`) takes the pair as it is. */
+/**
+ * With a VLAN the gateway addresses are on a separate link, `<bridge>.<vlan>`. Its other end is a port of the bridge in that VLAN. With
+ * `isMade` (CHECK) the MAC of the existing port is accepted.
+ */
 function gatewayLink({ bridge, vlan, mtu }: Conf, node: NodeFacts, isMade: boolean): { name: IfName; mac: Mac; resources: Resource[] } {
   const name = gatewayName(bridge, vlan)
   const port = gatewayPort(name)

@@ -10,15 +10,18 @@ import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { common, field } from '../lib/text/shape.ts'
 import { brief, type NetnsPath } from '../lib/text/values.ts'
 
-/** The names that the reference knows, of dhcp-options(5). */
+/** The option names of dhcp-options(5) that the reference plugin knows, with their numbers. */
 const NAMES: Readonly<Record<string, number>> = { 'dhcp-client-identifier': 61, 'subnet-mask': 1, routers: 3, 'host-name': 12, 'user-class': 77, 'vendor-class-identifier': 60 }
-/** What is asked for unless `skipDefault` says otherwise. Classless routes come first (RFC 3442), then mask, router, DNS, domain, MTU, static routes, search list. */
+/**
+ * The options that are requested without `skipDefault`. Classless routes come first (RFC 3442), then mask, router, DNS, domain, MTU,
+ * static routes, search list.
+ */
 const DEFAULTS = [121, 1, 3, 6, 15, 26, 33, 119]
-// Beyond one byte of length a server may not put the pieces together again.
+// The length of an option is one byte. A server may fail to join the pieces of a longer value.
 const LONGEST = 255
-/** A call that asks no DHCP server ends within this. */
+/** Time limit of a call that asks no DHCP server. */
 const SOON_MS = 3000
-/** ADD waits for as long as the daemon tries; this long for a sign of life from it. */
+/** ADD waits as long as the daemon tries. It gives up after this time without a sign of life from the daemon. */
 const QUIET_MS = 10_000
 
 const option = field.by((value) => {
@@ -43,14 +46,17 @@ const ipam = v.object({
   provide: v.optional(v.array(provided), []),
   priority: v.optional(field.int(0, 0xffffffff), 0),
   suppress: v.optional(v.array(field.word('gateway')), []),
-  // plumb's own: the reference has IPv4 alone.
+  // A key of plumb only: the reference plugin serves IPv4 alone.
   families: v.optional(v.array(field.word('ipv4', 'ipv6')), ['ipv4']),
 })
-// Loose at the top: a pool gets the whole configuration of the plugin that delegates to it.
+// Allows unknown keys at the top: a pool gets the whole configuration of the plugin that delegates to it.
 const conf = v.looseObject({ ...common, ipam })
 type Conf = v.InferOutput<typeof conf>
 
-/** dhcp: addresses of a DHCP server on the container's link, which the daemon `plumb dhcp` gets and keeps (upstream plugins/ipam/dhcp). */
+/**
+ * The plugin `dhcp` (upstream plugins/ipam/dhcp): addresses of a DHCP server on the container's link. The daemon `plumb dhcp` gets and
+ * keeps the leases.
+ */
 export default definePlugin<Conf>({
   role: 'lease',
   about: 'CNI plugin dhcp: an address of a DHCP server, which the daemon "plumb dhcp" gets and keeps',
@@ -91,7 +97,7 @@ export default definePlugin<Conf>({
 })
 
 function absolute(value: unknown): string {
-  // struct sockaddr_un has 108 bytes, the last of them zero.
+  // The path in struct sockaddr_un has 108 bytes. The last byte is zero.
   if (typeof value !== 'string' || !/^\/[^\0]*$/.test(value) || Buffer.byteLength(value) > 107) throw new ValueError(`${shown(value)}: want the absolute path of a socket, at most 107 bytes`)
   return value
 }
@@ -100,7 +106,7 @@ function owner({ network, containerId, ifname }: Attachment): Pick<Attachment, '
   return { network, containerId, ifname }
 }
 
-/** Upstream's rules: one `skipDefault` is enough to ask for nothing that is not named, and CNI_ARGS wins over `value`. */
+/** As upstream: one `skipDefault` drops all default options. A value of CNI_ARGS wins over `value`. Throws CniError 4 and ValueError. */
 function wantsOf({ request, provide, families }: Conf['ipam'], env: string): Wants {
   const named = request.flatMap(({ option }) => option ?? [])
   const args = new Map(env.split(';').flatMap((pair) => (pair.includes('=') ? [[pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)] as const] : [])))
@@ -130,9 +136,12 @@ function agree({ ips = [] }: Result, previous: Result, { ifname, containerId }: 
     )
 }
 
-/** What the daemon would do: its server gets the lease back, if the link is still there to tell it, and it is forgotten. */
+/**
+ * Does the daemon's work while the daemon is down: releases the lease at its server, and removes the lease file. The release is sent
+ * once, without waiting for an answer.
+ */
 async function withoutDaemon(path: string): Promise<void> {
-  // Somebody else's goes, and its server takes the address back by itself.
+  // A file that is no valid lease is only removed. Its server takes the address back when the lease ends.
   const lease = readLeaseFile(readText(path))
   if (lease) {
     const { letGo } = await import('../lib/pools/dhcp-release.ts')

@@ -15,14 +15,14 @@ const conf = field.whole(keys, ({ ipam }) => {
 })
 
 const KIND = 'dummy'
-// What dummy_setup gives.
+// The kernel's default MTU of a dummy link (dummy_setup).
 const MTU = 1500
 
 /** The plugin `dummy` (upstream plugins/main/dummy). */
 export default definePodPlugin<Conf>({
   about: 'CNI plugin dummy: a link of the container that leads nowhere and has addresses',
   conf,
-  // The pool's, which reads them from the same variable.
+  // The pool reads IP and GATEWAY from the same variable.
   args: ['IP', 'GATEWAY'],
   kind: KIND,
   linkOf,

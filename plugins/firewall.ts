@@ -24,7 +24,7 @@ const ZONE = 'trusted'
 
 const conf = v.object({
   ...common,
-  // Served by nft whichever is named; firewalld's zone besides.
+  // plumb uses nft for all backends. For firewalld it also puts the pod's addresses into a zone.
   backend: v.exactOptional(field.word('', 'iptables', 'firewalld', 'nftables')),
   iptablesAdminChainName: v.optional(field.by(readAdmin), ADMIN),
   firewalldZone: v.optional(field.by(readZone), ZONE),
@@ -65,7 +65,10 @@ export default definePlugin<Conf>({
   },
 })
 
-/** What one attachment needs. As upstream all addresses of the previous result count, whichever link they are on, and its first link is the bridge. Pure. */
+/**
+ * The resources of one attachment. As upstream, all addresses of the previous result count, on any of its interfaces. The first interface
+ * is the bridge. Pure.
+ */
 function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const { backend, iptablesAdminChainName: admin, ingressPolicy } = conf
   const addresses = (given.ips ?? []).map(({ address }) => address)
@@ -84,19 +87,19 @@ function zonedOf(conf: Pick<Conf, 'backend' | 'firewalldZone'>, addresses: reado
   return addresses.map((address) => ({ kind: 'zoned', ns: 'host', zone: firewalldZone, source: hostCidr(split(address).ip) }))
 }
 
-// As upstream: unless another backend is named, wherever firewalld runs.
+// As upstream: zones are used where firewalld runs, unless another backend is named.
 function isByZone({ backend = '' }: Pick<Conf, 'backend'>, node: NodeFacts): boolean {
   return (backend === '' || backend === 'firewalld') && node.hasFirewalld === true
 }
 
 function bridgeOf({ interfaces: [first] = [] }: Result, policy: string): IfName {
   if (!first?.name) throw new CniError(CODE.config, `Cannot use ingressPolicy ${shown(policy)}: prevResult names no interface`, 'it is about the bridge that comes first in prevResult.interfaces: want the plugin "firewall" after "bridge"')
-  // To nft it stands for any other letters.
+  // In nft `*` in an interface name is a wildcard.
   if (first.name.includes('*')) throw new ValueError(`Cannot use ingressPolicy ${shown(policy)} on the bridge ${shown(first.name)}: want a name without "*"`)
   return linkName(first)
 }
 
-// Where bridged frames do not meet the rules, the bridge itself has to keep its ports apart.
+// Without bridge netfilter, bridged frames do not pass the rules. Then the bridge itself must isolate its ports.
 function separate({ interfaces: [bridge, port, inPod] = [] }: Result): Resource[] {
   if (!bridge || bridge.sandbox || !port || port.sandbox || !inPod?.sandbox) return []
   return [{ kind: 'link', ns: 'host', name: linkName(port), type: 'port', port: { master: linkName(bridge), isolated: true }, up: true }]
@@ -114,7 +117,7 @@ function addressesOf(prevResult: unknown, cniVersion: string): Cidr[] {
   try {
     return (decode(prevResult, cniVersion).ips ?? []).map(({ address }) => address)
   } catch {
-    // DEL does without it.
+    // DEL works without the addresses.
     return []
   }
 }
@@ -123,7 +126,7 @@ function notes({ backend }: Conf): string[] {
   return backend === 'firewalld' && !nodeFacts.hasFirewalld ? ['"backend" is firewalld, which does not run: the pod is put into no zone of it'] : []
 }
 
-// As firewalld has it: the name is part of those of its chains. Empty is the usual one.
+// The limits of firewalld, because its chain names contain the zone name. An empty value means the default zone.
 function readZone(value: unknown): string {
   if (value === '' || value === ZONE) return ZONE
   if (typeof value !== 'string' || !/^[\w-]{1,17}$/.test(value)) throw new ValueError(`${shown(value)}: want the name of a zone of firewalld: letters, digits, "_" and "-", 17 at most`)

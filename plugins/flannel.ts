@@ -14,11 +14,11 @@ const keys = v.object({
   ...common,
   subnetFile: v.optional(field.path, SUBNET_FILE),
   dataDir: v.optional(field.path, DATA_DIR),
-  // Those that flannel looks at; the others are the delegate's alone.
+  // flannel reads these keys. All other keys matter only to the delegate.
   delegate: v.optional(v.looseObject({ type: v.optional(field.text, 'bridge'), name: any, cniVersion: any, ipam: any, ipMasq: any, mtu: any, isGateway: any }), {}),
   ipam: v.optional(v.looseObject({ type: v.optional(field.text, 'host-local'), routes: routesShape }), {}),
   runtimeConfig: v.exactOptional(v.looseObject({})),
-  // plumb's own: for how many seconds ADD waits for the subnet file.
+  // A key of plumb only: the seconds that ADD waits for the subnet file.
   subnetWait: v.optional(field.int(0, 120), 10),
 })
 type Conf = v.InferOutput<typeof keys>
@@ -38,7 +38,10 @@ export default definePlugin<Conf>({
   outline: (some) => rendered(some, attempt(some)),
 })
 
-/** The delegate's configuration, as upstream makes it: what it says itself counts, but for its addresses and runtimeConfig. */
+/**
+ * The delegate's configuration, as upstream makes it. The keys of `delegate` win over the defaults, except for addresses and
+ * `runtimeConfig`.
+ */
 function rendered({ delegate, ipam, runtimeConfig }: Partial<Conf>, env: SubnetEnv | undefined): Rendered {
   const { type = 'bridge', name: _, cniVersion: __, ipam: ___, ...own } = delegate ?? {}
   const { routes = [], ...base } = ipam ?? {}
@@ -55,7 +58,8 @@ function rendered({ delegate, ipam, runtimeConfig }: Partial<Conf>, env: SubnetE
 
 const STEP_MS = 20
 
-// At boot the kubelet starts pods as soon as it finds the network's configuration, which the node may have from before.
+// At boot the kubelet starts pods as soon as it finds the network's configuration. The node may still have that file from an earlier
+// boot.
 async function awaited(conf: Conf): Promise<SubnetEnv> {
   for (const end = performance.now() + conf.subnetWait * 1000; ; await Bun.sleep(STEP_MS)) {
     const env = read(conf)
@@ -85,7 +89,7 @@ function attempt(some: Partial<Conf>): SubnetEnv | undefined {
   }
 }
 
-// An empty file is one that is being written.
+// An empty file means that the agent is still writing it.
 function read(some: Partial<Conf>): SubnetEnv | undefined {
   const file = fileOf(some)
   let text: string | undefined

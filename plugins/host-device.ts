@@ -30,7 +30,7 @@ export default definePlugin<Conf>({
   role: 'interface',
   about: 'CNI plugin host-device: a device of the node is the container’s for as long as that lives',
   conf,
-  // The pool's, which reads them from the same variable.
+  // The pool reads IP and GATEWAY from the same variable.
   args: ['IP', 'GATEWAY'],
   lends: true,
   wire,
@@ -44,12 +44,15 @@ export default definePlugin<Conf>({
   },
 })
 
-/** What one pod needs: the device, under the pod's name for it. But for finding the device, pure: what has it already, ADD once it has moved and CHECK, says so by the result's interface. */
+/**
+ * The resources of one pod: the device, under the pod's name for it. Pure, except for the search for the device. An interface in `given`
+ * means that the pod has the device already. This is so in CHECK, and in ADD after the move.
+ */
 function wire(conf: Conf, at: Attachment, given: Result): Wiring {
   const ns = at.netns as NetnsPath
   const made = given.interfaces?.find(({ name, sandbox }) => sandbox && name === at.ifname)
   const answer = (one: Interface): Result => ({ interfaces: [one], ips: (given.ips ?? []).map((ip) => ({ ...ip, interface: 0 })), ...(given.routes && { routes: given.routes }), ...chooseDns(conf.dns, given.dns) })
-  // One of a driver in user space has neither.
+  // A device with a driver in user space has no MAC and no MTU.
   if (made) return { shared: [], own: made.mac || made.mtu ? podLinks({ kind: 'link', ns, name: at.ifname, type: 'lent', ...known(made.mac), up: true }, given) : [], result: answer(made) }
   if (netnsState(ns) === 'pod' && isLink(at.ifname, ns)) throw new CniError(CODE.env, `Cannot create ${at.ifname} in ${ns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME')
   const { runtimeConfig, device, hwaddr, kernelpath, pciBusID } = conf
@@ -63,7 +66,7 @@ function podLinks(link: Link, given: Result): Wiring['own'] {
   return (given.ips ?? []).length > 0 ? podSide(link, given, false) : [link]
 }
 
-// CHECK compares an address that an Ethernet link can have; InfiniBand's has 20 bytes, a tunnel's none.
+// CHECK compares only Ethernet addresses. An InfiniBand address has 20 bytes, and a tunnel has no address.
 function known(mac: string | undefined): Pick<Link, 'mac'> {
   try {
     return { mac: parse.mac(mac) }
@@ -72,7 +75,7 @@ function known(mac: string | undefined): Pick<Link, 'mac'> {
   }
 }
 
-// As the kernel tells it: six bytes, or eight or twenty of InfiniBand.
+// The lengths that the kernel shows: 6 bytes, or 8 or 20 bytes for InfiniBand.
 function hardware(text: unknown): string {
   return matching(text, /^([0-9a-f]{2}[:-]){5}[0-9a-f]{2}$|^([0-9a-f]{2}[:-]){7}[0-9a-f]{2}$|^([0-9a-f]{2}[:-]){19}[0-9a-f]{2}$|^([0-9a-f]{4}\.){2}[0-9a-f]{4}$/i, 'the address of a device such as 02:00:0a:f4:00:02')
     .toLowerCase()

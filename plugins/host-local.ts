@@ -14,7 +14,7 @@ const ips = v.optional(v.array(field.by(wantedIp)), [])
 const range = { rangeStart: ipOrNone, rangeEnd: ipOrNone, gateway: ipOrNone }
 const ranges = v.optional(v.array(v.array(v.object({ subnet: field.cidr, ...range }))), [])
 
-// Loose at the top: a pool gets the whole configuration of the plugin that delegates to it.
+// Allows unknown keys at the top: a pool gets the whole configuration of the plugin that delegates to it.
 const conf = v.looseObject({
   ...common,
   ipam: v.object({
@@ -25,7 +25,7 @@ const conf = v.looseObject({
     routes: routesShape,
     dataDir: v.optional(field.path, DATA_DIR),
     resolvConf: v.exactOptional(field.path),
-    // plumb's own: seconds for which a freed address is not given out again.
+    // A key of plumb only: the seconds before a freed address is given out again.
     cooldown: v.optional(field.int(0, 31_536_000), 0),
   }),
   runtimeConfig: v.optional(v.looseObject({ ipRanges: ranges, ips }), {}),
@@ -33,7 +33,10 @@ const conf = v.looseObject({
 })
 type Conf = v.InferOutput<typeof conf>
 
-/** host-local: addresses from ranges, kept on this node's disk in the layout of the reference plugin of that name. */
+/**
+ * The plugin `host-local`: addresses from configured ranges. They are kept on this node's disk in the layout of the reference plugin
+ * host-local.
+ */
 export default definePlugin<Conf>({
   role: 'ipam',
   about: 'plumb host-local: gives out addresses of configured ranges, kept on this node',
@@ -67,7 +70,7 @@ function resultOf(ips: readonly IpConfig[], { ipam }: Partial<Conf>, dns: Dns | 
   return { ips, ...(ipam?.routes.length ? { routes: ipam.routes } : {}), ...(dns ? { dns } : {}) }
 }
 
-/** What a call asks of the pool, all of it judged before an address is taken. */
+/** The request of a call to the pool. All of it is checked before an address is taken. */
 interface Asked {
   readonly wanted: readonly Ip[]
   readonly sets: readonly RangeSet[]
@@ -80,7 +83,7 @@ function readAsked(some: Partial<Conf>, at: Attachment): Asked {
   return { wanted, sets, dns: some.ipam?.resolvConf ? readResolv(some.ipam.resolvConf) : undefined }
 }
 
-// Upstream takes all three sources, in this order; podman sends the same address in two of them.
+// As upstream: all three sources count, in this order. podman sends the same address in two of them.
 function wantedBy({ args, runtimeConfig }: Partial<Conf>, at: Attachment): Ip[] {
   const all = [fromEnv(at.args.get('IP') ?? ''), ...(args?.cni?.ips ?? []), ...(runtimeConfig?.ips ?? [])]
   return [...new Set(all)].filter((one) => one !== undefined)
@@ -94,7 +97,7 @@ function fromEnv(text: string): Ip | undefined {
   }
 }
 
-// The prefix length may be there and means nothing: the range's is used.
+// A prefix length is allowed and ignored. The length of the range counts.
 function wantedIp(text: unknown): Ip | undefined {
   if (text === '') return undefined
   const [, address, length] = (typeof text === 'string' && /^([^/]+)\/(\d{1,3})$/.exec(text)) || []

@@ -1,15 +1,17 @@
+// This folder holds one CNI plugin per file. This file is the entry of the executable and selects the plugin by the program name. Read
+// dummy.ts next for the smallest plugin, then bridge.ts.
 import type { Plugin } from '../lib/cni/plugin.ts'
 import { versionAnswer } from '../lib/cni/spec.ts'
 import { log } from '../lib/os/log.ts'
 import { toStdout } from '../lib/os/stdout.ts'
 
-// The files beside this one, as the build found them.
+// The names of the plugin files in this folder. The build sets them.
 declare const PLUGINS: readonly string[]
 
-// One executable under many names: what it was called by says which plugin it is (multi-call, as busybox).
+// One executable has many names. The name in the call selects the plugin (multi-call, like busybox).
 const called = process.argv0.slice(process.argv0.lastIndexOf('/') + 1)
 
-// The reference's daemon is its plugin, started as `dhcp daemon`; so units that start it go on working.
+// The reference plugin starts its daemon as `dhcp daemon`. systemd units that do so keep working.
 const isDaemon = called === 'dhcp' && process.argv[2] === 'daemon' && !process.env['CNI_COMMAND']
 
 if (called === 'plumb' || isDaemon) {
@@ -22,7 +24,7 @@ if (called === 'plumb' || isDaemon) {
   answerVersion()
 } else {
   const { serveProcess } = await import('../lib/verbs/process.ts')
-  // At once: what is left (a heap to give back, tools that were started ahead and not needed) goes with the process.
+  // Exits at once. The heap and the unused tools that were started ahead end with the process.
   process.exit(await serveProcess(called, load))
 }
 

@@ -20,22 +20,25 @@ type Conf = v.InferOutput<typeof conf>
 
 const KIND = 'ipvlan'
 
-/** The plugin `ipvlan` (upstream plugins/main/ipvlan). Behind another plugin it is chained in a way of its own: it stands on that one's link, and takes its addresses unless it has a pool. */
+/**
+ * The plugin `ipvlan` (upstream plugins/main/ipvlan). It may come after another plugin in a list. Without `master` it then uses the link
+ * of that plugin as its master. Without a pool it takes the addresses of that plugin.
+ */
 export default definePodPlugin<Conf>({
   about: 'CNI plugin ipvlan: a link of the container beside one of the node, with the same MAC address',
   conf,
-  // The pool's, which reads them from the same variable.
+  // The pool reads IP and GATEWAY from the same variable.
   args: ['IP', 'GATEWAY'],
   kind: KIND,
   linkOf: (conf, at, node) => linkOf(conf, masterOf(onto(conf), at, node)),
   wire(conf, at, given, node) {
-    // CHECK is given what ADD gave, which does not say what the link stands on.
+    // CHECK gets the result of ADD. That result does not name the master.
     const isMade = given.interfaces?.some(({ name, sandbox }) => sandbox && name === at.ifname)
     const master = isMade && conf.master === undefined ? undefined : masterOf(isMade ? conf : onto(conf), at, node)
     const { interfaces: _, ...theirs } = (!isMade && !conf.ipam.type && before(conf)) || given
     return podWiring(linkOf(conf, master), at, conf, isMade ? given : theirs)
   },
-  // What stands before it in a list is not known here.
+  // STATUS does not know the plugins that come before this plugin in a list. It checks only a named master.
   async status(conf) {
     if (conf.master !== undefined) masterReady(conf)
   },
@@ -45,12 +48,13 @@ function linkOf({ mtu, mode }: Conf, master: Master | undefined): PodLink {
   return { type: KIND, mtu, like: { mode: mode || 'l2' }, birth: { by: master?.ns ?? 'host', ...(master && { master: master.name }) }, shown: { ...(master && { mac: master.mac }), mtu: master?.mtu ?? 0 } }
 }
 
-/** The result of the plugin before it. Throws ValueError. */
+/** The result of the previous plugin in the list. Throws ValueError. */
 function before({ prevResult, cniVersion }: Conf): Result | undefined {
   return prevResult && decode(prevResult, cniVersion)
 }
 
-// Without a master it stands on the one link of the plugin before it. Throws ValueError when that has none, or several.
+// Without `master`, the only interface in the result of the previous plugin is the master. Throws ValueError when that result has no
+// interface, or several.
 function onto(conf: Conf): OnMaster {
   const found = conf.master === undefined ? before(conf) : undefined
   if (!found) return conf

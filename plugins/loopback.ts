@@ -48,7 +48,7 @@ export default definePlugin<Conf>({
 const SHOWING: readonly string[] = ['ip', '-d', '-j', '-batch', '-']
 const UP = ['addr show dev lo', 'link set dev lo up', 'addr show dev lo']
 const DOWN = 'link set dev lo down'
-// As the kernel makes it.
+// The kernel's defaults for lo.
 const LO = {
   mtu: 65536,
   addr_info: [

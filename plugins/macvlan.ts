@@ -27,7 +27,7 @@ const KIND = 'macvlan'
 export default definePodPlugin<Conf>({
   about: 'CNI plugin macvlan: a link of the container beside one of the node, with a MAC address of its own',
   conf,
-  // IP and GATEWAY are the pool's, which reads them from the same variable.
+  // The pool reads IP and GATEWAY from the same variable.
   args: ['MAC', 'IP', 'GATEWAY'],
   kind: KIND,
   linkOf,
@@ -38,7 +38,7 @@ function linkOf(conf: Conf, at: Attachment, node: NodeFacts): PodLink {
   const { mode, bcqueuelen, mtu } = conf
   const master = masterOf(conf, at, node)
   const asked = askedMac(conf, at)
-  // One that has its master for itself has its address, too, unless another is asked for.
+  // In passthru mode the link shares its master's MAC, unless another MAC is requested.
   const mac = asked ?? (mode === 'passthru' ? undefined : podMac(at, node))
   return {
     type: KIND,

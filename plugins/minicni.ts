@@ -18,7 +18,10 @@ const conf = v.object({
 })
 type Conf = v.InferOutput<typeof conf>
 
-/** minicni, the plugin of the tutorial of that name, on its own configuration: a bridge with the subnet's first address, and one of the others for each pod. */
+/**
+ * The plugin `minicni` of the tutorial minicni, with the same configuration. The bridge has the subnet's first address. Each pod has one
+ * of the other addresses.
+ */
 export default definePlugin<Conf>({
   role: 'delegating',
   to: 'bridge',
@@ -29,7 +32,7 @@ export default definePlugin<Conf>({
   translate: ({ bridge, mtu, subnet }) => ({ bridge, mtu, isDefaultGateway: true, ipam: { type: 'host-local', subnet } }),
 })
 
-// As host-local wants it, under the key that it has here.
+// Checks the subnet as host-local does, so that an error names this plugin's key.
 function readSubnet(text: unknown): Cidr {
   const subnet = parseCidr(text)
   const { family, length } = split(subnet)

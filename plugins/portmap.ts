@@ -68,31 +68,32 @@ export default definePlugin<Conf>({
   },
 })
 
-/** What the mappings of one attachment need. Pure. */
+/** The resources of one attachment's port mappings. Pure. */
 function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const { portMappings } = conf.runtimeConfig
   const addresses = podAddresses(given, at.ifname)
   const own = hostPorts(at, portMappings, addresses, {
-    // As upstream: without snat there is nothing for masqAll to widen.
+    // As upstream: without `snat`, `masqAll` has no effect.
     snat: !conf.snat ? 'never' : conf.masqAll ? 'always' : 'needed',
     conditions: { ...(conf.conditionsV4 ? { 4: conf.conditionsV4 } : {}), ...(conf.conditionsV6 ? { 6: conf.conditionsV6 } : {}) },
   })
   return { shared: own.length === 0 ? [] : links(conf, given, addresses, node), own, result: given }
 }
 
-/** What the node's links to the pod need. */
+/** The settings that the mappings need on the node's links to the pod. */
 function links({ snat }: Conf, { interfaces = [] }: Result, addresses: readonly Cidr[], node: NodeFacts): Resource[] {
   const [bridge, port, inPod] = interfaces
-  // As every bridge plugin answers: the bridge, its port, the pod's link.
+  // A bridge plugin names in its result the bridge, its port and the pod's link, in this order.
   const isBridged = bridge !== undefined && !bridge.sandbox && port !== undefined && !port.sandbox && Boolean(inPod?.sandbox)
   const four = addresses.find((address) => !isSix(address))
-  // One of bandwidth's carries what the pod sends, and leads nowhere.
+  // Skips the ifb of the plugin bandwidth. It shapes the packets from the pod and is no way to the pod.
   const named = interfaces.filter((one) => !one.sandbox && !(isBridged && one === port) && !(one.name.startsWith('bwp') && /^bwp[0-9a-f]{12}$/.test(one.name))).map(({ name }) => linkName(name))
   const leading = four === undefined ? [] : named.length > 0 ? named : [node.deviceTo?.(split(four).ip) ?? []].flat()
   return [
-    // The node's own processes reach the port on 127.0.0.1 only through links that may carry that address.
+    // The node's own processes use the port on 127.0.0.1. This works only over links that may carry that address.
     ...(snat ? leading.map((name): Resource => ({ kind: 'sysctl', ns: 'host', name: `ipv4/conf/${name}/route_localnet`, value: '1', optional: true })) : []),
-    // Where bridged frames meet the rules, a pod that calls itself comes back through its own port.
+    // With bridge netfilter, a pod may call its own host port. The packets return through the pod's own port, and this needs hairpin
+    // mode.
     ...(isBridged && node.bridgeNf ? [{ kind: 'link', ns: 'host', name: linkName(port.name), type: 'port', port: { master: linkName(bridge.name), hairpin: true }, up: true } as const] : []),
   ]
 }
@@ -109,7 +110,7 @@ function addressesOf(prevResult: unknown, cniVersion: string, { ifname }: Attach
   try {
     return podAddresses(decode(prevResult, cniVersion), ifname).map((address) => split(address).ip)
   } catch {
-    // DEL does without it.
+    // DEL works without the addresses.
     return []
   }
 }

@@ -24,7 +24,7 @@ import { mute, vethPair } from '../lib/wiring/veth.ts'
 
 const conf = v.object({
   ipMasq: v.optional(field.flag, false),
-  // Served by nft whichever is named: the packets come out the same.
+  // plumb uses nft for both backends. The packets leave the node the same.
   ipMasqBackend: v.exactOptional(field.word('', 'iptables', 'nftables')),
   // 0: the kernel's default.
   mtu: v.optional(field.int(0, 65535), 0),
@@ -39,7 +39,7 @@ export default definePlugin<Conf>({
   role: 'interface',
   about: 'CNI plugin ptp: a veth pair from the container to the node, which routes for it',
   conf,
-  // The pool's, which reads them from the same variable.
+  // The pool reads IP and GATEWAY from the same variable.
   args: ['IP', 'GATEWAY'],
   wire,
   within,
@@ -61,13 +61,17 @@ export default definePlugin<Conf>({
   status,
 })
 
-/** What one pod needs: on the node the gateways' addresses and a route to each of the pod's, in the pod routes by the gateways alone. Pure. */
+/**
+ * The resources of one pod. The node has the gateway addresses and a route to each pod address. The pod has only routes through the
+ * gateways. Pure.
+ */
 function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wiring {
   const { host, pod, shown } = vethPair(at, conf.mtu, given, node)
   const ips = (given.ips ?? []).map((ip): IpConfig => ({ ...ip, interface: 1, gateway: reachable(ip) }))
   const addresses = ips.map(({ address }) => address)
   const set = (name: string, value: string): Resource => ({ kind: 'sysctl', ns: 'host', name, value, optional: true })
-  // Until its link-local address is past duplicate address detection a router asks for no neighbours (ndisc_solicit): a pod would be out of reach for two seconds.
+  // A router sends no neighbour solicitations before its link-local address passes duplicate address detection (ndisc_solicit). The pod
+  // would be unreachable for two seconds.
   const routing = [set(`ipv6/conf/${host.name}/accept_ra`, '0'), set(`ipv6/conf/${host.name}/accept_dad`, '0')]
   const isPlain = ips.length > 0 && !ips.some(({ address }) => isSix(address))
   const forwarding = [set('ipv4/ip_forward', '1'), set('ipv6/conf/all/forwarding', '1')].filter((_, i) => ips.some(({ address }) => isSix(address) === (i === 1)))
@@ -79,24 +83,25 @@ function wire(conf: Conf, at: Attachment, given: Result, node: NodeFacts): Wirin
   }
 }
 
-// The gateway of every pod stands on every pod's link, as an address without a subnet: no link has another's packets to answer for.
+// All pods share a gateway address. It is on each pod's link of the node, as an address without a subnet. So no link answers for packets
+// of another link.
 function hostSide(dev: IfName, ips: readonly IpConfig[]): Resource[] {
   const gateways = new Set(ips.map((ip) => hostCidr(gatewayOf(ip))))
   const addresses = new Set(ips.map(({ address }) => hostCidr(split(address).ip)))
   return [...[...gateways].map((cidr): Resource => ({ kind: 'addr', ns: 'host', dev, cidr })), ...[...addresses].map((dst): Resource => ({ kind: 'route', ns: 'host', dev, dst, via: [], ...(isSix(dst) ? {} : { scope: HOST }), exclusive: true }))]
 }
 
-// rt_scopes of iproute2; IPv6 has none.
+// The scope `host` (iproute2's rt_scopes). IPv6 routes have no scope.
 const HOST = 254
 
-// The node answers as the gateway: it has to be somebody else than the pod.
+// The gateway address belongs to the node, so it must differ from the pod's address. Throws CniError 7.
 function reachable(ip: IpConfig): NonNullable<IpConfig['gateway']> {
   const [own, gateway] = [split(ip.address).ip, gatewayOf(ip)]
   if (gateway !== own && isSix(gateway) === isSix(own) && (ip.gateway !== undefined || contains(ip.address, gateway))) return gateway
   throw new CniError(CODE.config, `Cannot route ${ip.address} through the gateway ${ip.gateway ?? 'that its subnet would have'}`, `want a gateway of the same family that is not ${own}; the pool has to name one`)
 }
 
-/** Ready until the node is seen not to forward what pods of the network send. */
+/** Throws CniError 51 when the node does not forward the packets of the network's pods. Without proof of this the network is ready. */
 async function status({ name, ipam }: Conf, run: Run): Promise<void> {
   if (!ipam.type) return
   const { stdout } = await run(['ip', '-d', '-j', 'addr', 'show'], '')

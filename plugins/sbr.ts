@@ -51,7 +51,7 @@ function wire({ table, gateways, addSourceHints }: Conf, at: Attachment, given: 
   return { shared: [], own, result: given }
 }
 
-/** The pod's rules, and its routes of all tables: those that an earlier ADD has moved first. */
+/** The resources of an earlier ADD, then the pod's rules, then its routes of all tables. Empty when the pod has no such link. */
 function look(_conf: Conf, { ifname, netns }: Attachment, _given: Result, earlier: readonly Resource[]): Resource[] {
   const ns = netns as NetnsPath
   return inside(ns, () => {
@@ -62,7 +62,7 @@ function look(_conf: Conf, { ifname, netns }: Attachment, _given: Result, earlie
   })
 }
 
-// As upstream: an address that does not say whose it is counts.
+// As upstream: an address without an interface index counts. Throws CniError 7 when there is no address.
 function addressesOf({ ips = [], interfaces = [] }: Result, { ifname }: Attachment): IpConfig[] {
   const mine = ips.filter(({ interface: index }) => index === undefined || (interfaces[index]?.name ?? ifname) === ifname)
   if (mine.length === 0) throw new CniError(CODE.config, `Cannot route by source: prevResult has no address of ${ifname}`, 'want sbr after a plugin that gives the link an address')

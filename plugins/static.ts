@@ -12,10 +12,10 @@ import { common, field } from '../lib/text/shape.ts'
 const address = field.whole(v.object({ address: field.cidr, gateway: ipOrNone }), ({ address, gateway }) => {
   if (gateway !== undefined && isSix(gateway) !== isSix(address)) throw new ValueError(`gateway ${shown(gateway)}: want an address of the family of ${address}`)
 })
-// podman sends an empty string for what nobody asked for.
+// podman sends an empty string when nobody requested an address.
 const ips = v.optional(v.array(field.by((text) => (text === '' ? undefined : parseCidr(text)))), [])
 
-// Loose at the top: a pool gets the whole configuration of the plugin that delegates to it.
+// Allows unknown keys at the top: a pool gets the whole configuration of the plugin that delegates to it.
 const conf = v.looseObject({
   ...common,
   ipam: v.object({ type: v.optional(field.text, ''), addresses: v.optional(v.array(address), []), routes: routesShape, dns: dnsShape }),
@@ -24,7 +24,7 @@ const conf = v.looseObject({
 })
 type Conf = v.InferOutput<typeof conf>
 
-/** static: the addresses that the configuration or the runtime names; nothing is kept of them (upstream plugins/ipam/static). */
+/** The plugin `static` (upstream plugins/ipam/static): the addresses that the configuration or the runtime names. It stores nothing. */
 export default definePlugin<Conf>({
   role: 'ipam',
   about: 'CNI plugin static: gives every caller the addresses that its configuration or the runtime names',
@@ -50,7 +50,7 @@ export default definePlugin<Conf>({
   },
 })
 
-/** Upstream's order: runtimeConfig.ips in place of args.cni.ips in place of the configuration's and those of CNI_ARGS. */
+/** As upstream: `runtimeConfig.ips` wins over `args.cni.ips`. Both win over the addresses of the configuration and of CNI_ARGS. */
 function addressesOf({ cniVersion = '0.1.0', ipam, args, runtimeConfig }: Partial<Conf>, at: Attachment): IpConfig[] {
   const own = [...(ipam?.addresses ?? []), ...(argument(at, 'IP', listOf(parseCidr)) ?? []).map((address): IpConfig => ({ address }))]
   const gateways = argument(at, 'GATEWAY', listOf(parseIp)) ?? []
@@ -73,7 +73,10 @@ function listOf<T>(parser: (text: unknown) => T): (text: string) => T[] {
   return (text) => text.split(',').map((one) => parser(one.trim()))
 }
 
-/** Throws CniError for an address that ADD did not give, or gave with another gateway; one that is configured without may have any. */
+/**
+ * Throws CniError for an address that ADD did not give, or gave with another gateway. An address that is configured without a gateway may
+ * have any gateway.
+ */
 function confirm({ address, gateway }: IpConfig, { ips = [] }: Result, { ifname, containerId }: Attachment): void {
   const given = ips.filter((ip) => ip.address === address)
   if (given.some((ip) => gateway === undefined || ip.gateway === gateway)) return

@@ -12,18 +12,18 @@ import type { PodLink } from '../lib/wiring/pod-link.ts'
 import { definePodPlugin } from '../lib/wiring/pod-plugin.ts'
 
 const mac = field.filled(parse.mac)
-// A user's or a group's number; the largest says "nobody" to the kernel.
+// The number of a user or a group. The kernel reads the largest 32-bit number as "nobody".
 const id = v.exactOptional(field.int(0, 2 ** 32 - 2))
 
 const conf = v.object({
   multiQueue: v.optional(field.flag, false),
-  // 0: the kernel's default; the largest that a tap takes is less by the header than what IPv4 could use.
+  // 0: the kernel's default. The largest MTU of a tap is 65535, the limit of IPv4, minus the 14 bytes of the Ethernet header.
   mtu: v.optional(field.int(0, 65521), 0),
   mac,
   owner: id,
   group: id,
   selinuxContext: v.optional(field.by(context), ''),
-  // Of the pod.
+  // A bridge in the pod.
   bridge: field.filled(parse.ifname),
   ...linkKeys,
   runtimeConfig: v.optional(v.looseObject({ mac }), {}),
@@ -31,14 +31,14 @@ const conf = v.object({
 type Conf = v.InferOutput<typeof conf>
 
 const KIND = 'tun'
-// What ether_setup gives.
+// The kernel's default MTU of a tap (ether_setup).
 const MTU = 1500
 
 /** The plugin `tap` (upstream plugins/main/tap). */
 export default definePodPlugin<Conf>({
   about: 'CNI plugin tap: a tap of the container, for a program in it such as a virtual machine',
   conf,
-  // IP and GATEWAY are the pool's, which reads them from the same variable.
+  // The pool reads IP and GATEWAY from the same variable.
   args: ['MAC', 'IP', 'GATEWAY'],
   kind: KIND,
   linkOf,
@@ -61,12 +61,13 @@ function linkOf(conf: Conf, at: Attachment, node: NodeFacts): PodLink {
   }
 }
 
-// Throws CniError where the node has nothing to make taps with.
+// Throws CniError when the node has no /dev/net/tun.
 function requireTun({ hasTun }: NodeFacts, code: number): void {
   if (hasTun === false) throw new CniError(code, 'Cannot make a tap: the node has no /dev/net/tun', 'want the kernel module tun (modprobe tun)')
 }
 
-// A tap has the label of the program that makes it. Throws CniError 4 where there are no labels: one that was asked for is not left out in silence.
+// A tap gets the SELinux label of the program that makes it. Throws CniError 4 when SELinux is off, because a requested label must not be
+// dropped silently.
 function labelled({ selinuxContext }: Conf, { hasSelinux }: NodeFacts): { context?: string } {
   if (selinuxContext === '') return {}
   if (!hasSelinux) throw new CniError(CODE.env, `Cannot give the tap the SELinux context ${shown(selinuxContext)}: SELinux is not on in this kernel`, 'leave "selinuxContext" out on such nodes')
@@ -78,11 +79,11 @@ function context(value: unknown): string {
   return value
 }
 
-// Throws CniError 7 for a bridge that the pod does not have.
+// Throws CniError 7 when the pod has no such bridge.
 function portOf({ bridge }: Conf, { netns }: Attachment, node: NodeFacts): { port?: NonNullable<Link['port']> } {
   if (bridge === undefined) return {}
   const found = node.link?.(bridge, netns as NetnsPath)
   if (!found) throw new CniError(CODE.config, `Cannot find the bridge ${shown(bridge)} in ${netns}: there is no such link`, '"bridge" is one of the container itself, and has to be there before its tap')
-  if (found.kind !== 'bridge') throw new CniError(CODE.config, `Cannot use ${shown(bridge)} in ${netns} as a bridge: it is none`, `it is of type ${found.kind || 'device'}; set "bridge" to another name`)
+  if (found.kind !== 'bridge') throw new CniError(CODE.config, `Cannot use ${shown(bridge)} in ${netns} as a bridge: it is not a bridge`, `it is of type ${found.kind || 'device'}; set "bridge" to another name`)
   return { port: { master: bridge } }
 }

@@ -19,7 +19,7 @@ import { fileOf, readSysctls, refuseForbidden, restoreSaved, type SysctlWish } f
 
 const mac = v.exactOptional(field.by((text) => (text === '' ? '' : parse.mac(text))))
 const flag = v.exactOptional(field.flag)
-// What a device takes is for the kernel to say.
+// The kernel checks the limits of a device.
 const size = v.exactOptional(field.int(0, 2 ** 31 - 1))
 const wishes = { sysctl: v.optional(field.by(readSysctls), {}), mac, mtu: size, promisc: flag, allmulti: flag, txQLen: size }
 
@@ -43,7 +43,7 @@ export default definePlugin<Conf>({
   fused: { key: 'tuning', place: 4, capability: 'mac', args: true },
   about: 'CNI plugin tuning: sysctls of the container, and address, MTU, queue and modes of its link',
   conf: keys,
-  // IP and GATEWAY are the pool's, which reads them from the same variable.
+  // The pool reads IP and GATEWAY from the same variable.
   args: ['MAC', 'IP', 'GATEWAY'],
   wire,
   look,
@@ -57,7 +57,7 @@ export default definePlugin<Conf>({
   async unwireForeign({ dataDir = DATA_DIR }, at, run) {
     await restoreSaved(dataDir, at, run)
   },
-  // It leaves the node's end of the link as it is.
+  // The reference plugin does not change the node's end of the link.
   checkForeign: (conf, at, given, run) =>
     differences(
       wire(conf, at, given, { bridgeNf: false }).own.filter(({ ns }) => ns === at.netns),
@@ -65,14 +65,14 @@ export default definePlugin<Conf>({
     ),
 })
 
-/** What one attachment's sysctls and link are to be like. Pure. */
+/** The sysctls and link settings of one attachment. Pure. */
 function wire(conf: Conf, at: Attachment, given: Result, { before, sysctlsAllowed }: NodeFacts): Wiring {
   const ns = at.netns as NetnsPath
   const want = settingsOf(conf, at)
   const sysctls = wished(conf)
   if (sysctls.length > 0) refuseForbidden(sysctls, sysctlsAllowed)
   const was = settingIn(before, ns, at.ifname)
-  // Where the link was looked at, so was the other end of it.
+  // When `look` found the pod's link, it also searched for the other end.
   const host = want.mtu === undefined ? undefined : was ? before?.find((one): one is Setting => one.kind === 'setting' && one.ns === 'host')?.dev : otherEnd(at, given)
   const link = Object.keys(want).length === 0 ? [] : [...noted(conf, at, want, before, was), setting(ns, at.ifname, want, was)]
   return {
@@ -82,7 +82,7 @@ function wire(conf: Conf, at: Attachment, given: Result, { before, sysctlsAllowe
   }
 }
 
-/** The link, its other end on the node when it is one of a pair, and the sysctls, each with what it was before tuning came. */
+/** The pod's link, the sysctls, and the node's end when the link is a veth. Each has its value from before the first ADD of tuning. */
 function look(conf: Conf, at: Attachment, given: Result, earlier: readonly Resource[]): Resource[] {
   const ns = at.netns as NetnsPath
   const names = [...new Set(wished(conf).map(([name]) => fileOf(name, at.ifname)))]
@@ -101,7 +101,7 @@ function seen(ns: Netns, dev: IfName, { mac, mtu, txQLen, promisc, allmulti }: L
   return { kind: 'setting', ns, dev, mac, mtu, txQLen, promisc, allmulti, ...settingIn(earlier, ns, dev)?.before }
 }
 
-// Where a text says nothing it is as if it were not there.
+// An empty text counts as absent.
 function settingsOf({ args: { cni }, runtimeConfig, ...conf }: Conf, at: Attachment): Settings {
   const address = cni.mac ?? (runtimeConfig.mac || argument(at, 'MAC', parse.mac) || conf.mac)
   const mtu = cni.mtu ?? conf.mtu
@@ -122,7 +122,7 @@ function files(wishes: readonly SysctlWish[], at: Attachment, before: readonly R
     if (made.has(name)) throw new ValueError(`Cannot set sysctl ${shown(written)} twice: it stands there in two spellings; want one`)
     const was = before?.find((one): one is Sysctl => one.kind === 'sysctl' && one.name === name)?.value
     if (isThere && was === undefined) throw new CniError(CODE.config, `Cannot set sysctl ${shown(written)}: this kernel has none of that name`, `looked for /proc/sys/net/${name} in ${at.netns}`)
-    // A sysctl of the link is the attachment's own; one of the whole pod another attachment may have come to rely on.
+    // A sysctl of the link belongs to this attachment. Another attachment may rely on a sysctl of the whole pod, so that sysctl stays.
     const isOfLink = name.split('/').includes(at.ifname)
     made.set(name, { kind: 'sysctl', ns: at.netns as NetnsPath, name, value, ...(was ? { before: was, ...(isOfLink ? {} : { stays: true }) } : {}) })
   }
@@ -134,7 +134,7 @@ function setting(ns: Netns, dev: IfName, want: Settings, was: Setting | undefine
   return { kind: 'setting', ns, dev, ...want, ...(was && otherwise.length > 0 ? { before: Object.fromEntries(otherwise.map(([key]) => [key, was[key as keyof Settings]])) } : {}) }
 }
 
-// Of a link that is made in the same call there is nothing to put back, and nothing for the reference plugin to know.
+// Without `before` the link is made in the same call. Then there is nothing to restore, and the reference plugin needs no file.
 function noted({ dataDir }: Conf, at: Attachment, want: Settings, before: readonly Resource[] | undefined, was: Setting | undefined): Saved[] {
   return before ? [{ kind: 'saved', ns: 'host', path: savedPath(dataDir, at), text: savedText(want, was) }] : []
 }
@@ -143,7 +143,7 @@ function settingIn(resources: readonly Resource[] | undefined, ns: Netns, dev: I
   return resources?.find((one): one is Setting => one.kind === 'setting' && one.ns === ns && one.dev === dev)
 }
 
-// As bridge and ptp answer: what stands before the pod's link is the other half of the pair.
+// As in the results of bridge and ptp: the interface before the pod's link is the other end of the pair.
 function otherEnd({ ifname }: Attachment, { interfaces = [] }: Result): IfName | undefined {
   const inPod = interfaces.findIndex(({ name, sandbox }) => sandbox && name === ifname)
   const before = interfaces[inPod - 1]

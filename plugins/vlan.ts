@@ -9,7 +9,7 @@ import { definePodPlugin } from '../lib/wiring/pod-plugin.ts'
 
 const keys = v.object({
   ...masterKeys,
-  // 0 tags a frame with a priority alone; 4095 is reserved (IEEE 802.1Q).
+  // VLAN 0 gives a frame only a priority. 4095 is reserved (IEEE 802.1Q).
   vlanId: v.optional(field.int(0, 4094), 0),
   ...linkKeys,
   runtimeConfig: v.optional(v.looseObject({}), {}),
@@ -26,14 +26,14 @@ const KIND = 'vlan'
 export default definePodPlugin<Conf>({
   about: 'CNI plugin vlan: a VLAN of a link of the node, as a link of the container',
   conf,
-  // The pool's, which reads them from the same variable.
+  // The pool reads IP and GATEWAY from the same variable.
   args: ['IP', 'GATEWAY'],
   kind: KIND,
   linkOf,
   status: async (conf) => masterReady(conf),
 })
 
-// It has its master's address.
+// The link shares its master's MAC.
 function linkOf(conf: Conf, at: Attachment, node: NodeFacts): PodLink {
   const { name, ns, mac, mtu } = masterOf(conf, at, node)
   return { type: KIND, mtu: conf.mtu, like: { id: conf.vlanId }, birth: { by: ns, master: name }, shown: { mac, mtu } }

@@ -20,11 +20,11 @@ import { leaveForeign } from '../lib/wiring/vrfs.ts'
 const keys = v.object({
   ...common,
   vrfname: field.ifname,
-  // 0: the one of the VRF that is there, or the first that is free.
+  // 0: the table of the existing VRF, or the first free table.
   table: v.optional(field.int(0, 2 ** 32 - 1), 0),
 })
 type Conf = v.InferOutput<typeof keys>
-// rt_scopes of iproute2, and rt_tables.
+// The scope `global` (iproute2's rt_scopes), and the table `main` (rt_tables).
 const [GLOBAL, MAIN] = [0, 254]
 const RESERVED = [253, 254, 255]
 
@@ -42,7 +42,9 @@ export default definePlugin<Conf>({
   },
 })
 
-/** The VRF, the link as its port, and what the kernel takes from a link that becomes one: IPv6 addresses and routes. Pure. */
+/**
+ * The VRF, the link as its port, and the link's IPv6 addresses and routes. The kernel removes those when the link becomes a port. Pure.
+ */
 function wire({ vrfname, table }: Conf, at: Attachment, given: Result, { before = [] }: NodeFacts): Wiring {
   const ns = at.netns as NetnsPath
   const vrf: Vrf = { kind: 'vrf', ns, name: vrfname, table: tableFor(vrfname, table, before) }
@@ -57,7 +59,10 @@ function wire({ vrfname, table }: Conf, at: Attachment, given: Result, { before 
   }
 }
 
-/** The pod's VRFs; the link, its global IPv6 addresses and its routes; what an earlier ADD has moved first. Throws CniError 7 for a link of the VRF's name that is none. */
+/**
+ * The resources that an earlier ADD moved, then the pod's VRFs and rules, then the link with its global IPv6 addresses and routes. Throws
+ * CniError 7 when a link has the VRF's name but is no VRF.
+ */
 function look({ vrfname }: Conf, { ifname, netns }: Attachment, _given: Result, earlier: readonly Resource[]): Resource[] {
   const ns = netns as NetnsPath
   return inside(ns, () => {
@@ -75,12 +80,13 @@ function look({ vrfname }: Conf, { ifname, netns }: Attachment, _given: Result, 
   })
 }
 
-// Neither connected nor local: those the kernel makes of the addresses, in the table of the VRF too. IPv6 knows no scope: of it, what the kernel did not make.
+// No connected and no local routes: the kernel makes these from the addresses, in the VRF's table too. IPv6 has no scope. For IPv6 every
+// route counts that the kernel did not make.
 function isOwn(one: Resource, dev: IfName): one is Route {
   return one.kind === 'route' && one.dev === dev && one.table === MAIN && (isSix(one.dst) ? one.proto !== KERNEL : one.scope === GLOBAL)
 }
 
-// rtm_protocol RTPROT_KERNEL.
+// RTPROT_KERNEL of rtm_protocol.
 const KERNEL = 2
 
 function tableFor(name: IfName, wanted: number, before: readonly Resource[]): number {

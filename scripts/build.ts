@@ -2,7 +2,7 @@ import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, renameSync,
 import { basename, join } from 'node:path'
 import { execa } from 'execa'
 import { tables } from './tables.ts'
-import { template } from './template.ts'
+import { type Runtime, template } from './template.ts'
 
 const ROOT = join(import.meta.dir, '..')
 const DIST = join(ROOT, 'dist')
@@ -17,9 +17,7 @@ const FLAGS = '--compile --bytecode --minify --format=esm --splitting --compile-
  */
 async function build(): Promise<void> {
   const started = performance.now()
-  const names = readdirSync(join(ROOT, 'plugins'))
-    .flatMap((file) => /^(?!index\.)(.+)\.ts$/.exec(file)?.[1] ?? [])
-    .sort()
+  const names = plugins()
   for (const { file, is, want } of tables()) if (is !== want) writeFileSync(join(ROOT, file), want)
   const hash = sources().digest('hex')
   const stamp = join(DIST, '.sources')
@@ -29,14 +27,7 @@ async function build(): Promise<void> {
   const draft = join(DIST, `.draft-${process.pid}`)
   mkdirSync(draft, { recursive: true })
   try {
-    const entries = ['index', ...names].map((name) => `plugins/${name}.ts`)
-    await execa(
-      process.execPath,
-      ['build', ...FLAGS, '--define', 'process.env.NODE_ENV="production"', '--define', `PLUGINS=${JSON.stringify(names)}`, '--compile-executable-path', template(CACHE, ALIGN), ...entries, '--root', 'plugins', '--outfile', join(draft, 'plumb')],
-      {
-        cwd: ROOT,
-      },
-    )
+    await compile(join(draft, 'plumb'), { path: process.execPath, arch: process.arch as Runtime['arch'] })
     // A file that is written in one piece lies in huge pages of the page cache (docs/decisions/0021). So the plugins' file is written in
     // one piece.
     const [first = '', ...others] = names
@@ -51,6 +42,21 @@ async function build(): Promise<void> {
   process.stderr.write(`build: made dist/plumb for ${names.join(', ')} in ${Math.round(performance.now() - started)} ms\n`)
 }
 
+/** Compiles plumb onto a Bun program of any architecture, into one executable. The generated tables must be up to date. Throws Error. */
+export async function compile(to: string, runtime: Runtime): Promise<void> {
+  const names = plugins()
+  const defines = { 'process.env.NODE_ENV': '"production"', PLUGINS: JSON.stringify(names) }
+  const flags = [...FLAGS, `--target=bun-linux-${runtime.arch}`, ...Object.entries(defines).flatMap(([name, value]) => ['--define', `${name}=${value}`])]
+  const entries = ['index', ...names].map((name) => `plugins/${name}.ts`)
+  await execa(process.execPath, ['build', ...flags, '--compile-executable-path', template(CACHE, ALIGN, runtime), ...entries, '--root', 'plugins', '--outfile', to], { cwd: ROOT })
+}
+
+function plugins(): string[] {
+  return readdirSync(join(ROOT, 'plugins'))
+    .flatMap((file) => /^(?!index\.)(.+)\.ts$/.exec(file)?.[1] ?? [])
+    .sort()
+}
+
 function sources(): Bun.CryptoHasher {
   const hash = new Bun.CryptoHasher('sha256').update(`align ${ALIGN}\0`)
   const files = ['lib', 'plugins', 'agent', 'cli', 'conf', 'docs/plugins']
@@ -60,9 +66,11 @@ function sources(): Bun.CryptoHasher {
   return hash
 }
 
-try {
-  await build()
-} catch (cause) {
-  process.stderr.write(`build: ${basename(import.meta.path)} failed\n${(cause as { stderr?: string }).stderr || (cause as Error).stack}\n`)
-  process.exitCode = 1
+if (import.meta.main) {
+  try {
+    await build()
+  } catch (cause) {
+    process.stderr.write(`build: ${basename(import.meta.path)} failed\n${(cause as { stderr?: string }).stderr || (cause as Error).stack}\n`)
+    process.exitCode = 1
+  }
 }

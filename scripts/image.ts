@@ -4,6 +4,7 @@ import { parseArgs } from 'node:util'
 import { gzipSync } from 'bun'
 import { execa } from 'execa'
 import { version } from '../package.json'
+import { architecture, archive, sha256, sourceDate } from './archive.ts'
 import { install } from './packages.ts'
 import { unpack } from './unpack.ts'
 
@@ -43,7 +44,7 @@ async function image(): Promise<void> {
   } finally {
     rmSync(draft, { recursive: true, force: true })
   }
-  const digest = new Bun.CryptoHasher('sha256').update(readFileSync(out)).digest('hex')
+  const digest = sha256(readFileSync(out))
   process.stdout.write(`${relative('.', out)}: ${name}, ${Math.round(statSync(out).size / 1e6)} MB, sha256:${digest}\n`)
 }
 
@@ -130,26 +131,6 @@ async function pack(draft: string, { name, epoch }: { readonly name: string; rea
   writeFileSync(join(oci, 'index.json'), JSON.stringify({ schemaVersion: 2, mediaType: 'application/vnd.oci.image.index.v1+json', manifests: [{ ...manifest, annotations }] }))
   const path = (one: { digest: string }) => `blobs/${one.digest.replace(':', '/')}`
   writeFileSync(join(oci, 'manifest.json'), JSON.stringify([{ Config: path(config), RepoTags: [name], Layers: [path(layer)] }]))
-}
-
-async function archive(dir: string, to: string, epoch: number): Promise<void> {
-  await execa('tar', ['--sort=name', `--mtime=@${epoch}`, '--owner=0', '--group=0', '--numeric-owner', '--format=gnu', '-cf', to, '-C', dir, '.'])
-}
-
-// The date of the last commit: every file of the image has it.
-async function sourceDate(): Promise<number> {
-  const given = process.env['SOURCE_DATE_EPOCH']
-  if (given) return Number(given)
-  const { stdout } = await execa('git', ['log', '-1', '--format=%ct'], { cwd: ROOT, reject: false })
-  return Number(stdout ?? '') || 0
-}
-
-function architecture(): string {
-  return process.arch === 'x64' ? 'amd64' : process.arch
-}
-
-function sha256(data: Uint8Array): string {
-  return new Bun.CryptoHasher('sha256').update(data).digest('hex')
 }
 
 mkdirSync(CACHE, { recursive: true })

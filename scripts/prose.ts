@@ -57,14 +57,23 @@ export function pageFiles(): string[] {
 /** Checks one text: Markdown, or plain text such as a `--help`. Code blocks and generated regions are left out. */
 export function check(file: string, text: string): Checked {
   const all = blocks(text).flatMap(({ line, prose }) => sentences(prose).map((sentence) => ({ line, sentence, words: count(sentence) })))
-  const findings = all.flatMap(({ line, sentence, words }) => [
-    ...(words > LONGEST ? [{ file, line, text: sentence, rule: `${words} words; at most ${LONGEST}` }] : []),
-    ...AVOIDED.flatMap(([turn, instead]) => {
-      const found = turn.exec(sentence.replace(/^\w/, (first) => first.toLowerCase()))
-      return found ? [{ file, line, text: sentence, rule: `not "${found[0]}", but ${instead}` }] : []
-    }),
-  ])
+  const findings = all.flatMap(({ line, sentence, words }) => [...(words > LONGEST ? [{ file, line, text: sentence, rule: `${words} words; at most ${LONGEST}` }] : []), ...turns(sentence).map((rule) => ({ file, line, text: sentence, rule }))])
   return { file, sentences: all.length, words: all.reduce((sum, { words }) => sum + words, 0), findings }
+}
+
+/** The findings of turns to avoid in the comments of a source file, and in the titles of its tests. Code in backticks does not count. */
+export function checkComments(file: string, text: string): Finding[] {
+  return text.split('\n').flatMap((row, i) => {
+    const [, said] = /^\s*(?:\/\/|\/\*\*|\*) (.*)$/.exec(row) ?? /\b(?:it|describe)\(\s*[`'"](.*)$/.exec(row) ?? []
+    return said === undefined ? [] : turns(said.replace(/`[^`]*`/g, '·')).map((rule) => ({ file, line: i + 1, text: said, rule }))
+  })
+}
+
+function turns(sentence: string): string[] {
+  return AVOIDED.flatMap(([turn, instead]) => {
+    const found = turn.exec(sentence.replace(/^\w/, (first) => first.toLowerCase()))
+    return found ? [`not "${found[0]}", but ${instead}`] : []
+  })
 }
 
 /** Converts the text of a `--help` to Markdown. Each option or command becomes an item of a list. Usage lines are left out. */
@@ -112,7 +121,7 @@ function sentences(prose: string): string[] {
     .replace(/`[^`]*`/g, (code) => code.replace(/[.!?:;]/g, '·').replaceAll(' ', '_'))
     .replace(/!?\[([^\]]*)\]\([^)]*\)/g, '$1')
     .replace(/\b(e\.g|i\.e|etc|vs|no)\./gi, '$1')
-    .split(/(?<=[.!?:;][)"'*]*)\s+/)
+    .split(/(?<=[.!?][)"'*]*)\s+/)
     .map((one) => one.trim())
     .filter((one) => /\w/.test(one))
 }

@@ -1,4 +1,5 @@
 import { wishOf } from '../cli/demo/wish.ts'
+import { unpackArm64 } from './arm64.ts'
 import { unpackFirewalld } from './firewalld.ts'
 import { unpackKernel } from './kernel.ts'
 import { install, type Need } from './packages.ts'
@@ -29,6 +30,7 @@ const machine: readonly Need[] = [
   { name: 'qemu-system-x86', shows: 'qemu-system-x86_64', why: "test/vm tries in a virtual machine what this machine's kernel lacks" },
   { name: 'kmod', shows: 'modprobe', why: 'that machine loads modules with it' },
 ]
+const rpm: Need = { name: 'rpm', shows: 'rpmbuild', why: 'the tests make an .rpm package and install it in a folder' }
 const runtimes: readonly Need[] = [
   { name: 'busybox', shows: 'busybox', why: "the tests' containers have nothing else in them" },
   { name: 'containerd', shows: 'containerd', why: 'a runtime that calls plumb in the tests, which start their own' },
@@ -45,7 +47,7 @@ const SETS: Readonly<Record<string, readonly Need[]>> = {
 }
 /** Packages that a task can do without. Tests that need such a package are skipped, and say why. */
 const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need[]>> = {
-  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...machine, ...bus, ...runtimes],
+  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...machine, ...bus, rpm, ...runtimes],
   demo: (argv) => (wantsEtcd(argv) ? [etcd] : []),
 }
 
@@ -59,6 +61,7 @@ try {
   if (wanted === 'test') {
     await attempt('a kernel for test/vm, whose tests are skipped', unpackKernel)
     await attempt('firewalld, and what needs it', unpackFirewalld)
+    await attempt('what starts the arm64 executable, whose test is skipped', unpackArm64)
   }
 } catch (cause) {
   process.stderr.write(`setup: ${(cause as Error).message}\n`)

@@ -4,7 +4,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
 /**
- * The commands of each npm script, in order. The last command gets the arguments of the user, and so does a command that ends in `--`. Bun
+ * The commands of each npm script, in order. The last command gets the arguments of the user, as does a command that ends in `--`. Bun
  * runs a file that ends in .ts.
  */
 const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]>> = {
@@ -15,6 +15,8 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
   demo: [['scripts/setup.ts', 'demo', '--'], ['scripts/build.ts'], ['dist/plumb', 'demo']],
   bench: [['scripts/setup.ts', 'bench'], ['scripts/peers.ts'], ['scripts/build.ts'], ['bench/index.ts']],
   image: [['scripts/build.ts'], ['scripts/image.ts']],
+  chart: [['tools/k8s/build.ts', 'helm'], ['scripts/chart.ts']],
+  package: [['scripts/build.ts'], ['scripts/package.ts']],
   ok: [
     ['scripts/setup.ts', 'test'],
     ['test/run.ts', '--without', 'peers,vm'],
@@ -22,7 +24,7 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
   'test:crash': [['scripts/setup.ts', 'test'], ['test/crash/index.ts']],
   test: [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['test/run.ts']],
   'test:kubelet': [['scripts/setup.ts', 'test'], ['scripts/kubernetes.ts'], ['test/run.ts', '--only', 'kubelet']],
-  'test:kubernetes': [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['tools/k8s/build.ts', 'cluster'], ['scripts/build.ts'], ['scripts/image.ts'], ['test/run.ts', '--only', 'kubernetes']],
+  'test:kubernetes': [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['tools/k8s/build.ts', 'e2e'], ['scripts/build.ts'], ['scripts/image.ts'], ['test/run.ts', '--only', 'kubernetes', '--jobs', '1']],
   'test:storm': [
     ['scripts/setup.ts', 'test'],
     ['test/run.ts', '--only', 'storm'],

@@ -10,17 +10,23 @@ const [PHOFF, SHOFF, PHNUM, SHNUM] = [32, 40, 56, 60]
 const [PH_BYTES, SH_BYTES] = [56, 64]
 const [PT_LOAD, PF_X] = [1, 1]
 
+/** A Bun program that plumb can be compiled onto. `arch` is a name of Node's `process.arch`. */
+export interface Runtime {
+  readonly path: string
+  readonly arch: 'x64' | 'arm64'
+}
+
 /**
- * Makes the Bun program that plumb is compiled onto, and returns its path. The folder keeps one copy per version of Bun and per version of
- * this file. The copy reads none of Bun's own environment variables. With `align` its code can lie in huge pages. Throws Error for a Bun
- * that does not hold the variables, or has no code to move.
+ * Makes the Bun program that plumb is compiled onto, and returns its path. The folder keeps one copy per version of Bun, per architecture
+ * and per version of this file. The copy reads none of Bun's own environment variables. With `align` its code can lie in huge pages. Throws
+ * Error for a Bun that does not hold the variables, or has no code to move.
  */
-export function template(folder: string, align: boolean): string {
-  const made = join(folder, `bun-${Bun.version}-${Bun.hash(readFileSync(import.meta.path)).toString(36)}${align ? '-aligned' : ''}`)
+export function template(folder: string, align: boolean, { path, arch }: Runtime): string {
+  const made = join(folder, `bun-${Bun.version}-${arch}-${Bun.hash(readFileSync(import.meta.path)).toString(36)}${align ? '-aligned' : ''}`)
   if (existsSync(made)) return made
   mkdirSync(folder, { recursive: true })
   const draft = `${made}.${process.pid}`
-  const closedBun = closed(readFileSync(process.execPath))
+  const closedBun = closed(readFileSync(path))
   writeFileSync(draft, align ? aligned(closedBun) : closedBun)
   chmodSync(draft, 0o755)
   renameSync(draft, made)

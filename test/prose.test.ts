@@ -2,8 +2,9 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { Glob } from 'bun'
 import { execa } from 'execa'
-import { check, helpText, LONGEST, pageFiles, report } from '../scripts/prose.ts'
+import { check, checkComments, helpText, LONGEST, pageFiles, report } from '../scripts/prose.ts'
 
 const ROOT = join(import.meta.dir, '..')
 /** Every text that `--help` prints, by its arguments; the pages of plugins are Markdown and among the pages. */
@@ -15,6 +16,12 @@ describe('prose', () => {
       const checked = check(file, readFileSync(join(ROOT, file), 'utf8'))
       assert.deepEqual(checked.findings, [], report(checked))
     })
+
+  it('comments, and titles of tests, use no turn to avoid', () => {
+    const files = [...new Glob('{lib,agent,cli,plugins,scripts,tools,bench,test}/**/*.{ts,tsx}').scanSync({ cwd: ROOT })].filter((file) => file !== 'scripts/prose.ts' && file !== 'test/prose.test.ts')
+    const findings = files.flatMap((file) => checkComments(file, readFileSync(join(ROOT, file), 'utf8'))).map(({ file, line, rule, text }) => `${file}:${line}: ${rule}: ${text}`)
+    assert.deepEqual(findings, [])
+  })
 
   for (const words of HELPS)
     it(`plumb ${words} --help: sentences are short and turns of speech plain`, async () => {
@@ -37,6 +44,13 @@ describe('check()', () => {
   it('takes a piece of code as one word, and leaves out code blocks, generated regions and titles of tests', () => {
     assert.deepEqual(rules(`\`${words(LONGEST)}\` ${words(LONGEST - 1)}`), [])
     assert.deepEqual(rules('```sh\nwhoever\n```\n\n<!-- keys -->\n\nwhoever\n\n<!-- end -->\n\nHeld. [test/a.test.ts](a): whoever'), [])
+  })
+  it('finds a turn to avoid in a comment and in the title of a test, and not in code', () => {
+    const found = checkComments('a.ts', "// Made anew.\nconst anew = 1\n  it('is made anew', () => {})\n// The key `anew` counts.\n")
+    assert.deepEqual(
+      found.map(({ line }) => line),
+      [1, 3],
+    )
   })
   it('finds a turn to avoid, and says what to write instead', () => {
     assert.deepEqual(rules('Plain.\n\nWhoever reads it.'), ['3: not "whoever", but name the person or the program'])

@@ -2,23 +2,26 @@ import type { Ip } from '../../lib/text/ip.ts'
 import { ipOf, joined, numberOf } from './bytes.ts'
 import { encodeOptions, OPTION6, type Options6, option6, readOptions } from './options6.ts'
 
-/** What an association (IA_NA) says: the address and its times in seconds, or why there is none. */
+/**
+ * An identity association for non-temporary addresses (IA_NA).
+ * It has the address and its times in seconds, or the status that explains a missing address.
+ */
 export interface Association {
   readonly address?: Ip
   readonly preferred: number
   readonly valid: number
   readonly t1: number
   readonly t2: number
-  /** RFC 8415 section 21.13: 0 is success. */
+  /** The status code (RFC 8415 section 21.13). 0 is success. */
   readonly status: number
 }
 
-/** An association as an option's value: its number, no wish for times, and an address when there is one. */
+/** Encodes an IA_NA option's value: the association's number, zero times (no preference), and the address if given. */
 export function encodeAssociation(id: number, address?: Uint8Array): Uint8Array {
   return joined([id, 4], [0, 4], [0, 4], ...(address ? [encodeOptions([[OPTION6.address, joined(address, [0, 4], [0, 4])]])] : []))
 }
 
-/** The client's own association among a message's options, with its first address that is still valid; undefined when it is not there, or cannot be read. */
+/** Finds the association with this number, and its first valid address. Undefined when the association is missing or malformed. */
 export function associationIn(options: Options6, id: number): Association | undefined {
   for (const [code, value] of options) {
     const inner = code === OPTION6.association && value.length >= 12 && numberOf(value.subarray(0, 4)) === id ? readOptions(value.subarray(12)) : undefined
@@ -31,7 +34,7 @@ export function associationIn(options: Options6, id: number): Association | unde
   return undefined
 }
 
-/** The status among options: 0 when there is none. */
+/** The status code in the options. 0 when the options have no status. */
 export function statusIn(options: Options6): number {
   const status = option6(options, OPTION6.status)
   return status && status.length >= 2 ? numberOf(status.subarray(0, 2)) : 0

@@ -3,25 +3,25 @@ import type { Heard, Wire } from '../../lib/os/packets.ts'
 import type { Wants } from '../../lib/pools/dhcp.ts'
 import type { Mac, NetnsPath } from '../../lib/text/values.ts'
 
-/** How long a client waits, in milliseconds. */
+/** The time limits of a client, in milliseconds, and the broadcast flag. */
 export interface Timing {
-  /** For one answer, sent for again meanwhile. */
+  /** The limit for one answer. The client resends its message during this time. */
   readonly timeoutMs: number
-  /** Between two of the same message, at most. */
+  /** The longest pause between two sends of the same message. */
   readonly resendMaxMs: number
-  /** For a first lease, all in all. */
+  /** The total limit for the first lease. */
   readonly resendTimeoutMs: number
-  /** Servers are to broadcast what they answer. */
+  /** Whether the client asks DHCPv4 servers to broadcast their answers. */
   readonly broadcast: boolean
 }
-/** Who asks. */
+/** The client's identity and its configuration. */
 export interface Who {
-  /** Names the attachment to servers. */
+  /** The name of the attachment. It is the base of the client identifier for servers. */
   readonly client: string
   readonly mac: Mac
   readonly wants: Wants
 }
-/** A client on its open link, and when it is to end. */
+/** A client with its open link. `signal` ends the session. */
 export interface Session extends Who {
   readonly wire: Wire
   readonly netns: NetnsPath
@@ -29,34 +29,45 @@ export interface Session extends Who {
   readonly timing: Timing
   readonly signal: AbortSignal
 }
-/** When a lease has to be asked about, in milliseconds since 1970. */
+/** The renew time (T1), rebind time (T2) and expiry of a lease, in milliseconds since 1970. */
 export interface Times {
   readonly renewAt: number
   readonly rebindAt: number
   readonly expiresAt: number
 }
-/** One version of DHCP. */
+/** The client side of one DHCP version. `four.ts` and `six.ts` implement it. */
 export interface Protocol<B extends Times> {
   readonly version: 4 | 6
-  /** A first lease; with `again` only that same address counts. Undefined when no server gave one before `untilMs` (performance.now). Rejects when the signal says so. */
+  /**
+   * Gets a first lease. With `again`, accepts only the same address as in that lease.
+   * Undefined when no server gave a lease before `untilMs` (performance.now). Rejects when the signal aborts.
+   */
   acquire(session: Session, untilMs: number, again?: B): Promise<B | undefined>
-  /** The lease for longer, from its own server or from any; undefined without an answer before `untilMs`, `refused` when a server says that it holds no longer. */
+  /**
+   * Extends a lease, at its own server or at any server.
+   * Undefined when no answer came before `untilMs`. `refused` when a server does not extend the lease of this address.
+   */
   extend(session: Session, untilMs: number, bound: B, from: 'own' | 'any'): Promise<B | 'refused' | undefined>
-  /** The packet that gives it back, and where that goes on the link. */
+  /** The packet that releases the lease, and its destination Ethernet address. */
   release(who: Who, bound: B): { readonly to: Mac; readonly packet: Uint8Array }
   result(bound: B): Result
-  /** What the link's neighbours are told of a new address: a packet of this EtherType. */
+  /** The packet that announces a new address to the link's neighbours. `type` is its EtherType. */
   announcement?(bound: B, mac: Mac): { readonly to: Mac; readonly packet: Uint8Array; readonly type: number }
 }
 
 const FIRST_MS = 1000
 const LONGEST_STEP_MS = 20
 
-/** Sends again and again, the pauses doubling from one second, and gives the first thing that `judge` makes of what comes; undefined when none came before `untilMs` (performance.now). Rejects when the signal says so. */
+/**
+ * Sends a message repeatedly until an answer fits. The pause starts at one second and doubles up to `resendMaxMs`.
+ * Returns the first defined result of `judge` for a received packet. Undefined when no answer fitted before `untilMs` (performance.now).
+ * Rejects when the signal aborts.
+ */
 export async function converse<T>({ wire, timing, signal }: Session, untilMs: number, send: () => void, judge: (heard: Heard) => T | undefined): Promise<T | undefined> {
   for (let pause = FIRST_MS; performance.now() < untilMs; pause = Math.min(pause * 2, timing.resendMaxMs)) {
     send()
-    // RFC 2131 section 4.1, RFC 8415 section 15: so that clients which began together do not stay together.
+    // Clients that start at the same time must not send at the same time. Random pauses separate them.
+    // The sources are RFC 2131 section 4.1 and RFC 8415 section 15.
     const found = await hearing(wire, Math.min(untilMs, performance.now() + pause * (0.9 + Math.random() / 5)), signal, judge)
     if (found !== undefined) return found
   }
@@ -75,7 +86,7 @@ async function hearing<T>(wire: Wire, until: number, signal: AbortSignal, judge:
   }
 }
 
-/** A number of this many bytes that nobody guesses. */
+/** An unpredictable random number of `size` bytes. */
 export function random(size: 3 | 4): number {
   const [value = 0] = crypto.getRandomValues(new Uint32Array(1))
   return value % 256 ** size

@@ -11,10 +11,10 @@ const [ANY, ALL] = ['0.0.0.0' as Ip, '255.255.255.255' as Ip]
 const EVERYONE = 'ff:ff:ff:ff:ff:ff' as Mac
 const INFINITE = 0xffffffff
 const ARP = 0x0806
-// RFC 2132 section 9.14: one byte of type, then the identifier; no more than 255 together.
+// RFC 2132 section 9.14: the option has one byte of type, then the identifier. Both together have at most 255 bytes.
 const LONGEST_CLIENT = 254
 
-/** DHCPv4 (RFC 2131) as a client on a link without an address speaks it. */
+/** The client side of DHCPv4 (RFC 2131), for a link that has no address yet. */
 export const four: Protocol<Bound4> = {
   version: 4,
   async acquire(session, untilMs, again) {
@@ -49,16 +49,16 @@ export const four: Protocol<Bound4> = {
   result: result4,
   announcement({ address }, mac) {
     const own = bytesOf(split(address).ip)
-    // RFC 5227 section 2.3: a request for the address that one has oneself.
+    // ARP announcement (RFC 5227 section 2.3): an ARP request for the client's new address.
     return { to: EVERYONE, type: ARP, packet: joined([1, 2], [0x0800, 2], 6, 4, [1, 2], macBytes(mac), own, new Uint8Array(6), own) }
   },
 }
 
 interface Request {
   readonly xid?: number
-  /** The client's, when it has one. */
+  /** The client's current address, if it has one. */
   readonly ciaddr?: Ip
-  /** The one it would like (option 50). */
+  /** The address that the client requests (option 50). */
   readonly address?: Ip
   readonly server?: Ip
   readonly to?: Ip
@@ -95,13 +95,14 @@ function optionsOf(who: Who): Map<number, Uint8Array> {
   return new Map([[OPTION4.client, identity(who)], ...asked, ...provide.map(([code, value]) => [code, new TextEncoder().encode(value)] as const)])
 }
 
-// What the configuration provides stands as it is given; the attachment's own name has type 0, "none of hardware".
+// The client identifier. A value from the configuration is sent unchanged.
+// The default value is the attachment's name with type 0 ("not a hardware address").
 function identity({ client, wants: { provide } }: Who): Uint8Array {
   const own = provide.find(([code]) => code === OPTION4.client)?.[1]
   return own === undefined ? joined(0, new TextEncoder().encode(client).slice(0, LONGEST_CLIENT)) : new TextEncoder().encode(own)
 }
 
-/** The lease of an acknowledgement; undefined for a refusal, and for one that lacks what a lease needs. */
+/** The lease in an ACK. Undefined for a NAK, and for an ACK without an address, a lease time or a server identifier. */
 function boundOf({ message: { type, yiaddr, options }, from }: Answer): Bound4 | undefined {
   const [lease, mask, server] = [options.get(OPTION4.lease), options.get(OPTION4.mask), addressesIn(options.get(OPTION4.server))[0]]
   if (type !== TYPE4.ack || !yiaddr || lease?.length !== 4 || !server) return undefined
@@ -114,7 +115,7 @@ function timesOf(options: Message4['options']): Times {
   const lease = seconds(OPTION4.lease) as number
   if (lease === INFINITE) return { renewAt: Number.MAX_SAFE_INTEGER, rebindAt: Number.MAX_SAFE_INTEGER, expiresAt: Number.MAX_SAFE_INTEGER }
   const within = (value: number | undefined, most: number, otherwise: number) => (value === undefined || value > most ? otherwise : value)
-  // RFC 2131 section 4.4.5.
+  // RFC 2131 section 4.4.5: the default of T2 is 0.85 of the lease time, and of T1 0.5.
   const rebind = within(seconds(OPTION4.rebinding), lease, lease * 0.85)
   const renew = within(seconds(OPTION4.renewal), rebind, Math.min(rebind, lease / 2))
   return { renewAt: now + renew * 1000, rebindAt: now + rebind * 1000, expiresAt: now + lease * 1000 }

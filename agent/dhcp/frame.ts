@@ -1,22 +1,22 @@
 import type { Ip } from '../../lib/text/ip.ts'
 import { bytesOf, ipOf, joined, numberOf } from './bytes.ts'
 
-/** The two ends of a datagram. */
+/** The source and destination addresses of a UDP datagram. */
 export interface Ends {
   readonly from: Ip
   readonly to: Ip
 }
-/** One that came. */
+/** A received UDP datagram. */
 export interface Datagram extends Ends {
   readonly payload: Uint8Array
 }
 
 const UDP = 17
 const [HEADER4, HEADER6, HEADER_UDP] = [20, 40, 8]
-/** Client and server of DHCP, by IP version (RFC 2131, RFC 8415). */
+/** The UDP ports [client, server] of DHCP, by IP version (RFC 2131, RFC 8415). */
 const PORTS = { 4: [68, 67], 6: [546, 547] } as const
 
-/** An IP packet with a message to a DHCP server (RFC 791, RFC 8200, RFC 768). */
+/** Builds an IP packet with a message to a DHCP server (RFC 791, RFC 8200, RFC 768). */
 export function toServer({ from, to }: Ends, payload: Uint8Array): Uint8Array {
   const [source, target] = [bytesOf(from), bytesOf(to)]
   const version = source.length === 4 ? 4 : 6
@@ -24,14 +24,17 @@ export function toServer({ from, to }: Ends, payload: Uint8Array): Uint8Array {
   const length = HEADER_UDP + payload.length
   const udp = (sum: number) => joined([client, 2], [server, 2], [length, 2], [sum, 2], payload)
   const pseudo = joined(source, target, [length, 4], [UDP, 4])
-  // A sum of zero would say that there is none (RFC 768).
+  // A checksum field of zero means "no checksum" (RFC 768). A computed zero is sent as 0xffff.
   const body = udp(checksum(joined(pseudo, udp(0))) || 0xffff)
   if (version === 6) return joined([0x60000000, 4], [length, 2], UDP, 64, source, target, body)
   const head = (sum: number) => joined(0x45, 0x10, [HEADER4 + length, 2], [0, 4], 64, UDP, [sum, 2], source, target)
   return joined(head(checksum(head(0))), body)
 }
 
-/** What a packet for a client holds; undefined for one that is none, or is cut short. Checksums are not looked at: between namespaces of one machine the kernel leaves them out. */
+/**
+ * Reads the datagram from an IP packet to the DHCP client port. Undefined for any other packet and for a truncated packet.
+ * Does not verify checksums, because the kernel leaves them out between namespaces of one machine.
+ */
 export function fromServer(packet: Uint8Array): Datagram | undefined {
   const version = (packet[0] ?? 0) >> 4
   if (version === 4) return unwrap4(packet)
@@ -52,7 +55,7 @@ function unwrapUdp(udp: Uint8Array, version: 4 | 6, ends: Ends): Datagram | unde
   return { ...ends, payload: udp.slice(HEADER_UDP, length) }
 }
 
-// RFC 1071.
+// The Internet checksum (RFC 1071).
 function checksum(bytes: Uint8Array): number {
   let sum = 0
   for (let i = 0; i < bytes.length; i += 2) sum += (bytes[i] as number) * 256 + (bytes[i + 1] ?? 0)

@@ -1,5 +1,6 @@
-// The DHCP daemon (`plumb dhcp`), a program of its own. It keeps the leases of containers whose pool is `dhcp`: `leases.ts` has all of them, `lease.ts` one,
-// `four.ts` and `six.ts` the protocols, `server.ts` the socket on which the plugin asks.
+// The DHCP daemon (`plumb dhcp`), a separate program. It gets and extends the leases of containers whose IPAM pool is `dhcp`.
+// Begin here. `leases.ts` manages all leases and `lease.ts` manages one attachment.
+// `four.ts` and `six.ts` implement the protocols. `server.ts` listens on the socket for the plugin's questions.
 import { createMark, remove, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
 import { ask, leasesOf } from '../../lib/pools/dhcp.ts'
@@ -10,29 +11,32 @@ import type { Timing } from './conversation.ts'
 import { Leases } from './leases.ts'
 import { listen, type Place } from './server.ts'
 
-/** How the daemon is started. */
+/** The start parameters of the daemon. */
 export interface Settings extends Timing {
   readonly socketPath: string
   readonly hostPrefix: string
   readonly pidFile?: string
 }
 
-// sd_listen_fds(3): the first that systemd hands over.
+// The first file descriptor that systemd passes to a service (sd_listen_fds(3)).
 const FIRST_FD = 3
 const ALIVE_MS = 2000
 
-/** Gets leases and keeps them until a signal; they stay as they are for the next daemon. Throws CniError when another one listens, or systemd handed over more than one socket. */
+/**
+ * Runs the daemon until SIGTERM or SIGINT. It does not release the leases at the end: the next daemon continues with them.
+ * Throws CniError when another daemon listens on the socket, or when systemd passes more than one socket.
+ */
 export async function serve({ socketPath, hostPrefix, pidFile, ...timing }: Settings): Promise<void> {
   slim()
   const socket = `${hostPrefix}${socketPath}`
   const dir = leasesOf(socket)
   const inherited = handedOver()
-  // Makes the folders; what begins with a dot is no lease.
+  // Creates the folders. A file name that begins with a dot is not a lease.
   createMark(`${dir}/.daemon`)
   if (!inherited) await free(socket)
   const leases = new Leases({ ...timing, hostPrefix, dir })
   await leases.load()
-  // Whoever may write to it gets and gives back leases in any namespace.
+  // Only the owner may use the socket. A process that can write to the socket can get and release leases in any namespace.
   process.umask(0o077)
   const server = listen(inherited ?? { unix: socket }, (question, signal) => leases.handle(question, signal))
   if (pidFile) writeAtomic(pidFile, `${process.pid}`, { mode: 0o644, durable: false })
@@ -54,7 +58,7 @@ function handedOver(): Place | undefined {
   return { fd: FIRST_FD }
 }
 
-// What a daemon that was killed left is in the way; one that lives is not to lose it.
+// Removes the socket file of a killed daemon. A running daemon keeps its socket.
 async function free(socket: string): Promise<void> {
   const isAlive = await ask(socket, { verb: 'status' }, ALIVE_MS).then(
     () => true,

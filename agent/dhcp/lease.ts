@@ -15,12 +15,12 @@ import { merged } from './merged.ts'
 import { six } from './six.ts'
 import { sleep } from './sleep.ts'
 
-// Each reads what it has written itself.
+// The cast is safe, because each protocol gets only leases that the same protocol made.
 const PROTOCOLS = [four, six] as unknown as readonly Protocol<Times>[]
-/** RFC 2131 section 4.4.5: between two tries to extend a lease, at least. */
+/** The shortest pause between two tries to extend a lease (RFC 2131 section 4.4.5). */
 const RETRY_MS = 60_000
 
-/** What there is to know of one attachment's leases: one per IP version. */
+/** One attachment with DHCP leases. It has one lease per IP version. */
 export interface Held {
   readonly path: string
   readonly owner: Owner
@@ -30,20 +30,20 @@ export interface Held {
   readonly wants: Wants
 }
 
-/** When and where: `hostPrefix` comes before the paths of namespaces. */
+/** The time limits, and the prefix for the paths of namespaces. */
 type Places = Timing & { readonly hostPrefix: string }
 type Asked = Omit<Held, 'index' | 'mac'>
-/** The file of a lease, all of it. */
+/** The complete content of a lease file. */
 export interface Saved extends LeaseFile {
   readonly mac: Mac
   readonly bound: Readonly<Record<string, Times>>
   readonly lost?: string
 }
 
-/** The leases of one attachment, from the first to the last: got, extended in time, given back. */
+/** The leases of one attachment. This class gets them, extends them in time and releases them. */
 export class Lease {
   readonly held: Held
-  /** Why it has come to its end by itself. */
+  /** The reason why a lease expired. Undefined while all leases are valid. */
   lost: string | undefined
   #bound = new Map<number, Times>()
   #timing: Places
@@ -56,14 +56,18 @@ export class Lease {
     this.#forget = forget
   }
 
-  /** Gets a lease of each IP version that is asked for. `forget` is called when its link is gone, or a DEL took it over. Rejects with CniError 11 when no server gives one, 3 when there is no such namespace or link. */
+  /**
+   * Gets a lease for each requested IP version.
+   * The class calls `forget` when the link no longer exists, or when a DEL without the daemon released the leases.
+   * Rejects with CniError 11 when no server gives a lease, and with 3 when the namespace or the link does not exist.
+   */
   static async first(asked: Asked, timing: Places, signal: AbortSignal, forget: (lease: Lease) => void): Promise<Lease> {
     const lease = new Lease({ ...asked, ...raise(`${timing.hostPrefix}${asked.netns}` as NetnsPath, asked) }, timing, forget)
     const abort = () => lease.#end.abort(signal.reason)
     signal.addEventListener('abort', abort, { once: true })
     try {
       const asking = lease.#protocols().map((protocol) => lease.#acquire(protocol))
-      // One that fails ends the others, and none is still asking when what they got is given back.
+      // A failure of one protocol stops the other. The release below starts only when both have ended.
       for (const one of asking) one.catch((cause) => lease.#end.abort(cause))
       await Promise.allSettled(asking)
       await Promise.all(asking)
@@ -79,7 +83,7 @@ export class Lease {
     return lease
   }
 
-  /** Goes on with what a daemon before this one got: each is asked for anew at once. */
+  /** Continues with the leases of the previous daemon. Asks the servers at once to extend each lease. */
   static again({ bound, lost, ...file }: Saved, path: string, timing: Places, forget: (lease: Lease) => void): Lease {
     const { owner, netns, index, mac, wants } = file
     const lease = new Lease({ path, owner, netns, index, mac, wants }, timing, forget)
@@ -98,19 +102,19 @@ export class Lease {
     )
   }
 
-  /** Whether the link is still the one that it was got through. */
+  /** Whether the link still exists. A new link of the same name has another index. */
   get isThere(): boolean {
     return ethernetIn(this.#ns, this.held.owner.ifname)?.index === this.held.index
   }
 
-  /** Gives it back, and keeps nothing. */
+  /** Releases the leases and removes the file. */
   async release(): Promise<void> {
     this.stop()
     if (this.lost === undefined) await letGo({ ...this.held, netns: this.#ns, release: this.#releases() })
     remove(this.held.path)
   }
 
-  /** Leaves it as it is, for a daemon after this one. */
+  /** Stops all work. The leases and the file stay for the next daemon. */
   stop(): void {
     this.#end.abort(new Error('it is stopped'))
   }
@@ -126,7 +130,10 @@ export class Lease {
     })
   }
 
-  /** Extends a lease again and again. `isOld`: of a daemon before this one, whose server is asked whether it still stands. */
+  /**
+   * Extends a lease in a loop. `isOld` marks a lease of the previous daemon.
+   * For such a lease the loop asks any server for an extension at once.
+   */
   async #maintain(protocol: Protocol<Times>, isOld: boolean): Promise<void> {
     try {
       for (let isFirst = true; ; isFirst = false) {
@@ -143,7 +150,10 @@ export class Lease {
     }
   }
 
-  /** Tries until a time; undefined when that came first. Who is refused, or finds no answer from any server, asks as if for the first time, for the same address. */
+  /**
+   * Tries to extend a lease until a time. Undefined when no try succeeded before that time.
+   * After a refusal, or without an answer from any server, it tries to get the same address with a first lease.
+   */
   async #extend(protocol: Protocol<Times>, bound: Times, from: 'own' | 'any', until: number): Promise<Times | undefined> {
     do {
       this.#look()
@@ -164,7 +174,7 @@ export class Lease {
     return undefined
   }
 
-  /** An address that is no longer ours must not answer any more. */
+  /** Sets the link down, because the container must not use an expired address. */
   #expire({ version }: Protocol<Times>): void {
     this.lost = `no server extended its IPv${version} lease in time`
     log(`dhcp: a lease is over, its link is switched off: ${this.lost}`, this.#names())
@@ -177,7 +187,7 @@ export class Lease {
     }
   }
 
-  // A DEL that found no daemon has given the lease back by itself; a link that is gone has no use for it.
+  // Stops when the file or the link no longer exists. A DEL without a daemon releases the lease and removes the file.
   #look(): void {
     if (existsSync(this.held.path) && this.isThere) return
     this.stop()
@@ -216,7 +226,7 @@ export class Lease {
     })
   }
 
-  // A disk that is full is no reason to let a lease go.
+  // Only logs a failed write, because a full disk must not end a lease.
   #note(): void {
     try {
       this.#save()
@@ -228,7 +238,7 @@ export class Lease {
   #save(): void {
     const { path, ...held } = this.held
     const file: Saved = { ...held, release: this.#releases(), bound: Object.fromEntries(this.#bound), ...(this.lost === undefined ? {} : { lost: this.lost }) }
-    // The daemon is alone here: one draft is enough, and one that is killed leaves no more.
+    // Only one daemon writes in this folder. One fixed draft name is enough, and a killed daemon leaves at most one draft.
     writeAtomic(path, JSON.stringify(file), { durable: false, by: path.replace(/[^/]*$/, '.draft') })
   }
 

@@ -9,22 +9,22 @@ import type { Timing } from './conversation.ts'
 import { Lease } from './lease.ts'
 import { readSaved } from './reading.ts'
 
-/** How a daemon works. */
+/** The settings of the daemon for all its leases. */
 export interface Ways extends Timing {
-  /** Where its leases lie. */
+  /** The folder of the lease files. */
   readonly dir: string
-  /** What is put before the paths of namespaces. */
+  /** A prefix for the paths of namespaces. */
   readonly hostPrefix: string
 }
 
-/** How often it looks whether the links of its leases are still there. */
+/** The interval at which the daemon checks that the links of its leases still exist. */
 const LOOK_MS = 15_000
 
-/** All leases of a daemon, by attachment. */
+/** All leases of the daemon, by attachment. */
 export class Leases {
   #ways: Ways
   #held = new Map<string, Lease>()
-  /** The last piece of work on each attachment: one at a time. */
+  /** The last queued operation of each attachment. Operations on the same attachment run one after the other. */
   #work = new Map<string, Promise<unknown>>()
   #asking = new Map<string, AbortController>()
   #timer: Timer | undefined
@@ -33,7 +33,7 @@ export class Leases {
     this.#ways = ways
   }
 
-  /** Takes over what a daemon before this one left. What has no link any more is given back. */
+  /** Loads the leases of the previous daemon. Releases each lease whose link no longer exists. */
   async load(): Promise<void> {
     for (const name of listFiles(this.#ways.dir).filter((name) => !name.startsWith('.'))) {
       const path = `${this.#ways.dir}/${name}`
@@ -50,24 +50,24 @@ export class Leases {
     this.#timer = setInterval(() => void this.look(), LOOK_MS)
   }
 
-  /** Lets those go whose link is gone. */
+  /** Releases each lease whose link no longer exists. */
   async look(): Promise<void> {
     for (const lease of this.#held.values()) if (!lease.isThere) this.#forget(lease)
   }
 
-  /** Does what is asked. Rejects with what the plugin is to answer. `signal`: who asked does not wait any longer. */
+  /** Answers a question of the plugin. Rejects with the error for the plugin's reply. `signal` aborts when the plugin no longer waits. */
   async handle(question: Question, signal: AbortSignal): Promise<Reply> {
     if (question.verb === 'status') return {}
     if (question.verb === 'gc') return this.#gc(question)
     const name = leaseName(question.owner)
     if (question.verb === 'add') return this.#inTurn(name, () => this.#add(name, question, signal))
     if (question.verb === 'check') return this.#check(name, question.owner)
-    // Whoever still asks for what is to go can stop that.
+    // Stops an ADD of the same attachment that still waits for a server.
     this.#asking.get(name)?.abort(new CniError(CODE.tryLater, 'Cannot go on: a DEL of the same attachment came'))
     return this.#inTurn(name, () => this.#del(name))
   }
 
-  /** Leaves everything for the daemon after this one. */
+  /** Stops all work. The leases and their files stay for the next daemon. */
   stop(): void {
     clearInterval(this.#timer)
     for (const one of this.#asking.values()) one.abort(new CniError(CODE.tryLater, 'Cannot go on: the DHCP daemon is stopped'))
@@ -126,13 +126,13 @@ export class Leases {
     return done
   }
 
-  // Its link is gone, or a DEL that found no daemon gave it back and took the file.
+  // Called in two cases. The link no longer exists, or a DEL without a daemon released the lease and removed the file.
   #forget(lease: Lease): void {
     const name = leaseName(lease.held.owner)
     if (this.#held.get(name) !== lease) return
     this.#held.delete(name)
     log('dhcp: a lease has no link any more, it is given back', { container: lease.held.owner.containerId, ifname: lease.held.owner.ifname })
-    // In turn: an ADD of the same attachment writes the same file.
+    // Queued, because an ADD of the same attachment writes the same file.
     void this.#inTurn(name, () => lease.release())
   }
 }

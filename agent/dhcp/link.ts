@@ -7,11 +7,15 @@ import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Owner } from '../../lib/text/owner.ts'
 import type { NetnsPath } from '../../lib/text/values.ts'
 
-/** Switches a link on, as the reference's daemon does, and gives its number. Throws CniError 3 when namespace or link are not there. */
+/**
+ * Sets a link up, as the reference DHCP daemon does. Returns the link's index and MAC address.
+ * Throws CniError 3 when the namespace or the link does not exist.
+ */
 export function raise(netns: NetnsPath, { owner: { ifname }, wants }: { readonly owner: Owner; readonly wants: Wants }): Pick<LinkFacts, 'index' | 'mac'> {
   const facts = ethernetIn(netns, ifname)
   if (!facts) throw new CniError(CODE.unknownContainer, `Cannot find the Ethernet link ${ifname} in ${netns}`, 'the interface plugin has to make it before it asks dhcp: bridge and macvlan do')
-  // What asks for an IPv6 lease needs its link-local address, which the kernel else keeps back for a second or two (DAD).
+  // A DHCPv6 client needs the link-local address.
+  // With duplicate address detection (DAD) the kernel delays this address by one to two seconds.
   if (!facts.isUp && wants.families.includes(6))
     for (const [key, value] of [
       ['disable_ipv6', '0'],

@@ -1,6 +1,6 @@
 import type { Result } from '../../lib/cni/result.ts'
 
-/** What the leases of all families come to together, in their order. */
+/** Merges the results of the leases of all IP versions, in the given order. */
 export function merged(all: readonly Result[]): Result {
   const routes = all.flatMap(({ routes = [] }) => routes)
   const nameservers = all.flatMap(({ dns }) => dns?.nameservers ?? [])

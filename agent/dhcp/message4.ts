@@ -2,35 +2,35 @@ import type { Ip } from '../../lib/text/ip.ts'
 import type { Mac } from '../../lib/text/values.ts'
 import { bytesOf, ipOf, joined, macBytes, numberOf } from './bytes.ts'
 
-/** Options by their number; one that came in pieces is one (RFC 3396). */
+/** Options by number. The pieces of a split option are joined (RFC 3396). */
 export type Options = ReadonlyMap<number, Uint8Array>
-/** A message of DHCPv4, as far as a client has a use for it (RFC 2131 section 2). */
+/** The fields of a DHCPv4 message that a client needs (RFC 2131 section 2). */
 export interface Message4 {
-  /** Option 53: what it is. */
+  /** The message type (option 53). */
   readonly type: number
   readonly xid: number
   readonly secs?: number
   readonly broadcast?: boolean
-  /** The client's address, when it has one. */
+  /** The client's current address, if it has one. */
   readonly ciaddr?: Ip
-  /** The address that is offered or given. */
+  /** The address that the server offers or assigns. */
   readonly yiaddr?: Ip
   readonly chaddr: Mac
   readonly options: Options
 }
 
-/** The types of messages (RFC 2132 section 9.6). */
+/** The message types (RFC 2132 section 9.6). */
 export const TYPE4 = { discover: 1, offer: 2, request: 3, decline: 4, ack: 5, nak: 6, release: 7 } as const
-/** The options that a client reads or writes by itself. */
+/** The options that the client itself reads or writes. The configuration can request and provide others. */
 export const OPTION4 = { mask: 1, router: 3, dns: 6, domain: 15, mtu: 26, static: 33, address: 50, lease: 51, overload: 52, type: 53, server: 54, request: 55, renewal: 58, rebinding: 59, client: 61, search: 119, classless: 121 } as const
 
 const [BOOT_REQUEST, BOOT_REPLY, ETHERNET, PAD, END] = [1, 2, 1, 0, 255]
 const COOKIE = 0x63825363
 const [HEADER, COOKIE_AT, SNAME_AT, FILE_AT] = [240, 236, 44, 108]
-// BOOTP's least: some servers drop what is shorter.
+// The minimum length of a BOOTP message. Some servers drop shorter messages.
 const LEAST = 300
 
-/** A message of a client as its bytes. */
+/** Encodes a client's message. */
 export function encode4({ type, xid, secs = 0, broadcast = false, ciaddr, chaddr, options }: Message4): Uint8Array {
   const none = new Uint8Array(4)
   const head = joined(BOOT_REQUEST, ETHERNET, 6, 0, [xid, 4], [secs, 2], [broadcast ? 0x8000 : 0, 2], ciaddr ? bytesOf(ciaddr) : none, none, none, none, macBytes(chaddr), new Uint8Array(10 + 64 + 128), [COOKIE, 4])
@@ -39,12 +39,12 @@ export function encode4({ type, xid, secs = 0, broadcast = false, ciaddr, chaddr
   return text.length < LEAST ? joined(text, new Uint8Array(LEAST - text.length)) : text
 }
 
-// An option of more than 255 bytes comes in pieces (RFC 3396).
+// Splits an option of more than 255 bytes into pieces (RFC 3396).
 function pieces(value: Uint8Array): Uint8Array[] {
   return Array.from({ length: Math.max(1, Math.ceil(value.length / 255)) }, (_, i) => value.subarray(i * 255, (i + 1) * 255))
 }
 
-/** A server's message; undefined for bytes that are none. */
+/** Decodes a server's message. Undefined for bytes that are not a DHCPv4 reply. */
 export function decode4(bytes: Uint8Array): Message4 | undefined {
   if (bytes.length < HEADER || bytes[0] !== BOOT_REPLY || bytes[1] !== ETHERNET || bytes[2] !== 6 || numberOf(bytes.subarray(COOKIE_AT, HEADER)) !== COOKIE) return undefined
   const options = new Map<number, Uint8Array>()
@@ -58,7 +58,7 @@ export function decode4(bytes: Uint8Array): Message4 | undefined {
   return { type: type[0] as number, xid: numberOf(bytes.subarray(4, 8)), chaddr, options, ...(yiaddr === '0.0.0.0' ? {} : { yiaddr }) }
 }
 
-// What is cut short is left out.
+// Ignores a truncated option.
 function read(area: Uint8Array, into: Map<number, Uint8Array>): void {
   for (let at = 0; at < area.length && area[at] !== END; ) {
     const code = area[at] as number
@@ -73,7 +73,7 @@ function read(area: Uint8Array, into: Map<number, Uint8Array>): void {
   }
 }
 
-/** What the options say: addresses one after the other; a rest of fewer bytes is left out. */
+/** Decodes an option's value as a list of addresses of `size` bytes. Ignores remaining bytes that are too short for an address. */
 export function addressesIn(value: Uint8Array | undefined, size: 4 | 16 = 4): Ip[] {
   return Array.from({ length: Math.floor((value?.length ?? 0) / size) }, (_, i) => ipOf((value as Uint8Array).slice(i * size, (i + 1) * size)))
 }

@@ -1,4 +1,8 @@
-/** Domain names as DNS writes them, pointers within the list too (RFC 1035 section 4.1.4, RFC 3397, RFC 8415 section 10); a name that is cut short, turns in circles or has other letters than a resolver takes ends the list. */
+/**
+ * Decodes a list of domain names in DNS format (RFC 1035 section 4.1.4, RFC 3397, RFC 8415 section 10).
+ * Compression pointers refer to positions in the list.
+ * The list ends at the first bad name. A bad name is truncated, has a pointer loop, or has characters that a resolver does not accept.
+ */
 export function namesIn(bytes: Uint8Array = new Uint8Array()): string[] {
   const names: string[] = []
   for (let at = 0; at < bytes.length && names.length < MOST; ) {
@@ -11,9 +15,10 @@ export function namesIn(bytes: Uint8Array = new Uint8Array()): string[] {
 }
 
 const POINTER = 0xc0
-// RFC 1035 section 2.3.4.
+// The maximum length of a domain name (RFC 1035 section 2.3.4).
 const LONGEST = 255
-// More than any resolver takes: names that point to each other would be thousands of times longer than the packet.
+// The maximum number of names, more than any resolver uses.
+// Without a limit, names with pointers to each other could grow to thousands of times the size of the packet.
 const MOST = 64
 
 function nameAt(bytes: Uint8Array, start: number): { readonly name: string; readonly next: number } | undefined {

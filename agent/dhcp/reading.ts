@@ -15,7 +15,10 @@ const QUESTIONS: ReadonlyMap<unknown, v.GenericSchema> = new Map<unknown, v.Gene
   ['status', v.object({ verb })],
 ])
 
-/** A question as it came over the socket: names in it become names of files. Throws CniError 6 for what is no JSON, ValueError for what is no question. */
+/**
+ * Validates a question from the socket. The check is strict, because names in the question become file names.
+ * Throws CniError 6 for invalid JSON or an unknown verb, and ValueError for any other invalid question.
+ */
 export function readQuestion(text: string): Question {
   const raw = json(text)
   const asked = typeof raw === 'object' && raw !== null && 'verb' in raw ? raw.verb : undefined
@@ -24,7 +27,7 @@ export function readQuestion(text: string): Question {
   return read(shape as Shape<Question>, raw).value
 }
 
-/** What a daemon before this one wrote down; undefined for a text that is no lease. */
+/** Reads a lease file of the previous daemon. Undefined for a text that is not a valid lease. */
 export function readSaved(text: string): Saved | undefined {
   try {
     return read(saved as unknown as Shape<Saved>, JSON.parse(text)).value
@@ -39,7 +42,7 @@ const bound4 = v.object({ address: field.cidr, server: field.ip, via: field.mac,
 const bound6 = v.object({ address: field.ip, local: field.ip, server: field.text, nameservers: v.array(field.ip), search: v.array(field.text), ...times })
 const saved = v.pipe(
   v.object({ ...leaseFile, mac: field.mac, bound: v.object({ 4: v.exactOptional(bound4), 6: v.exactOptional(bound6) }), lost: v.exactOptional(field.text) }),
-  // Each version that it is for has got one.
+  // The file must have a lease for each requested IP version.
   v.check(({ wants: { families }, bound }) => families.length > 0 && families.every((version) => bound[version] !== undefined)),
 )
 

@@ -7,20 +7,23 @@ import type { Times } from './conversation.ts'
 import { addressesIn, OPTION4, type Options } from './message4.ts'
 import { namesIn } from './names.ts'
 
-/** A lease of DHCPv4. */
+/** A DHCPv4 lease. */
 export interface Bound4 extends Times {
   readonly address: Cidr
   readonly server: Ip
-  /** The server's own address on the link, or its relay's: where packets to it go. */
+  /** The Ethernet address for packets to the server. This is the MAC of the server, or of its relay. */
   readonly via: Mac
-  /** The server's options by number, in base64. */
+  /** The server's options. The key is the option number, the value is base64. */
   readonly options: Readonly<Record<string, string>>
 }
 
-// rt_scopes of iproute2: reached on the link, without a gateway.
+// Scope "link" (rt_scopes of iproute2): the destination is on the link, without a gateway.
 const LINK = 253
 
-/** What a lease comes to: address, gateway, routes, DNS. The link's size has no place of its own in a pool's result: each route has it. */
+/**
+ * Converts a lease to a CNI result with address, gateway, routes and DNS.
+ * An IPAM result has no field for the link's MTU. Each route has the MTU instead.
+ */
 export function result4({ address, options: kept }: Pick<Bound4, 'address' | 'options'>): Result {
   const options: Options = new Map(Object.entries(kept).map(([code, text]) => [Number(code), Uint8Array.from(Buffer.from(text, 'base64'))]))
   const [gateway] = addressesIn(options.get(OPTION4.router))
@@ -30,14 +33,17 @@ export function result4({ address, options: kept }: Pick<Bound4, 'address' | 'op
   return { ips: [{ address, ...(gateway ? { gateway } : {}) }], ...(routes.length > 0 ? { routes } : {}), ...(dns ? { dns } : {}) }
 }
 
-// RFC 3442: classless routes take the place of static ones and of the router.
+// RFC 3442: a client with classless routes (option 121) ignores the static routes (option 33) and the router (option 3).
 function routesIn(options: Options, gateway: Ip | undefined): RouteConfig[] {
   const classless = classlessIn(options.get(OPTION4.classless))
   if (classless.length > 0) return classless
   return [...staticIn(options.get(OPTION4.static)), ...(gateway ? [{ dst: '0.0.0.0/0' as Cidr, gw: gateway }] : [])]
 }
 
-/** Option 121: each is a prefix length, as many bytes of the network as that needs, and a gateway; zeros say that it is on the link. What does not fit ends the list. */
+/**
+ * Decodes option 121. Each route has a prefix length, the significant bytes of the network, and a gateway.
+ * Gateway 0.0.0.0 means that the network is on the link. The list ends at the first invalid or truncated route.
+ */
 function classlessIn(value: Uint8Array = new Uint8Array()): RouteConfig[] {
   const routes: RouteConfig[] = []
   for (let at = 0; at < value.length; ) {
@@ -53,7 +59,7 @@ function classlessIn(value: Uint8Array = new Uint8Array()): RouteConfig[] {
   return routes
 }
 
-/** Option 33: pairs of a network, its length by its class (RFC 791), and a router. */
+/** Decodes option 33, pairs of a network and a router. The address class gives the prefix length (RFC 791). */
 function staticIn(value: Uint8Array | undefined): RouteConfig[] {
   const all = addressesIn(value)
   return Array.from({ length: Math.floor(all.length / 2) }, (_, i) => {
@@ -65,7 +71,7 @@ function staticIn(value: Uint8Array | undefined): RouteConfig[] {
 
 function mtuIn(options: Options): number {
   const value = options.get(OPTION4.mtu)
-  // RFC 2132 section 5.1: at least 68.
+  // RFC 2132 section 5.1: the MTU is at least 68.
   const mtu = value?.length === 2 ? (value[0] as number) * 256 + (value[1] as number) : 0
   return mtu >= 68 ? mtu : 0
 }

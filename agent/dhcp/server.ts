@@ -4,9 +4,9 @@ import type { Question, Reply } from '../../lib/pools/dhcp.ts'
 import { errorOf } from '../../lib/verbs/serve.ts'
 import { readQuestion } from './reading.ts'
 
-/** Where to listen: the path of a socket, or one that systemd has opened (sd_listen_fds(3)). */
+/** The socket to listen on: a path, or a file descriptor that systemd has opened (sd_listen_fds(3)). */
 export type Place = { readonly unix: string } | { readonly fd: number }
-/** Does what a question asks; `signal` says that nobody waits for the answer any more. */
+/** Answers a question. `signal` aborts when the plugin no longer waits for the answer. */
 export type Handle = (question: Question, signal: AbortSignal) => Promise<Reply>
 
 interface Asker {
@@ -15,12 +15,12 @@ interface Asker {
   readonly gone: AbortController
 }
 
-// A question has the provided options in it, 255 bytes each, and of GC all attachments of a network.
+// The maximum length of a question. An ADD contains the provided options (255 bytes each). A GC contains all attachments of a network.
 const LONGEST = 1 << 20
-/** Who waits is told this often that somebody is at work. */
+/** The interval of the empty lines that tell a waiting plugin that the daemon still works. */
 const SIGN_MS = 2000
 
-/** Listens for the plugin's questions, one line of JSON a connection. Throws what the kernel says when the place cannot be had. */
+/** Listens for the plugin's questions, one line of JSON per connection. Throws the kernel's error when it cannot listen. */
 export function listen(place: Place, handle: Handle): { stop(): void } {
   const listener = Bun.listen<Asker>({
     ...place,

@@ -12,10 +12,10 @@ import { decode6, encode6, type Message6, TYPE6 } from './message6.ts'
 import { namesIn } from './names.ts'
 import { OPTION6, type Options6, option6 } from './options6.ts'
 
-/** A lease of DHCPv6: one address of an association that is not temporary (IA_NA). */
+/** A DHCPv6 lease: one address of a non-temporary association (IA_NA). */
 export interface Bound6 extends Times {
   readonly address: Ip
-  /** The link's own address, from which it was asked for. */
+  /** The client's link-local address, the source address of its messages. */
   readonly local: Ip
   /** The server's identifier, in base64. */
   readonly server: string
@@ -23,14 +23,17 @@ export interface Bound6 extends Times {
   readonly search: readonly string[]
 }
 
-// RFC 8415 section 7.1: all servers and relays of the link, and their Ethernet address (RFC 2464).
+// The multicast address of all DHCP servers and relays on the link (RFC 8415 section 7.1), and its Ethernet address (RFC 2464).
 const [SERVERS, SERVERS_MAC] = ['ff02::1:2' as Ip, '33:33:00:01:00:02' as Mac]
-/** One link, one association. */
+/** The number of the association. Each link has only one. */
 const ASSOCIATION = 1
 const INFINITE = 0xffffffff
 const DUID_UUID = 4
 
-/** DHCPv6 (RFC 8415) as a client that wants one address. A prefix and a router are not its business: the kernel has them of router advertisements. */
+/**
+ * The client side of DHCPv6 (RFC 8415) for one address.
+ * The client does not get a prefix or a router by DHCPv6. The kernel learns both from router advertisements.
+ */
 export const six: Protocol<Bound6> = {
   version: 6,
   async acquire(session, untilMs, again) {
@@ -49,7 +52,7 @@ export const six: Protocol<Bound6> = {
         (message) => isOffer(message, again),
       )
       if (!first) return undefined
-      // A server that takes the short way has given it already.
+      // With rapid commit, the first answer is already the reply with the lease.
       const limit = Math.min(untilMs, performance.now() + session.timing.timeoutMs)
       const answer = first.type === TYPE6.reply ? first : await exchange(session, limit, local, TYPE6.request, asked(first, offered(first)), isReply)
       const bound = answer && boundOf(answer, local)
@@ -94,7 +97,7 @@ function exchange(session: Session, untilMs: number, local: Ip, type: number, mo
   })
 }
 
-// RFC 8415 section 16: who it is for, and from whom.
+// RFC 8415 section 16: a reply must have a server identifier, and the identifier of this client.
 function isOurs({ options }: Message6, who: Who): boolean {
   const [client, server] = [option6(options, OPTION6.client), option6(options, OPTION6.server)]
   return client !== undefined && server !== undefined && Buffer.compare(client, identity(who)) === 0
@@ -104,7 +107,10 @@ function isReply({ type }: Message6): boolean {
   return type === TYPE6.reply
 }
 
-/** Whether there is an address in it, and the right one when only one is: of an advertisement, or of a reply that a server gives at once (rapid commit). */
+/**
+ * Whether the message offers an address. The message must be an advertisement, or a reply with rapid commit.
+ * With `again`, the address must be the same as before.
+ */
 function isOffer(message: Message6, again: Bound6 | undefined): boolean {
   const { type, options } = message
   const address = offered(message)
@@ -124,7 +130,7 @@ function asked({ options }: Message6, address: Ip | undefined): Options6 {
   ]
 }
 
-// RFC 8415 section 11.5: a number that is this attachment's, and the same after a restart.
+// The client's DUID (RFC 8415 section 11.5). It is unique for the attachment and stays the same after a restart.
 function identity({ client }: Pick<Who, 'client'>): Uint8Array {
   return joined([DUID_UUID, 2], new Uint8Array(new Bun.CryptoHasher('sha256').update(client).digest()).slice(0, 16))
 }
@@ -140,7 +146,7 @@ function boundOf(message: Message6, local: Ip): Bound6 | undefined {
 function timesOf({ preferred, valid, t1, t2 }: { readonly preferred: number; readonly valid: number; readonly t1: number; readonly t2: number }): Times {
   const now = Date.now()
   const at = (seconds: number) => (seconds >= INFINITE ? Number.MAX_SAFE_INTEGER : now + seconds * 1000)
-  // RFC 8415 section 14.2: a server that leaves the times to the client says zero.
+  // RFC 8415 section 14.2: T1 or T2 of zero means that the client chooses the time.
   const least = Math.min(preferred || valid, valid)
   const rebind = t2 > 0 && t2 <= valid ? t2 : least >= INFINITE ? INFINITE : least * 0.8
   const renew = t1 > 0 && t1 <= rebind ? t1 : rebind >= INFINITE ? INFINITE : Math.min(rebind, least * 0.5)
@@ -148,10 +154,14 @@ function timesOf({ preferred, valid, t1, t2 }: { readonly preferred: number; rea
 }
 
 const STEP_MS = 50
-// linux/if_addr.h, as /proc/net/if_inet6 has them.
+// Address flags in /proc/net/if_inet6 (linux/if_addr.h).
 const [IFA_F_DADFAILED, IFA_F_TENTATIVE] = [0x08, 0x40]
 
-/** The link's own address, once the kernel has made sure that nobody else has it: before, it answers no neighbour. Rejects with CniError 11 when that takes too long. */
+/**
+ * Waits for the link-local address until duplicate address detection is over.
+ * Before that, the kernel does not answer neighbours for the address.
+ * Rejects with CniError 11 when `untilMs` passes first.
+ */
 async function localOf({ netns, ifname, signal }: Session, untilMs: number): Promise<Ip> {
   for (;;) {
     const found = inside(netns, () => readText('/proc/net/if_inet6') ?? '')

@@ -10,24 +10,24 @@ import { doubtOf } from '../store/last-known.ts'
 import type { Snapshot, SubnetStore } from '../store/store.ts'
 import { BUCKETS, type KindCount, type Peer, type Repair, type Status } from './status.ts'
 
-/** How everything stands: what the agent's parts know of each other. */
+/** The combined state of the agent's parts. Each part can read the state of the others here. */
 export interface Standing {
   choice?: Choice
   lease?: Lease
-  /** The same, once the node was told of it: rules and routes are made for this one. */
+  /** The lease after the attempt to write the subnet file. The agent makes rules and routes for this lease. */
   served?: Lease
-  /** Why there is none. */
+  /** The reason for a missing lease, or for a lease that is not as wanted. */
   refusal?: string | undefined
   snapshot?: Snapshot
-  /** Since when what is known is known, in milliseconds since 1970, when it comes from the disk and the store has not said it again. */
+  /** The time of the state from the disk, in milliseconds since 1970. Set until the store has confirmed that state. */
   stale?: number
-  /** Every part has done its work once. */
+  /** Every part has completed its work once. */
   isSynced: boolean
   mtu: number
-  /** Which peers cannot be reached, and one sentence per reason. */
+  /** The unreachable peers. `lost` has one sentence per reason. */
   unreached: Unreached
   lost: readonly string[]
-  /** What probes say of a peer, and a sentence when some do not answer. */
+  /** The probe result of a peer. `silent` has a sentence when some peers do not answer. */
   probe?: (key: SubnetKey) => Probe | undefined
   silent: readonly string[]
   fights: readonly string[]
@@ -37,12 +37,12 @@ export interface Standing {
   steps: { readonly count: number; readonly sum: number; readonly buckets: readonly number[] }
 }
 
-/** Of an agent that has not begun. */
+/** The state of an agent at its start. */
 export function beginning(): Standing {
   return { isSynced: false, mtu: 0, unreached: new Map(), lost: [], silent: [], fights: [], kinds: {}, repairs: [], lastError: undefined, steps: { count: 0, sum: 0, buckets: BUCKETS.map(() => 0) } }
 }
 
-/** The step-time histogram with one more step of so many seconds. */
+/** Adds a step with a duration in seconds to the histogram of step times. Returns the new histogram. */
 export function withStep({ count, sum, buckets }: Standing['steps'], seconds: number): Standing['steps'] {
   return { count: count + 1, sum: sum + seconds, buckets: buckets.map((n, i) => n + (seconds <= (BUCKETS[i] as number) ? 1 : 0)) }
 }
@@ -51,21 +51,21 @@ interface Self {
   readonly node: string
   readonly version: string
   readonly store: SubnetStore
-  /** What goes wrong in the agent's parts. */
+  /** The failures of the agent's parts. */
   readonly failures: Pick<Failures, 'all'>
 }
 
-/** Whether the node is ready, and what is wrong. */
+/** Whether the node is ready, and the current problems. */
 export type Condition = Pick<Status, 'state' | 'ready' | 'reasons' | 'degraded'>
 
-/** Of an agent that does not know its network yet: what it waits for. */
+/** The status of an agent that does not know its network yet. `why` says for what the agent waits. */
 export function tellWaiting(self: Self, why: string): Status {
   const { connected, error } = self.store.state()
   const reasons = [why, ...(connected || error === undefined || why.includes(error) ? [] : [error]), ...textsOf(self.failures.all(), 'node')]
   return { ...tell({ ...self, backend: { type: '' }, conf: {} }, beginning()), ...verdict(reasons, textsOf(self.failures.all(), 'part')) }
 }
 
-/** Judges how everything stands. Costs little, however many peers there are. */
+/** Judges the state of the node. The cost does not depend on the number of peers. */
 export function conditionOf({ store, failures }: Pick<Self, 'store' | 'failures'>, standing: Standing): Condition {
   const { choice, lease, refusal, snapshot, stale, isSynced, lost, silent, fights } = standing
   const { connected, error } = store.state()
@@ -103,7 +103,7 @@ function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[
   return failures.flatMap((one) => (one.scope === scope ? [one.text] : []))
 }
 
-/** All of it, for people and programs. Pure but for the store's own state. */
+/** Makes the complete status, for people and programs. Reads only its arguments, the state of the store and the failures. */
 export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> }, standing: Standing): Status {
   const { node, version, backend, conf, store } = self
   const { choice, lease, snapshot, stale, mtu, unreached, probe, kinds, repairs, lastError, steps } = standing

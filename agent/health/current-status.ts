@@ -1,14 +1,14 @@
 import type { Status } from './status.ts'
 
-/** The status, for whoever listens. */
+/** Distributes the current status to its listeners. */
 export interface News {
-  /** Something changed: `look` gives the status as it is then, and is called only for who takes it. */
+  /** Reports a change. A listener calls `look` for the current status when it is ready for the next status. */
   tell(look: () => Status): void
-  /** The status on every change, until the signal; what comes while nobody takes is folded into one. */
+  /** Gives the status on every change, until the signal. Changes during the consumer's work count as one change. */
   changes(signal: AbortSignal): AsyncIterable<Status>
 }
 
-/** Makes it. */
+/** Makes a distributor without listeners. */
 export function makeNews(): News {
   const listeners = new Set<(look: () => Status) => void>()
   return {

@@ -2,13 +2,13 @@ import { log } from '../../lib/os/log.ts'
 import { plain, type Reply, type Sink, type Stream } from './http.ts'
 import type { Status } from './status.ts'
 
-/** How many may listen at once. */
+/** The maximum number of listeners. */
 const LISTENERS = 16
-/** At most four a second; and where a status is large, telling it takes at most a twentieth of a core. */
+/** The shortest pause between two statuses allows four per second. SHARE limits the work for large statuses to a twentieth of a core. */
 const QUIET_MS = 250
 const SHARE = 20
 const BEAT_MS = 15_000
-/** After so long does a browser ask again that lost the connection. */
+/** The time after which a browser reconnects when the connection is lost. */
 const RETRY_MS = 1000
 
 interface Told {
@@ -17,11 +17,11 @@ interface Told {
 }
 interface Listener {
   readonly sink: Sink
-  /** The newest of what could not be sent yet. */
+  /** The newest status that waits until the client has received the earlier data. */
   waiting?: string
 }
 
-/** Statuses as server-sent events. While nobody listens it follows nothing and keeps no timer. */
+/** Sends statuses as server-sent events. Without listeners it follows no changes and has no timer. */
 export class Feed {
   #told: Told
   #listeners = new Set<Listener>()
@@ -31,7 +31,10 @@ export class Feed {
     this.#told = told
   }
 
-  /** A stream for one more listener: a status at once, then one on every change, and a beat when there is nothing to tell. The `id` of an event is when it was sent, in milliseconds since 1970. */
+  /**
+   * Opens a stream for a new listener. The stream sends a status at once, a status on every change, and a `beat` event every 15 s.
+   * The `id` of an event is its send time in milliseconds since 1970. Replies with 503 when there are already 16 listeners.
+   */
   listen(): Reply {
     if (this.#listeners.size >= LISTENERS) return plain(503, `${LISTENERS} listen to events already`, { 'Retry-After': '5' })
     return { status: 200, type: 'text/event-stream', body: (sink) => this.#enter(sink) }
@@ -79,7 +82,7 @@ export class Feed {
     } catch (cause) {
       if (!signal.aborted) log('agent: cannot tell what changes', { error: (cause as Error).message })
     }
-    // Who listens finds out by asking again.
+    // Ends the streams after an error. Listeners reconnect and get the current status.
     if (!signal.aborted) this.stop()
   }
 
@@ -106,7 +109,7 @@ function event(name: string, data: string): string {
   return `event: ${name}\nid: ${Date.now()}\ndata: ${data}\n\n`
 }
 
-// Ends early with the signal.
+// Resolves early when the signal aborts.
 function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(done, ms)

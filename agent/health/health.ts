@@ -1,5 +1,6 @@
-// What people and programs see of the agent: the socket and the HTTP server are here, the node's condition in `condition.ts`, the status in `status.ts`, metrics in
-// `metrics.ts`, the page for browsers in `page/`.
+// This folder shows the state of the agent to people and programs. Begin here, with the routes on the socket and the HTTP port.
+// `condition.ts` judges the node's condition. `status.ts` has the type of the status. `metrics.ts` formats it for Prometheus.
+// `page/` has the page for browsers.
 import { readdirSync } from 'node:fs'
 import { remove, withLock } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
@@ -10,34 +11,34 @@ import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
 import { metrics, type Usage } from './metrics.ts'
 import type { Status } from './status.ts'
 
-/** Where the agent answers on every node, for root alone. */
+/** The socket of the agent on every node. Only root can use the socket. */
 export const SOCKET = '/run/plumb/agent.sock'
 
-/** What is told of. */
+/** The source of the state that this folder shows. */
 export interface Source {
   status(): Status
-  /** The status on every change, until the signal; what comes while nobody takes is folded into one. */
+  /** Gives the status on every change, until the signal. Changes during the consumer's work count as one change. */
   changes(signal: AbortSignal): AsyncIterable<Status>
-  /** The part of the agent that has been in one step for the longest time, and since when, by performance.now(); undefined while all wait for something to do. */
+  /** The agent's part with the longest current step, and the start of the step (performance.now()). Undefined while all parts are idle. */
   busy(): { readonly name: string; readonly since: number } | undefined
 }
-/** Where to answer. `port` 0 is no port at all, as flannel's `healthz-port`. */
+/** The socket, and the address and port of the HTTP server. `port` 0 means no port, as in flannel's `healthz-port`. */
 export interface Places {
   readonly address: string
-  /** On the port only what probes and metrics ask for. */
+  /** The port serves only the paths of probes and metrics. */
   readonly probesOnly?: true
   readonly port: number
   readonly socket: string
 }
 
-/** A step that takes longer will not end: its part is dead. */
+/** The limit for one step. A longer step never ends, and its part counts as dead. */
 const STUCK_MS = 60_000
-/** A port that cannot be had is tried again so often. */
+/** The interval between two attempts to listen on the port. */
 const AGAIN_MS = 5000
 const PORT = 'status port'
-/** So long may a killed agent's socket seem to be in use. */
+/** The longest time that the socket of a killed agent can seem to be in use. */
 const DYING_MS = 2000
-// What the page may do: nothing but ask this agent.
+// These headers allow the page to send requests only to this agent.
 const HEADERS = {
   'Content-Security-Policy': "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
   'X-Content-Type-Options': 'nosniff',
@@ -59,8 +60,9 @@ const ROUTES: Readonly<Record<string, Route>> = {
 }
 
 /**
- * Answers on the socket, and on the port when there is one, until stopped. A port that cannot be had is reported, and tried again: nobody's pods are cut off by it.
- * Throws CniError 5 when the socket cannot be had, and 11 when an agent answers there already.
+ * Answers on the socket, and on the port if there is one, until stopped.
+ * When it cannot listen on the port, it reports the failure and tries again. Pods do not need the port.
+ * Throws CniError 5 when it cannot listen on the socket, and 11 when another agent already answers there.
  */
 export async function serveHealth({ address, port, probesOnly, socket }: Places, source: Source, failures: Pick<Failures, 'report'> = { report() {} }): Promise<{ stop(): void }> {
   const feed = new Feed(source)
@@ -82,7 +84,7 @@ async function answer({ method, path }: Asked, source: Source, feed: Feed): Prom
   return { ...reply, headers: { ...HEADERS, ...reply.headers } }
 }
 
-// The first line is flannel's.
+// The first line is the same as in flannel.
 function healthz(source: Source): Reply {
   const dead = stuck(source)
   return dead ? plain(503, dead) : plain(200, `flanneld is running\nplumb ${source.status().version}`)
@@ -95,7 +97,7 @@ function readyz(source: Source): Reply {
   const line = (text: string) => text.replace(/\s+/g, ' ')
   const why = [...(dead ? [dead] : []), ...reasons].map(line)
   const beside = degraded.map((text) => `degraded: ${line(text)}`)
-  // The node serves its pods: nobody should be sent away for a peer.
+  // A degraded node is still ready, because the node serves its pods. A problem with a peer must not move pods away from this node.
   if (ready && !dead) return plain(200, beside.join('\n') || 'ready')
   return plain(503, [...(why.length > 0 ? why : ['the first full sync is not done']), ...beside].join('\n'))
 }
@@ -106,7 +108,7 @@ function stuck(source: Source): string | undefined {
   return ms > STUCK_MS ? `the part ${busy?.name} has been in one step for ${Math.round(ms / 1000)} s` : undefined
 }
 
-// Loaded with the first visitor: who only scrapes does not pay for it.
+// Loads the page at the first request for it. An agent that only serves metrics does not need this memory.
 async function asset(name: 'html' | 'js' | 'css' | 'icon', type: string): Promise<Reply> {
   const { page } = await import('./page.ts')
   return { status: 200, type, body: page[name] }
@@ -114,16 +116,16 @@ async function asset(name: 'html' | 'js' | 'css' | 'icon', type: string): Promis
 
 function usage(): Usage {
   const { user, system } = process.cpuUsage()
-  // One of them is the listing's own.
+  // Subtracts the file descriptor of the listing itself.
   return { rssBytes: process.memoryUsage.rss(), cpuSeconds: (user + system) / 1e6, openFiles: readdirSync('/proc/self/fd').length - 1 }
 }
 
-// A web page elsewhere may have its own name lead to 127.0.0.1, and would read what it gets there (DNS rebinding).
+// Protects against DNS rebinding. A foreign web page can point its host name at 127.0.0.1 and then read the agent's answers.
 function isLocal(host: string): boolean {
   return host === '' || /^(localhost|127(\.\d+){3}|\[::1\])(:\d+)?$/i.test(host)
 }
 
-// What flannel's flags promise, and kubelet and Prometheus ask for.
+// The paths that flannel's flags promise, and that kubelet and Prometheus use.
 const PROBES: readonly string[] = ['/healthz', '/readyz', '/metrics']
 
 function withheld({ path }: Asked): Reply {
@@ -137,7 +139,7 @@ function misdirected({ host }: Asked): Reply {
 async function atSocket(path: string, how: (asked: Asked) => Promise<Reply>): Promise<{ stop(): void }> {
   if (await isTaken(path)) throw new CniError(CODE.tryLater, `Cannot listen on ${path}: an agent answers there already`, 'a node has one agent; stop the other one, or give this one a socket of its own')
   try {
-    // The lock makes the folder, and keeps two agents that start at once from each other's socket.
+    // The lock creates the folder. It also stops two agents that start together from removing each other's socket.
     return withLock(`${path}.lock`, () => {
       remove(path)
       const before = process.umask(0o177)
@@ -152,7 +154,7 @@ async function atSocket(path: string, how: (asked: Asked) => Promise<Reply>): Pr
   }
 }
 
-// Whoever has the port may end.
+// Listens on the port and repeats failed attempts, because the other program on the port may end.
 function insist(place: Extract<Place, { port: number }>, how: (asked: Asked) => Promise<Reply> | Reply, failures: Pick<Failures, 'report'>): { stop(): void } {
   let listener: { stop(): void } | undefined
   let said = ''
@@ -186,13 +188,16 @@ function refused(place: string, cause: unknown): CniError {
   return new CniError(CODE.io, `Cannot listen on ${place}: ${why[code ?? ''] ?? code ?? message}`, '', { cause })
 }
 
-/** Whether an agent answers on a socket. A child that an agent was starting when it was killed has all that the agent had, until it is another program: that is soon over. */
+/**
+ * Whether an agent answers on a socket. Asks again for up to 2 s, because the socket of a killed agent can stay open for a moment.
+ * The reason is a child process between fork and exec, which still has the agent's file descriptors.
+ */
 export async function isTaken(path: string): Promise<boolean> {
   for (const end = performance.now() + DYING_MS; await answers(path); await Bun.sleep(20)) if (performance.now() > end) return true
   return false
 }
 
-// Whoever takes the connection is there, whether it has time or not.
+// An accepted connection proves that an agent listens. A busy agent may not reply in time.
 async function answers(path: string): Promise<boolean> {
   try {
     const socket = await Bun.connect({ unix: path, socket: { data() {} } })

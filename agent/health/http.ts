@@ -1,41 +1,46 @@
 import type { Socket, TCPSocketListener, UnixSocketListener } from 'bun'
 
-/** What a client asks for: the path as it was sent, without the query, and the `Host` it believes to talk to. */
+/** A client's request: the method, the path as sent but without the query, and the `Host` header (empty if missing). */
 export interface Asked {
   readonly method: string
   readonly path: string
   readonly host: string
 }
-/** What it gets. */
+/** The reply to a request. */
 export interface Reply {
   readonly status: number
   readonly type: string
   readonly headers?: Readonly<Record<string, string>>
-  /** All of it, or what goes on until one side ends it. */
+  /** The whole text, or a function that starts a stream. A stream lasts until one side ends it. */
   readonly body: string | ((sink: Sink) => Stream)
 }
-/** Where a body that goes on is written to. */
+/** The output of a streamed body. */
 export interface Sink {
-  /** The client has not taken all of what was sent: wait for `drained`. */
+  /** The client has not yet received all sent text. Wait for `drained` before the next text. */
   readonly busy: boolean
   send(text: string): void
   end(): void
 }
-/** What wants to know of a sink. */
+/** The callbacks of a stream, for events of its sink. */
 export interface Stream {
   drained(): void
   closed(): void
 }
-/** Where to listen: an address and a port, or the path of a socket. */
+/** The place to listen: an address and a port, or the path of a socket. */
 export type Place = { readonly hostname: string; readonly port: number } | { readonly unix: string }
 
-/** Of one listener. A newcomer at the limit takes the place of who has kept it waiting longest: a flood of silent connections shuts nobody out, and takes no file descriptors from the agent's work. */
+/**
+ * The maximum number of connections of one listener.
+ * At the limit, a new connection replaces the oldest connection without a complete request.
+ * A flood of silent connections therefore blocks no client, and does not use up the agent's file descriptors.
+ */
 const CONNECTIONS = 64
 const HEAD_BYTES = 8192
 const HEAD_MS = 5000
-/** As long may a client take nothing of what it gets, or leave a connection open that is done. */
+/** The limit for a client that does not receive its data, or that leaves a finished connection open. */
 const STALLED_MS = 30_000
 const WORDS: Readonly<Record<number, string>> = {
+  403: 'Forbidden',
   200: 'OK',
   304: 'Not Modified',
   400: 'Bad Request',
@@ -47,7 +52,10 @@ const WORDS: Readonly<Record<number, string>> = {
   503: 'Service Unavailable',
 }
 
-/** Serves HTTP/1.1, one request a connection. Not Bun.serve: that has no limit on connections. Throws what the kernel says when the place cannot be had. */
+/**
+ * Serves HTTP/1.1 with one request per connection. Does not use Bun.serve, because Bun.serve cannot limit the number of connections.
+ * Throws the kernel's error when it cannot listen.
+ */
 export function listen(place: Place, answer: (asked: Asked) => Reply | Promise<Reply>): { stop(): void } {
   const open = new Set<Connection>()
   const listener: TCPSocketListener<Connection> | UnixSocketListener<Connection> = Bun.listen<Connection>({
@@ -76,12 +84,12 @@ export function listen(place: Place, answer: (asked: Asked) => Reply | Promise<R
   }
 }
 
-/** A line of text as a reply. */
+/** Makes a reply from one line of text. */
 export function plain(status: number, text: string, headers: Readonly<Record<string, string>> = {}): Reply {
   return { status, type: 'text/plain; charset=utf-8', headers, body: `${text}\n` }
 }
 
-/** One connection: reads a request, writes a reply, and is gone. */
+/** One connection. It reads one request, writes one reply and closes. */
 class Connection implements Sink {
   reading = true
   #socket: Socket<Connection>
@@ -103,7 +111,7 @@ class Connection implements Sink {
   }
 
   read(bytes: Buffer): void {
-    // What comes after the request is no business of ours: there is one answer to a connection.
+    // Ignores data after the request, because each connection gets only one reply.
     if (!this.reading) return
     this.#head += bytes.toString('latin1')
     const end = /\r?\n\r?\n/.exec(this.#head)
@@ -141,7 +149,7 @@ class Connection implements Sink {
     this.flush()
   }
 
-  /** What was sent is still written. */
+  /** Closes the connection after the pending data is written. */
   end(): void {
     this.#ending = true
     this.flush()
@@ -153,7 +161,8 @@ class Connection implements Sink {
     if (this.#left.length < before) this.#rest()
     if (this.busy || this.#ending) this.#wait(STALLED_MS)
     if (this.busy) return
-    // Half of it: closing at once would throw away what the client has not read yet, when it goes on sending.
+    // Closes only the sending half.
+    // After a full close, more data from the client would destroy the part of the reply that the client has not read yet.
     if (this.#ending) this.#socket.shutdown()
     else this.#stream?.drained()
   }
@@ -174,7 +183,7 @@ class Connection implements Sink {
     this.#rest()
   }
 
-  // From the first moment that there is something to wait for: asking again does not prolong it.
+  // Starts the time limit. A second call does not extend a running limit.
   #wait(ms: number): void {
     this.#timer ??= setTimeout(() => this.drop(), ms)
   }

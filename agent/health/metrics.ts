@@ -2,7 +2,7 @@ import type { Probe } from '../backend/probes.ts'
 import { nameOf } from './reachability.ts'
 import { BUCKETS, type Peer, type Status } from './status.ts'
 
-/** What the process takes of the machine. */
+/** The resource usage of the agent's process. */
 export interface Usage {
   readonly rssBytes: number
   readonly cpuSeconds: number
@@ -11,7 +11,7 @@ export interface Usage {
 type Labels = Readonly<Record<string, string | number>>
 type Sample = readonly [labels: Labels, value: number, suffix?: string]
 
-/** A status in Prometheus' text exposition format 0.0.4; `now` in milliseconds since 1970. */
+/** Formats a status in Prometheus' text exposition format 0.0.4. `now` is in milliseconds since 1970. */
 export function metrics(status: Status, usage: Usage, now: number): string {
   return [...ofAgent(status), ...ofKinds(status), ...ofStore(status, now), ...ofProcess(status, usage)].join('')
 }
@@ -43,7 +43,7 @@ function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, las
   ]
 }
 
-// A node with an old lease and a new one is one: the worse counts.
+// A node with an old and a new lease appears once, with the worse probe result.
 function ofProbes(peers: readonly Peer[]): string[] {
   const nodes = new Map<string, Probe>()
   for (const peer of peers) {
@@ -102,7 +102,7 @@ function ofStore({ store, stale, started }: Status, now: number): string[] {
   ]
 }
 
-// The names that Prometheus' own client libraries use.
+// The metric names are the same as in Prometheus' client libraries.
 function ofProcess({ started }: Status, { rssBytes, cpuSeconds, openFiles }: Usage): string[] {
   return [
     family('process_start_time_seconds', 'gauge', 'When the agent started.', [[{}, started / 1000]]),
@@ -112,7 +112,7 @@ function ofProcess({ started }: Status, { rssBytes, cpuSeconds, openFiles }: Usa
   ]
 }
 
-// A family without samples is left out: it would say nothing.
+// Leaves out a family without samples.
 function family(name: string, type: 'gauge' | 'counter' | 'histogram', help: string, samples: readonly Sample[]): string {
   if (samples.length === 0) return ''
   return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...samples.map(([labels, value, suffix = '']) => `${name}${suffix}${braces(labels)} ${value}`), ''].join('\n')

@@ -1,4 +1,7 @@
 import { bundle } from './page/bundle.ts' with { type: 'macro' }
 
-/** What a browser gets: the status page, made while the executable is built. To be had by import() alone: mocha loads tests by require(), and Bun 1.4 waits forever for a macro below one. */
+/**
+ * The files of the status page for browsers. The macro makes them while Bun builds the executable.
+ * Load this module only with import(). Mocha loads tests with require(), and Bun 1.4 hangs on a macro in a required module.
+ */
 export const page: { readonly html: string; readonly js: string; readonly css: string; readonly icon: string } = bundle()

@@ -1,6 +1,6 @@
 import { BUCKETS, type Durations, type Status } from './status.ts'
 
-/** How long a span is, in the two largest units that matter: `3 s`, `12 min`, `3 h 12 min`, `2 d 4 h`. */
+/** Formats a duration in one or two units: `3 s`, `12 min`, `3 h 12 min`, `2 d 4 h`. */
 export function span(ms: number): string {
   const s = Math.max(Math.round(ms / 1000), 0)
   const [min, h, d] = [Math.floor(s / 60), Math.floor(s / 3600), Math.floor(s / 86_400)]
@@ -9,19 +9,19 @@ export function span(ms: number): string {
   return d < 1 ? both(h, 'h', min % 60, 'min') : both(d, 'd', h % 24, 'h')
 }
 
-/** Values of both families, as a line; `-` when there are none. */
+/** Formats the values of both address families in one line. `-` when there is no value. */
 export function line(values: { readonly v4?: string; readonly v6?: string }): string {
   return [values.v4, values.v6].filter(Boolean).join(', ') || '-'
 }
 
-/** How a store does, as of now in milliseconds since 1970: `connected`, or for how long it is not, and why. */
+/** Describes the store's connection: `connected`, or the length and the reason of the outage. `now` is in milliseconds since 1970. */
 export function storeWords({ store, started }: Pick<Status, 'store' | 'started'>, now: number): string {
   if (store.connected) return 'connected'
   const away = store.heard === undefined ? `never heard of in ${span(now - started)}` : `not heard of for ${span(now - store.heard)}`
   return store.error === undefined ? away : `${away}: ${store.error}`
 }
 
-/** How long steps take: `half within 5 ms, 99 % within 50 ms`; empty before the first. */
+/** Describes the durations of steps: `half within 5 ms, 99 % within 50 ms`. Empty before the first step. */
 export function stepWords(steps: Durations): string {
   return steps.count === 0 ? '' : `half within ${within(steps, 0.5)}, 99 % within ${within(steps, 0.99)}`
 }

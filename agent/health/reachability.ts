@@ -1,16 +1,16 @@
 import type { KindCount, Peer, Status } from './status.ts'
 
-/** What to call a peer: flannel's leases carry no name, so that the address has to do. */
+/** The display name of a peer. flannel's leases have no node name. For such a lease the function returns an address. */
 export function nameOf({ node, ips, subnets }: Pick<Peer, 'node' | 'ips' | 'subnets'>): string {
   return node ?? ips.v4 ?? ips.v6 ?? subnets.v4 ?? subnets.v6 ?? 'a node without a name'
 }
 
-/** Why a peer's pods cannot be reached; undefined when nothing says so. */
+/** The reason why a peer's pods are unreachable. Undefined when no problem is known. */
 export function trouble({ problem, probe }: Pick<Peer, 'problem' | 'probe'>): string | undefined {
   return problem ?? (probe?.state === 'silent' ? `programmed, but no answer: ${probe.lost} of ${probe.sent} probes lost` : undefined)
 }
 
-/** How a peer stands, in words: it is called reachable only when it answers. */
+/** Describes the state of a peer. The word "reachable" appears only for a peer that answers probes. */
 export function reach(peer: Pick<Peer, 'problem' | 'probe'>): string {
   const { problem, probe } = peer
   if (problem !== undefined) return `unreachable: ${problem}`
@@ -20,14 +20,14 @@ export function reach(peer: Pick<Peer, 'problem' | 'probe'>): string {
   return trouble(peer) ?? `reachable${ms}${probe.lost > 0 ? `, ${probe.lost} of ${probe.sent} probes lost` : ''}`
 }
 
-/** The peers whose pods cannot be reached: what they need cannot be programmed, or they do not answer. */
+/** The peers with unreachable pods. Either their kernel objects cannot be programmed, or they do not answer probes. */
 export function unreachable(peers: readonly Peer[]): Peer[] {
   return peers.filter((peer) => trouble(peer) !== undefined)
 }
 
 const collator = new Intl.Collator('en', { numeric: true })
 
-/** Peers in an order that stays: by name, numbers by their value (node-2 before node-10). */
+/** Sorts peers by name. Numbers in names sort by value (node-2 before node-10). */
 export function ordered(peers: readonly Peer[]): Peer[] {
   return peers
     .map((peer) => ({ peer, name: nameOf(peer) }))
@@ -35,14 +35,14 @@ export function ordered(peers: readonly Peer[]): Peer[] {
     .map(({ peer }) => peer)
 }
 
-/** All kinds of kernel objects together. */
+/** The sum of the counts of all kinds of kernel objects. */
 export function total(kinds: Status['kinds']): KindCount {
   const all = Object.values(kinds)
   const sum = (of: keyof KindCount) => all.reduce((n, kind) => n + kind[of], 0)
   return { wanted: sum('wanted'), programmed: sum('programmed'), repaired: sum('repaired') }
 }
 
-/** How many kernel objects are not as they should be: there are too few of a kind, or too many. */
+/** The number of missing and surplus kernel objects, over all kinds. */
 export function drift(kinds: Status['kinds']): number {
   return Object.values(kinds).reduce((n, { wanted, programmed }) => n + Math.abs(wanted - programmed), 0)
 }

@@ -4,7 +4,10 @@ import { span } from './phrases.ts'
 
 const LOOK_MS = 1000
 
-/** Says once when a store has been away for a second, and once when it is back, until the signal; each time `changed` is called. */
+/**
+ * Watches the store until the signal. Logs once when the store has not answered for a second, and once when it answers again.
+ * Calls `changed` after each log line.
+ */
 export async function watchStore(store: SubnetStore, signal: AbortSignal, changed: () => void, log: (text: string) => void): Promise<void> {
   let [since, told]: [number | undefined, boolean] = [undefined, false]
   for (; !signal.aborted; await pause(LOOK_MS, signal)) {

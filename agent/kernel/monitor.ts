@@ -51,16 +51,16 @@ export async function follow(watched: Watched, signal: AbortSignal, log: (text: 
 
 async function one({ argv, line, lost, failing, env }: Watched, signal: AbortSignal): Promise<string> {
   const [name = '', ...args] = argv
-  let [said, file] = ['', '']
+  let [said, words]: [string, readonly string[]] = ['', []]
   try {
-    file = locate(name)
+    words = locate(name)
   } catch (cause) {
     return (cause as Error).message
   }
   // Bun's own pipe holds only four hundred lines. When it is full, the tool blocks and the kernel drops messages.
   const { read, write } = pipe()
   try {
-    const child = start([file, ...args], env, write)
+    const child = start([...words, ...args], env, write)
     const end = () => child.kill('SIGKILL')
     signal.addEventListener('abort', end)
     process.on('exit', end)

@@ -18,13 +18,13 @@ const LIMIT_MS = 30_000
 export const run: Run = Object.assign(
   async (argv: readonly string[], stdin: string): Promise<Output> => {
     const [name = '', ...args] = argv
-    const file = locate(name)
+    const words = locate(name)
     const files: number[] = []
     const noted = (fd: number): number => files[files.push(fd) - 1] as number
     try {
       const [input, stdout, stderr] = [noted(memory(stdin)), noted(memory()), noted(memory())]
       const started = performance.now()
-      const child = start([file, ...args], [input, stdout, stderr], argv)
+      const child = start([...words, ...args], [input, stdout, stderr], argv)
       const status = await child.exited
       if (child.signalCode === 'SIGKILL' && performance.now() - started >= LIMIT_MS) throw new ExecError(argv, undefined, `was killed after ${LIMIT_MS / 1000} s`)
       return { status: child.signalCode === null ? status : -1, stdout: textOf(stdout), stderr: textOf(stderr) }

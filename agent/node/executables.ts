@@ -2,10 +2,13 @@ import { closeSync, fchmodSync, fsyncSync, linkSync, mkdirSync, openSync, readSy
 import { dirname } from 'node:path'
 import { draftOf, remove } from '../../lib/os/files.ts'
 
-// A huge page: what is written in such pieces lies so in the page cache, where the file system can.
+// A write of a huge page's size is stored in a huge page of the page cache, when the file system supports it.
 const CHUNK = 2 << 20
 
-/** Makes `to` the same program as `from`, in one step whatever stood there: a hard link where that is asked for and both are on one file system, else a copy that is on the disk before it is in place. */
+/**
+ * Makes `to` the same program as `from`, in one step. An existing file at `to` is replaced. `linked` requests a hard link, which needs
+ * one file system for both paths. Otherwise `to` is a copy that is on the disk before it gets its name.
+ */
 export function place(from: string, to: string, { linked }: { readonly linked: boolean }): void {
   const draft = draftOf(to)
   mkdirSync(dirname(to), { recursive: true, mode: 0o755 })
@@ -14,14 +17,20 @@ export function place(from: string, to: string, { linked }: { readonly linked: b
   renameSync(draft, to)
 }
 
-/** Keeps what stands at a path under another name too, on the same file system, until `putBack`. What is kept already stays. */
+/**
+ * Keeps the file of a path also under the path `aside`, until `putBack`. Both paths must be on one file system. A file that `aside`
+ * already has is replaced.
+ */
 export function setAside(path: string, aside: string): void {
   mkdirSync(dirname(aside), { recursive: true, mode: 0o755 })
   remove(aside)
   linkSync(path, aside)
 }
 
-/** Puts it back in one step, and removes the folder when it was the last, and a draft of `place` that was killed; false when nothing is kept. */
+/**
+ * Moves the kept file back in one step, and removes its folder when the folder is empty. Also removes the draft that a killed `place`
+ * left. Returns false when no file is kept.
+ */
 export function putBack(aside: string, path: string): boolean {
   remove(draftOf(path))
   if (!found(aside)) return false
@@ -29,29 +38,29 @@ export function putBack(aside: string, path: string): boolean {
   try {
     rmdirSync(dirname(aside))
   } catch {
-    // Others are kept there.
+    // The folder still has other kept files.
   }
   return true
 }
 
-/** Whether two paths lead to one file. */
+/** Whether two paths name one file. */
 export function isLinked(one: string, other: string): boolean {
   const [a, b] = [found(one), found(other)]
   return a !== undefined && b !== undefined && a.ino === b.ino && a.dev === b.dev
 }
 
-/** Whether two paths lead to the same program: to one file, or to two of the same bytes. */
+/** Whether two paths name the same program: one file, or two files with the same bytes. */
 export function isSame(one: string, other: string): boolean {
   return isLinked(one, other) || (found(one)?.size === found(other)?.size && fingerprint(one) !== undefined && fingerprint(one) === fingerprint(other))
 }
 
-/** Whether there is a file that root can run. */
+/** Whether the path is a file that root can run. */
 export function isProgram(path: string): boolean {
   const file = found(path)
   return file?.isFile() === true && (file.mode & 0o111) !== 0
 }
 
-/** What is known of a program's bytes. */
+/** Facts about the bytes of a program. */
 interface Read {
   readonly print: string
   readonly isPlumb: boolean
@@ -60,7 +69,7 @@ const known = new Map<string, Read>()
 // Every executable of plumb holds this line, because it holds this source.
 const MARK = 'plumb: one executable for all plugins, told apart by the name it is called by'
 
-/** What tells the bytes of a program from others; undefined when there is none. */
+/** A hash of a program's bytes (BLAKE2b-256). Undefined when there is no such file. */
 export function fingerprint(path: string): string | undefined {
   return readOnce(path)?.print
 }
@@ -70,11 +79,11 @@ export function isPlumb(path: string): boolean {
   return readOnce(path)?.isPlumb === true
 }
 
-// From its beginning to its end, once.
+// Reads each file from the beginning to the end only once.
 function readOnce(path: string): Read | undefined {
   const file = found(path)
   if (!file?.isFile()) return undefined
-  // Seven names of one file are one file.
+  // All hard links of a file have the same key.
   const key = [file.dev, file.ino, file.size, file.mtimeMs].join(' ')
   const before = known.get(key)
   if (before) return before
@@ -101,7 +110,7 @@ function* chunks(path: string): Generator<Buffer, undefined> {
   }
 }
 
-// False on another file system, or one that has no links.
+// Returns false across file systems, and on a file system without hard links.
 function link(from: string, to: string): boolean {
   try {
     linkSync(from, to)

@@ -1,5 +1,6 @@
-// What the agent writes on the node, apart from the kernel: here subnet.env and its own state, in `install.ts` plugins and the network's configuration, in
-// `instance-lock.ts` the lock that keeps a second agent out, in `systemd.ts` what systemd is told.
+// The files that the agent writes on the node. Begin to read here: this file writes subnet.env and the agent's own state. `install.ts`
+// installs plugins and the network's configuration. `instance-lock.ts` holds the lock that keeps a second agent out. `systemd.ts` reports
+// to systemd.
 import * as v from 'valibot'
 import { draftOf, remove, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
@@ -15,23 +16,29 @@ import { lockPath } from './instance-lock.ts'
 
 const DEFAULT = parse.network('default')
 
-/** What the node is known by to the pods that start on it. */
+/** The network settings of the node for the pods that start on it. */
 export interface NodeSubnet {
   readonly network: Both<Cidr>
-  /** Network addresses, as the lease has them. */
+  /** As network addresses, like the lease. */
   readonly subnet: Both<Cidr>
-  /** Of pods' links, in bytes. */
+  /** The MTU of the pods' links, in bytes. */
   readonly mtu: number
-  /** Whether the agent masquerades, so that the delegate need not. */
+  /** Whether the agent masquerades. Then the delegate does not masquerade. */
   readonly ipMasq: boolean
 }
 
-/** Writes subnet.env for the CNI plugin flannel and whoever else sources it, exactly as flanneld does (flannel pkg/subnet, WriteSubnetFile), in one step; false when it said so already. */
+/**
+ * Writes subnet.env in one step, for the CNI plugin flannel and for scripts that source it. The bytes are those of flanneld (flannel
+ * pkg/subnet, WriteSubnetFile). Returns false when the file has these bytes already.
+ */
 export function writeSubnetEnv(path: string, node: NodeSubnet): boolean {
   return writeChanged(path, subnetEnv(node))
 }
 
-/** The networks and subnets that a subnet.env names, flanneld's too; undefined for a family that it does not name, or names twice. What cannot be read is passed over, as flanneld does (main.go, ReadCIDRsFromSubnetFile). */
+/**
+ * The networks and subnets in a subnet.env, also in flanneld's. A family is undefined when the file names no value for it, or several.
+ * Unreadable values are skipped, as in flanneld (main.go, ReadCIDRsFromSubnetFile).
+ */
 export function readSubnetEnv(path: string): Pick<NodeSubnet, 'network' | 'subnet'> {
   const entries = subnetEntries(readText(path) ?? '')
   const only = (key: string, six: boolean): Cidr | undefined => {
@@ -43,12 +50,18 @@ export function readSubnetEnv(path: string): Pick<NodeSubnet, 'network' | 'subne
   return { network: both('NETWORK'), subnet: both('SUBNET') }
 }
 
-/** What an agent remembers is its own: two of them on a node, of two networks, have one state directory. */
+/**
+ * The path of an agent's state file. Each agent has its own files, because two agents of a node, for two networks, share one state
+ * directory.
+ */
 export function statePath(stateDir: string, what: 'lease' | 'network', instance: NetworkName): string {
   return `${stateDir}/${what}${instance === DEFAULT ? '' : `-${instance}`}.json`
 }
 
-/** Remembers what the node has, so that subnet.env can be written at boot before the store answers; false when it was remembered already. What it had before, of which subnet.env tells until it is written anew, is kept beside it for `forget`. */
+/**
+ * Saves the node's subnet, so that subnet.env can be written at boot before the store answers. Returns false when the file has it
+ * already. The previous subnet is kept as `before`, because subnet.env may still show it. `forget` needs it.
+ */
 export function remember(stateDir: string, node: string, subnet: NodeSubnet, instance = DEFAULT): boolean {
   const path = statePath(stateDir, 'lease', instance)
   const was = saved(path, node)
@@ -56,7 +69,10 @@ export function remember(stateDir: string, node: string, subnet: NodeSubnet, ins
   return writeChanged(path, `${JSON.stringify({ node, ...subnet, before }, null, 2)}\n`)
 }
 
-/** What was remembered for a node of this name: a disk that was copied from another node tells nothing. */
+/**
+ * The saved subnet of the node of this name. The state of another node counts as absent, because the disk may be a copy of that node's
+ * disk.
+ */
 export function remembered(stateDir: string, node: string, instance = DEFAULT): NodeSubnet | undefined {
   const found = saved(statePath(stateDir, 'lease', instance), node)
   if (!found) return undefined
@@ -64,13 +80,19 @@ export function remembered(stateDir: string, node: string, instance = DEFAULT): 
   return subnet
 }
 
-/** What tells this node from another of its name, as long as the state directory is kept; undefined when there is none yet. */
+/**
+ * A random value that tells this node apart from another node of the same name. It lasts as long as the state directory. Undefined when
+ * there is none yet.
+ */
 export function identity(stateDir: string): string | undefined {
   const text = readText(identityPath(stateDir))?.trim()
   return text !== undefined && /^[\da-f-]{36}$/.test(text) ? text : undefined
 }
 
-/** The same, made when there is none. A node whose state cannot be written has none: it is not refused for that. */
+/**
+ * The same value, made when there is none. Undefined when the state directory cannot be written. That alone is no reason to refuse a
+ * node.
+ */
 export function makeIdentity(stateDir: string): string | undefined {
   const known = identity(stateDir)
   if (known !== undefined) return known
@@ -79,7 +101,7 @@ export function makeIdentity(stateDir: string): string | undefined {
     writeChanged(identityPath(stateDir), `${made}\n`)
     return made
   } catch {
-    // That the disk fails is told when the lease is remembered.
+    // `remember` reports the disk error later.
     return undefined
   }
 }
@@ -88,12 +110,15 @@ function identityPath(stateDir: string): string {
   return `${stateDir}/identity`
 }
 
-/** Removes what is remembered, and subnet.env as long as that, or what was remembered before it, is what says so, and what a kill left half written of either; gives the paths that are gone. With `dryRun` it only says so. */
+/**
+ * Removes the saved subnet, the lock file and the drafts that a kill left. Also removes subnet.env, if its text comes from the saved
+ * subnet or from the one before it. Returns the removed paths. With `dryRun` only returns the paths.
+ */
 export function forget(stateDir: string, node: string, path: string, { instance = DEFAULT, dryRun = false } = {}): string[] {
   const lease = statePath(stateDir, 'lease', instance)
   const subnet = saved(lease, node)
   const own = [subnet, subnet?.before].map((one) => one && subnetEnv(one))
-  // The node's, and so also another agent's of this node.
+  // The identity belongs to the node, and so to its other agents, too.
   const isLast = !listFiles(stateDir).some((name) => name.startsWith('lease') && `${stateDir}/${name}` !== lease)
   const kept = isLast ? [lease, identityPath(stateDir)] : [lease]
   const gone = [...(own.includes(readText(path) ?? '') ? [path] : []), ...kept].filter((one) => readText(one) !== undefined)
@@ -122,7 +147,7 @@ const both = (least: 1 | 2) => v.object({ v4: v.exactOptional(field.by((value) =
 const parts = { network: both(1), subnet: both(2), mtu: field.int(0, 65535), ipMasq: field.flag }
 const shape = v.object({ node: field.text, ...parts, before: v.exactOptional(v.object(parts)) })
 
-// The node's first address comes after that of the subnet.
+// The node's own address is the address after the first address of the subnet. So a subnet needs two addresses.
 function own(value: unknown, six: boolean, least: 1 | 2): Cidr {
   const cidr = parseCidr(value)
   const { first, last } = split(cidr)
@@ -130,7 +155,7 @@ function own(value: unknown, six: boolean, least: 1 | 2): Cidr {
   return cidr
 }
 
-// For each family the network, then the node's first address with the subnet's length: what a bridge would have.
+// Each family has the network, then the node's first address with the subnet's length. That is the address of a bridge.
 function subnetEnv({ network, subnet, mtu, ipMasq }: NodeSubnet): string {
   const family = (prefix: string, net: Cidr | undefined, own: Cidr | undefined) => (net && own ? [`${prefix}NETWORK=${net}`, `${prefix}SUBNET=${first(own)}`] : [])
   const lines = [...family('FLANNEL_', network.v4, subnet.v4), ...family('FLANNEL_IPV6_', network.v6, subnet.v6), `FLANNEL_MTU=${mtu}`, `FLANNEL_IPMASQ=${ipMasq}`]

@@ -1,10 +1,13 @@
 import { type FSWatcher, statSync, watch } from 'node:fs'
 import { pause } from '../scheduler/pause.ts'
 
-/** What to look at: files of a folder by their names, or all of it. */
+/** Called with a folder, and with the name of a file in it. Without a name anything in the folder may have changed. */
 export type Touched = (dir: string, name?: string) => void
 
-/** Says what happens in folders, until the signal. Starts no process. A folder that is not there yet, or is made anew, is watched as soon as it is there. `poll` is called now and then for what the kernel does not tell of: another machine's writes to a shared folder, and the end of leases. */
+/**
+ * Reports changes in folders, until the signal. Starts no process. A folder that is missing or replaced is watched as soon as it exists.
+ * `poll` is called every `pollMs` for changes without an event: writes of another machine to a shared folder, and the end of leases.
+ */
 export async function watchFolders(dirs: readonly string[], touched: Touched, poll: () => void, pollMs: number, signal: AbortSignal): Promise<void> {
   const watched = new Map<string, { readonly id: string; readonly watcher: FSWatcher }>()
   const attach = () => {
@@ -20,7 +23,7 @@ export async function watchFolders(dirs: readonly string[], touched: Touched, po
     }
   }
   function heard(dir: string, name: string | undefined): void {
-    // One of the folders holds the others: they may have come or gone.
+    // A watched folder may contain other watched folders. Those may have appeared or gone.
     attach()
     touched(dir, name)
   }
@@ -39,12 +42,12 @@ function open(dir: string, heard: (dir: string, name: string | undefined) => voi
     watcher.on('error', () => heard(dir, undefined))
     return watcher
   } catch {
-    // Gone again, or no watches left: the poll goes on.
+    // The folder is gone again, or no inotify watches are left. The poll goes on.
     return undefined
   }
 }
 
-// Roots of file systems have the same inode number.
+// The key has the device, because the roots of all file systems have the same inode number.
 function found(dir: string): string | undefined {
   try {
     const stats = statSync(dir, { bigint: true, throwIfNoEntry: false })

@@ -1,17 +1,20 @@
 import { edenGC } from 'bun:jsc'
 import { slim } from './memory-pages.ts'
 
-// Fewer leave too little behind to be worth the time.
+// Work on fewer objects leaves too little garbage to be worth the time.
 const MANY = 1000
 
-/** Collects what work on so many things left behind, when they were many: left to itself the heap grows by tens of megabytes first. Milliseconds. */
+/**
+ * Collects garbage after work on `count` objects, when they are many. Without this the heap first grows by tens of megabytes. Takes
+ * milliseconds.
+ */
 export function tidy(count: number): void {
   if (count < MANY) return
   edenGC()
   slim()
 }
 
-/** Gives memory back after a step that changed so many things, when they were many. Tens of milliseconds. */
+/** Returns memory to the kernel after a step that changed `count` objects, when they are many. Takes tens of milliseconds. */
 export function giveBack(count: number): void {
   if (count < MANY) return
   Bun.gc(true)

@@ -10,44 +10,44 @@ import type { Settings } from '../settings/settings.ts'
 import { fingerprint, isLinked, isPlumb, isProgram, place, putBack, setAside } from './executables.ts'
 import { fetchHuge, pageFaults, SMALL_PAGES } from './memory-pages.ts'
 
-/** Where things are installed, and where it is noted what was. */
+/** The folders of programs, of network configurations, and of the agent's state with the note of what it installed. */
 export interface Places {
   readonly binDir: string
   readonly confDir: string
   readonly stateDir: string
 }
-/** What an installation of plugins came to, as paths. */
+/** The result of an installation of plugins, as paths. */
 export interface Plugins {
   readonly made: readonly string[]
-  /** Of those, the ones that were another program; `uninstall` puts these back. */
+  /** The paths in `made` that were another program. `uninstall` restores those programs. */
   readonly replaced: readonly string[]
 }
-/** What an installation of the network came to. */
+/** The result of an installation of the network. */
 export interface Network {
   readonly path: string
   readonly made: boolean
-  /** Somebody else's file stands there, and was left. */
+  /** The path has a file of another program, and the file stays. */
   readonly foreign: boolean
-  /** A file that comes before it, so that runtimes take that one. */
+  /** A configuration file that sorts before this one. Runtimes use that file. */
   readonly hiddenBy?: string
 }
 
-/** What was undone at a path: what was there before is back, or nothing is there. */
+/** An uninstalled path. With `isBack` the earlier program is there again, else nothing is there. */
 export interface Undone {
   readonly path: string
   readonly isBack: boolean
 }
 
-// flannel's own names, so that a node that had flannel has one network and not two.
+// flannel uses the same name. So a node that had flannel keeps one network instead of two.
 const FILE = '10-flannel.conflist'
-// Beside the programs.
+// A folder beside the programs.
 const ASIDE = '.before-plumb'
 
 /**
- * Installs a program as `plumb`, and once more under the name of each plugin, hard links to one file: a process that stays and plugins want different pages
- * (docs/decisions/0021). What is right already stays as it is; another program of such a name is kept aside, the first that was there. Each name leads to the
- * old program or to the new one at any moment. Plugins that lie in small pages after that are written once more. With `rewrite` all of it is written, as if
- * nothing were right.
+ * Installs a program as `plumb`, and a second copy of it under the names of the plugins. The plugin names are hard links to one file. A
+ * long-lived process and the plugins need different memory pages (docs/decisions/0021). Correct files stay as they are. Another program
+ * with a plugin's name is kept aside. Each name leads to the old or to the new program at any moment. Plugins that are in small pages
+ * afterwards are written once more. With `rewrite` all files are written, even the correct ones.
  */
 export function installPlugins({ binDir, stateDir }: Places, program: string, names: readonly string[], { rewrite = false } = {}): Plugins {
   const base = `${binDir}/plumb`
@@ -56,11 +56,11 @@ export function installPlugins({ binDir, stateDir }: Places, program: string, na
   fetchHuge(first)
   const print = fingerprint(program) as string
   const isOurs = (path: string) => fingerprint(path) === print
-  // A link to `plumb` is the same program in the wrong pages.
+  // A plugin that is a link to `plumb` has the right bytes in the wrong pages.
   const isRight = (path: string) => !rewrite && isOurs(path) && (path === base || !isLinked(base, path))
   const made = [base, first, ...others].filter((path) => !isRight(path))
   const replaced = made.filter((path) => isForeign(path, [print, ...noted.prints]))
-  // First: what a kill leaves half done can then be told from what was there.
+  // The note is written first. After a kill it tells plumb's half-installed files from files that were there before.
   if (made.length > 0) writeNote(stateDir, { ...noted, files: [...new Set([...noted.files, ...made])], prints: latest(print, noted.prints) })
   for (const path of replaced) setAside(path, asideOf(path))
   const put = (paths: readonly string[]) => {
@@ -71,27 +71,32 @@ export function installPlugins({ binDir, stateDir }: Places, program: string, na
   return { made, replaced }
 }
 
-/** Installs the plugins, and then the network for the container runtime, and says in the log what is to be known of it. Throws CniError while a plugin that the network names is not where the runtime looks. */
+/**
+ * Installs the plugins, then the network for the container runtime. Logs replaced programs and foreign configurations. Throws CniError 50
+ * while a plugin of the network is missing in the runtime's folder.
+ */
 export async function installNode({ files }: Pick<Settings, 'files'>): Promise<void> {
   if (!files.install) return
   const { PLUGINS } = await import('./plugins.ts')
   const { replaced } = installPlugins(files, process.execPath, PLUGINS)
-  for (const path of replaced) log(`agent: put plumb in the place of ${path}, which is kept as ${asideOf(path)}`)
+  for (const path of replaced) log(`agent: installed plumb as ${path}; the earlier program is kept as ${asideOf(path)}`)
   mustResolve(networkText(files.subnetEnv), files.binDir)
   const { path, made, foreign, hiddenBy } = installNetwork(files, files.subnetEnv)
   if (hiddenBy !== undefined) log(`agent: ${hiddenBy} comes before ${path}: the container runtime takes that one`)
-  if (foreign) log(`agent: ${path} is somebody else's and was left as it is`)
+  if (foreign) log(`agent: ${path} is not plumb's file and stays as it is`)
   else if (made) log(`agent: wrote ${path}: pods can start`)
 }
 
-// The plugins of the list, and those that flannel runs by itself.
+// Checks the plugins of the list, and the plugins that flannel starts itself.
 function mustResolve(network: string, binDir: string): void {
   const types = [...(JSON.parse(network).plugins as { type: string }[]).map(({ type }) => type), 'bridge', 'host-local']
   const missing = types.filter((type) => !isProgram(`${binDir}/${type}`))
   if (missing.length > 0) throw new CniError(CODE.notReady, `Pods cannot start: ${binDir} has no ${missing.join(', ')}`, 'plumb install puts the plugins there')
 }
 
-/** Installs the network for the container runtime, to be called when pods can be served. What somebody else put there under the same name stays. */
+/**
+ * Installs the network for the container runtime. Call it when pods can be served. A file of the same name from another program stays.
+ */
 export function installNetwork({ confDir, stateDir }: Places, subnetFile: string): Network {
   const [path, text] = [`${confDir}/${FILE}`, networkText(subnetFile)]
   const noted = readNote(stateDir)
@@ -108,9 +113,9 @@ export function installNetwork({ confDir, stateDir }: Places, subnetFile: string
 }
 
 /**
- * Removes what these two installed, as far as it is still that, the network first, and puts back what was kept aside. Gives the paths that are gone or as they
- * were before, and those that somebody else changed since and that stay. With `dryRun` it only says so. What is kept aside is put back even where the note of
- * what was installed is lost.
+ * Removes the network first, then the plugins, if they are unchanged, and puts back the programs that were kept aside. These come back
+ * even when the note is lost. `undone` has the paths that are gone or restored. `left` has the paths that another program changed, and
+ * those stay. With `dryRun` nothing changes.
  */
 export function uninstall({ binDir, confDir, stateDir }: Places, { dryRun = false } = {}): { readonly undone: readonly Undone[]; readonly left: readonly string[] } {
   const { files: noted, prints, networks } = readNote(stateDir)
@@ -139,18 +144,22 @@ export function uninstall({ binDir, confDir, stateDir }: Places, { dryRun = fals
   return { undone, left }
 }
 
-/** The network that pods are in: flannel's of kube-flannel.yml, in plumb's versions. */
+/**
+ * The configuration list of the pods' network, as text. It is the list of kube-flannel.yml with host ports and traffic shaping inside the
+ * delegate `bridge`, so that the runtime starts one process for a pod. `forceAddress` lets `cni0` follow a subnet that changed. The list of
+ * kube-flannel.yml with `portmap` behind `flannel` works too.
+ */
 export function networkText(subnetFile: string): string {
   const where = subnetFile === '/run/flannel/subnet.env' ? {} : { subnetFile }
-  const plugins = [
-    { type: 'flannel', ...where, delegate: { hairpinMode: true, isDefaultGateway: true } },
-    { type: 'portmap', capabilities: { portMappings: true } },
-  ]
-  // A runtime that knows the second key asks for STATUS and GC; one that does not speaks the version of the first.
-  return `${JSON.stringify({ cniVersion: '1.0.0', cniVersions: ['1.0.0', '1.1.0'], name: 'cbr0', plugins }, null, 2)}\n`
+  const flannel = { type: 'flannel', ...where, delegate: { hairpinMode: true, isDefaultGateway: true, forceAddress: true, portMappings: true }, capabilities: { portMappings: true, bandwidth: true } }
+  // A runtime that knows the second key asks for STATUS and GC. An older runtime uses the version of the first key.
+  return `${JSON.stringify({ cniVersion: '1.0.0', cniVersions: ['1.0.0', '1.1.0'], name: 'cbr0', plugins: [flannel] }, null, 2)}\n`
 }
 
-/** What was installed: paths, what the program's bytes looked like, and the network's text; of the last two also what came before, for a kill in between. */
+/**
+ * The installed files: paths, hashes of the program, and texts of the network. The last two also have the previous value, because a kill
+ * may come in between.
+ */
 interface Note {
   readonly files: readonly string[]
   readonly prints: readonly string[]
@@ -160,7 +169,7 @@ interface Note {
 const texts = v.array(field.text)
 const shape = v.object({ files: v.array(field.by(absolute)), prints: texts, networks: texts })
 
-// As they were written: what is no path that can be is nobody's program.
+// Accepts only absolute, normalized paths, as the note has them. An impossible path belongs to no program.
 function absolute(value: unknown): string {
   if (typeof value !== 'string' || value.includes('\0') || !isAbsolute(value) || normalize(value) !== value || value.length > 4000) throw new ValueError(`${shown(value)}: want the whole path of a file`)
   return value
@@ -176,7 +185,7 @@ function readNote(stateDir: string): Note {
   try {
     return text === undefined ? nothing : read(shape, JSON.parse(text)).value
   } catch (cause) {
-    log(`agent: Cannot use ${notePath(stateDir)}, taking what is installed for somebody else's: ${(cause as Error).message}`)
+    log(`agent: Cannot use ${notePath(stateDir)}; the installed programs count as foreign: ${(cause as Error).message}`)
     return nothing
   }
 }
@@ -189,24 +198,25 @@ function latest(now: string, before: readonly string[]): string[] {
   return [now, ...before.filter((one) => one !== now)].slice(0, 2)
 }
 
-// There, and neither what we put there nor plumb of another version, whose note may be lost: what was there before that is kept already.
+// Whether the path is a program that is neither from this note nor plumb of another version. Another version is not kept aside, because
+// the program before it is kept already. Its note may be lost.
 function isForeign(path: string, prints: readonly string[]): boolean {
   try {
     const print = fingerprint(path)
     return print !== undefined && !prints.includes(print) && !isPlumb(path)
   } catch (cause) {
-    // What cannot be read is no program of ours.
+    // An unreadable program is not plumb's.
     if (typeof (cause as NodeJS.ErrnoException).code !== 'string') throw cause
     return true
   }
 }
 
-// A folder or a device is no program of ours, whatever the note says.
+// A folder or a device is not plumb's, even if the note has its path.
 function isOther(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() === false
 }
 
-/** Where a program that was there before is kept: in a folder of its own, which no runtime looks into. */
+/** The path where an earlier program is kept. It is in a separate folder, and no runtime looks there. */
 export function asideOf(path: string): string {
   return path.replace(/[^/]*$/, `${ASIDE}/$&`)
 }

@@ -10,9 +10,10 @@ export function lockPath(subnetFile: string): string {
 }
 
 /**
- * Makes this process the only agent of its name on the node, until what is returned is called or the process ends. Two locks: an abstract
- * socket of the node's network namespace, which no mount namespace hides, and the lock of a file beside the subnet file, which two agents
- * share that have the node's files and network namespaces of their own. Throws CniError 11 naming the other process.
+ * Makes this process the only agent of its name on the node, until the returned function is called or the process ends. Takes two locks.
+ * The first is an abstract socket of the node's network namespace, because no mount namespace hides it. The second is a file beside the
+ * subnet file. It separates two agents that share the node's files but have different network namespaces. Throws CniError 11 with the
+ * other process.
  */
 export function lockInstance(instance: NetworkName, subnetFile: string): () => void {
   const name = socketOf(instance)
@@ -34,14 +35,17 @@ export function isRunning(instance: NetworkName): boolean {
   return sockets(`@${socketOf(instance)}`).length > 0
 }
 
-/** The process that has a socket of this network namespace, by its path or, with @ first, its abstract name; undefined when there is none, or when it is out of sight, as from within a container. */
+/**
+ * The process id that has a socket of this network namespace. `path` is the socket's path, or its abstract name after an @. Undefined
+ * when no process is found. From inside a container, the process may be out of sight.
+ */
 export function listenerOf(path: string): number | undefined {
   const files = sockets(path).map((inode) => `socket:[${inode}]`)
   const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
   return pids.map(Number).find((pid) => openFiles(pid).some((file) => files.includes(file)))
 }
 
-/** The process of a flanneld that works in this network namespace; undefined when there is none in sight. */
+/** The process id of a flanneld in this network namespace. Undefined when there is none in sight. */
 export function flanneldBeside(): number | undefined {
   const own = readlinkSync('/proc/self/ns/net')
   const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
@@ -68,7 +72,7 @@ function lockFile(subnetFile: string): () => void {
   try {
     unlock = takeLock(lockPath(subnetFile))
   } catch {
-    // Where no file can be made the socket has to do. That the disk fails is told when the subnet file is written.
+    // When no lock file can be made, the socket is the only lock. A write of the subnet file reports the disk error later.
     return () => {}
   }
   if (!unlock) throw refused(subnetFile, 'another agent, of another network namespace,')
@@ -83,7 +87,7 @@ function socketOf(instance: NetworkName): string {
   return `plumb-agent/${instance}`
 }
 
-// Their inodes, of those that are bound to a name.
+// The inodes of the sockets that are bound to a name.
 function sockets(name: string): string[] {
   const rows = (readText('/proc/net/unix') ?? '').split('\n').map((row) => row.trim().split(/\s+/))
   return rows.flatMap((words) => (words[7] === name && words[6] !== undefined ? [words[6]] : []))
@@ -94,7 +98,7 @@ function openFiles(pid: number): string[] {
     const folder = `/proc/${pid}/fd`
     return readdirSync(folder).map((fd) => readlinkSync(`${folder}/${fd}`))
   } catch {
-    // It has ended, or closed a file meanwhile.
+    // The process has ended, or closed a file meanwhile.
     return []
   }
 }

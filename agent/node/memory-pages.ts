@@ -9,7 +9,7 @@ const MAP_FAILED = 0xffff_ffff_ffff_ffffn
 const HUGE_PAGE = 2 << 20
 const SMAPS = '/proc/self/smaps'
 const RUSAGE_CHILDREN = -1
-/** Where ru_minflt is in struct rusage, in words of 64 bits: after two times and four counts. */
+/** The index of ru_minflt in struct rusage, in 64-bit words: two times (two words each) and four counts come before it. */
 const MINOR_FAULTS = 8
 const { i32, u64, i64 } = FFIType
 const { prctl, mmap, munmap, madvise, getrusage } = dlopen('libc.so.6', {
@@ -23,9 +23,9 @@ const { prctl, mmap, munmap, madvise, getrusage } = dlopen('libc.so.6', {
 let own: readonly (readonly [at: bigint, size: bigint])[] | undefined
 
 /**
- * Gives back the pages of plumb's own code and constants that this process has mapped, most of them for something that is over, such as its start; what it
- * needs again costs a page fault. From then on the kernel maps them in small pieces: huge pages make a plugin start sooner, and a process that stays look
- * 40 MB larger. Children inherit that.
+ * Releases the pages of plumb's own code and constants that this process has mapped. Most served something that is over, such as the
+ * start. Each page that is needed again costs a page fault. From then on the kernel maps small pages. Huge pages start a plugin sooner,
+ * but a long-lived process looks 40 MB larger with them. Child processes inherit this setting.
  */
 export function slim(): void {
   if (own === undefined) {
@@ -35,44 +35,51 @@ export function slim(): void {
   for (const [at, size] of own) madvise(at, size, MADV_DONTNEED)
 }
 
-// Where this process has its own program as it is in the file; nowhere, on a kernel that does not tell (CONFIG_PROC_PAGE_MONITOR).
+// The address ranges of plumb's program file in this process, without modified pages. Empty on a kernel without smaps
+// (CONFIG_PROC_PAGE_MONITOR).
 function unwritten(): [at: bigint, size: bigint][] {
   if (!existsSync(SMAPS)) return []
   const exe = statSync('/proc/self/exe').ino
-  // address perms offset dev inode pathname, then a line for each count (proc_pid_smaps(5)).
+  // Each entry is a line with address, perms, offset, dev, inode and pathname, then a line per count (proc_pid_smaps(5)).
   const all = readFileSync(SMAPS, 'utf8').matchAll(/^(\w+)-(\w+) r-.p \w+ \S+ (\d+) .*\n(?:\w+: .*\n)+/gm)
-  // What was written before it was closed to writing is nowhere else.
+  // Skips mappings with anonymous pages: they were written before they became read-only, and no file has their content.
   const ours = [...all].filter(([text, , , inode]) => Number(inode) === exe && /^Anonymous: +0 kB$/m.test(text))
   return ours.map(([, from, to]) => [BigInt(`0x${from}`), BigInt(`0x${to}`) - BigInt(`0x${from}`)])
 }
 
-/** Has the kernel read a file into huge pages, where none of it is in memory yet and kernel and file system can (Linux 5.14, MADV_POPULATE_READ). Does nothing for a file that cannot be read. */
+/**
+ * Loads a file into huge pages of the page cache. This works only for parts that are not in memory yet, when kernel and file system
+ * support it (Linux 5.14, MADV_POPULATE_READ). Does nothing for an unreadable file.
+ */
 export function fetchHuge(path: string): void {
   let fd: number | undefined
   try {
     fd = openSync(path, 'r')
     const size = statSync(path).size
-    // One after the other: all of them at once would count as memory of this process.
+    // Maps one huge page at a time. All pages together would count as memory of this process.
     for (let at = 0; at < size; at += HUGE_PAGE) {
       const mapped = mmap(0n, HUGE_PAGE, PROT_READ, MAP_PRIVATE, fd, at)
       if (mapped === MAP_FAILED) return
-      // What is not touched cannot raise SIGBUS, should somebody shorten the file.
+      // The mapping is never read directly, so a file that shrinks meanwhile cannot raise SIGBUS.
       madvise(mapped, HUGE_PAGE, MADV_HUGEPAGE)
       madvise(mapped, HUGE_PAGE, MADV_POPULATE_READ)
       munmap(mapped, HUGE_PAGE)
     }
   } catch {
-    // It is a matter of a millisecond: whoever needs the file says what is wrong with it.
+    // The loading saves only a millisecond. The program that needs the file reports the error.
   } finally {
     if (fd !== undefined) closeSync(fd)
   }
 }
 
-/** More page faults than a plugin's VERSION takes in huge pages (629 to 669 measured), and less than in small ones (820 to 941). */
+/** A limit between the page faults of a plugin's VERSION in huge pages (629 to 669 measured) and in small pages (820 to 941). */
 export const SMALL_PAGES = 750
 const LIMIT_MS = 5000
 
-/** Minor page faults of a plugin's VERSION, which tell how it lies in the page cache: the least of two, for the first may have to read the file. Undefined where it does not run. */
+/**
+ * The minor page faults of a plugin's VERSION. They show whether the plugin is in huge or small pages of the page cache. Takes the
+ * smaller of two runs, because the first run may read the file from disk. Undefined when the plugin does not run.
+ */
 export function pageFaults(plugin: string): number | undefined {
   const [one, other] = [faultsOf(plugin), faultsOf(plugin)]
   return one === undefined || other === undefined ? undefined : Math.min(one, other)
@@ -80,7 +87,10 @@ export function pageFaults(plugin: string): number | undefined {
 
 const HOUR_MS = 3_600_000
 
-/** Looks once an hour at how a plugin lies in the page cache, and says when that is in small pages, or in large ones again; until the signal. */
+/**
+ * Checks the pages of a plugin once an hour, until the signal. Calls `say` when the plugin is in small pages, and when it is in large
+ * pages again.
+ */
 export function watchPages(plugin: string, say: (text: string) => void, signal: AbortSignal, everyMs = HOUR_MS): void {
   let wasSmall = false
   const look = () => {
@@ -94,14 +104,14 @@ export function watchPages(plugin: string, say: (text: string) => void, signal: 
   signal.addEventListener('abort', () => clearInterval(timer), { once: true })
 }
 
-// Nobody else waits for a child meanwhile: this one is waited for without leaving.
+// Runs the plugin synchronously. So no other child can end meanwhile and add to the count.
 function faultsOf(plugin: string): number | undefined {
   const before = childFaults()
   try {
     const { success } = Bun.spawnSync([plugin], { env: { CNI_COMMAND: 'VERSION' }, stdin: 'ignore', stdout: 'ignore', stderr: 'ignore', cwd: '/', timeout: LIMIT_MS })
     return success ? childFaults() - before : undefined
   } catch {
-    // There is no such program, or it is being written.
+    // The program is missing, or is being written.
     return undefined
   }
 }

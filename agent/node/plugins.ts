@@ -1,4 +1,4 @@
 import { pluginNames } from './plugin-names.ts' with { type: 'macro' }
 
-/** The plugins that this executable is: the files of plugins/ when it was built. To be had by import() alone, as agent/health/page.ts. */
+/** The plugins of this executable: the files of plugins/ at build time. Load this file only with import(), like agent/health/page.ts. */
 export const PLUGINS: readonly string[] = pluginNames()

@@ -1,17 +1,17 @@
 import { datagram } from '../../lib/os/datagram.ts'
 import { log } from '../../lib/os/log.ts'
 
-/** How the node stands, and why not better. */
+/** The state of the node, and the reasons when it is not the best state. */
 interface Condition {
   readonly state: string
   readonly reasons: readonly string[]
   readonly degraded: readonly string[]
 }
 
-/** A line for people. */
+/** The longest reason in characters, so that the line stays readable. */
 const MOST = 500
 
-/** Tells systemd how the node stands, in the line that `systemctl status` shows, whenever that is something else. */
+/** Makes a function that tells systemd the state of the node. `systemctl status` shows the line. It is sent only when it changes. */
 export function makeTeller(): (now: Condition) => void {
   let last = ''
   return ({ state, reasons, degraded }) => {
@@ -21,7 +21,10 @@ export function makeTeller(): (now: Condition) => void {
   }
 }
 
-/** Tells systemd how things stand (sd_notify(3): `READY=1`, `STATUS=…`, one per line) when it asked for it by `NOTIFY_SOCKET`, as units of flannel with `Type=notify` do. Never throws. */
+/**
+ * Sends lines to systemd (sd_notify(3): `READY=1`, `STATUS=…`, one per line). Does nothing without `NOTIFY_SOCKET`. Units with
+ * `Type=notify` set it, such as flannel's. Never throws.
+ */
 export function notify(...lines: readonly string[]): void {
   const { NOTIFY_SOCKET: path } = process.env
   if (!path) return

@@ -4,6 +4,7 @@ import { follow } from '../kernel/monitor.ts'
 import { markedAs } from '../kernel/monitor-processes.ts'
 import { followRules, type RuleChange } from '../kernel/rule-events.ts'
 import { watchFile } from '../node/file-watch.ts'
+import { TABLE as POLICY_TABLE } from '../policy/table.ts'
 import { pause } from '../scheduler/pause.ts'
 import type { SubnetStore } from '../store/store.ts'
 import type { Context } from './context.ts'
@@ -16,12 +17,17 @@ const STORE_MS = 1000
 
 /** Wakes the parts after events of the kernel, the store and other programs, until the signal. */
 export async function followEvents(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
-  await Promise.all([followKernel(parts, context, signal), followLeases(parts, context.store, signal), watchFile(context.subnetEnv, () => parts.files.wakes.poke('files'), signal)])
+  await Promise.all([
+    followKernel(parts, context, signal),
+    followLeases(parts, context.store, signal),
+    watchFile(context.subnetEnv, () => parts.files.wakes.poke('files'), signal),
+    context.policy?.run(() => parts.policy?.wakes.poke('objects'), signal),
+  ])
 }
 
 async function followKernel(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
   const { converger, firewall, facts, failures } = context
-  const { uplink, table, forward, pluginRules, peers } = parts
+  const { uplink, table, forward, pluginRules, peers, policy } = parts
   function heard(event: Event | undefined): void {
     if (!event) return
     if (converger.heard(event)) peers.wakes.poke('drift')
@@ -34,6 +40,7 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
       table.doubt()
       table.wakes.poke(table.name)
     }
+    if (policy && isOfTable(change, POLICY_TABLE) && change.gone && change.what === 'table') policy.wakes.poke(policy.name)
     if (isOfForward(change)) forward.wakes.poke(forward.name)
   }
   // Changes are unknown from before a listener began, or while it had no room for messages.

@@ -1,6 +1,6 @@
 // This folder has the parts of the agent. Each part keeps one thing in its wanted state, with wakes and steps of its own
 // (`scheduler/part.ts`). The parts share data only through `Standing`. Begin with the class `Parts` in this file. The order is uplink,
-// lease, files. Then table, forward, rules of plugins and peers work in parallel. Installation follows when all are done.
+// lease, files. Then table, forward, rules of plugins, peers and policy work in parallel. Installation follows when all are done.
 import { beginning, conditionOf, type Standing, tell, withStep } from '../health/condition.ts'
 import type { Status } from '../health/status.ts'
 import { isSame } from '../lease/families.ts'
@@ -15,6 +15,7 @@ import { InstallationPart } from './installation.ts'
 import { LeasePart } from './lease.ts'
 import { PeersPart } from './peers.ts'
 import { PluginRulesPart } from './plugin-rules.ts'
+import { PolicyPart } from './policy.ts'
 import { Probing } from './probing.ts'
 import { Repairs } from './repairs.ts'
 import { UplinkPart } from './uplink.ts'
@@ -31,6 +32,7 @@ export class Parts {
   readonly forward: ForwardPart
   readonly pluginRules: PluginRulesPart
   readonly peers: PeersPart
+  readonly policy: PolicyPart | undefined
   readonly #installation: InstallationPart
   readonly #context: Context
   readonly #now: Standing
@@ -53,6 +55,7 @@ export class Parts {
     this.forward = new ForwardPart(context, now, wakes(), repairs)
     this.pluginRules = new PluginRulesPart(wakes(), repairs)
     this.peers = new PeersPart(context, now, wakes(), repairs, { changed: () => this.#probing?.aimAnew(), note: (text, isNew) => this.note(text, isNew) })
+    this.policy = context.policy && new PolicyPart(context, context.policy, wakes(), repairs)
     this.#installation = new InstallationPart(
       now,
       wakes(),
@@ -60,7 +63,7 @@ export class Parts {
       () => context.synced(),
     )
     this.#probing = probes && new Probing(probes, context.backend, now, { note: (text) => this.note(text, true), log, silenced: () => this.#judge(), changed: () => this.#tell() })
-    const all = [this.uplink, this.lease, this.files, this.table, this.forward, this.pluginRules, this.peers, this.#installation]
+    const all = [this.uplink, this.lease, this.files, this.table, this.forward, this.pluginRules, this.peers, ...(this.policy ? [this.policy] : []), this.#installation]
     this.#scheduler = new Scheduler(all, {
       failures: context.failures,
       failed: (text, isNew) => this.note(text, isNew),

@@ -78,7 +78,7 @@ export class LeasePart implements Part {
     const { lease } = this.#claiming
     const { snapshot, stale } = this.#now
     if (!lease || !snapshot || !this.#hasLeases || (stale !== undefined && !this.#isConfirmed)) return
-    if (stale !== undefined) this.#context.log('agent: the store answers: what was known before the start counts no more')
+    if (stale !== undefined) this.#context.log('agent: the store answers; the snapshot from before the start is no longer used')
     delete this.#now.stale
     this.#context.keep({ lease, leases: snapshot.leases })
   }

@@ -68,7 +68,7 @@ export class Repairs {
     const titles = what.slice(0, NAMED).map(({ title }) => title)
     const text = `${titles.join(', ')}${what.length > NAMED ? ` and ${what.length - NAMED} more` : ''}`
     this.#now.repairs = [...this.#now.repairs, { at: Date.now(), what: text }].slice(-REMEMBERED)
-    this.#log(`agent: put right what somebody else had changed: ${text}`)
+    this.#log(`agent: repaired changes of another program: ${text}`)
     return pause
   }
 }

@@ -5,7 +5,7 @@ import { suggestion } from '../../lib/text/shape.ts'
 import { isNodeName } from '../lease/node-name.ts'
 import { FLAGS, type Flag, type FlagName } from './flags.ts'
 import { readersOf } from './readers.ts'
-import { filesOf, pathOf, statusOf, storeOf, uplinkOf } from './sections.ts'
+import { filesOf, pathOf, policyOf, statusOf, storeOf, uplinkOf } from './sections.ts'
 import type { Settings } from './settings.ts'
 import { fromArguments, fromEnvironment, fromFile, type Given, type SettingsFile, variableOf } from './sources.ts'
 
@@ -20,7 +20,7 @@ export function readSettings(argv: readonly string[], env: Readonly<Record<strin
   const given: Given = new Map([...(file ? fromFile(file) : []), ...variables, ...flags])
   const read = readersOf(given)
   const only = read.flag('version') ? 'version' : read.flag('check-config') ? 'check-config' : undefined
-  const [store, status] = [storeOf(read, given, podOf(given, env)), statusOf(read, given)]
+  const [store, status, policy] = [storeOf(read, given, podOf(given, env)), statusOf(read, given), policyOf(read)]
   return {
     ...(only && { only }),
     node: read.one('node-name', nodeName) ?? nodeName(host),
@@ -29,7 +29,8 @@ export function readSettings(argv: readonly string[], env: Readonly<Record<strin
     ...pathOf(read),
     files: filesOf(read),
     ...(status && { status }),
-    notes: notesOf(given, unknown, store),
+    ...(policy && { policy }),
+    notes: notesOf(given, unknown, policy?.from === 'api' ? [store.kind, 'kube'] : [store.kind], store),
     said: [...given].map(([name, { values }]) => `${name}=${(FLAGS[name] as Flag).secret ? '(secret)' : printed(values.join(','))}`),
   }
 }
@@ -53,10 +54,10 @@ export function settingRows(): string[][] {
 }
 
 // Notes about settings that are valid but may surprise the user.
-function notesOf(given: Given, unknown: readonly string[], store: Settings['store']): string[] {
+function notesOf(given: Given, unknown: readonly string[], kinds: readonly Settings['store']['kind'][], store: Settings['store']): string[] {
   const notes = [...given].flatMap(([name, { at }]) => {
     const { idle }: Flag = FLAGS[name]
-    const unused = idle ?? (isForOther(name, store.kind) ? `the store is ${store.kind}` : undefined)
+    const unused = idle ?? (kinds.every((kind) => isForOther(name, kind)) ? `the store is ${store.kind}` : undefined)
     return unused === undefined ? [] : [`${at} has no effect: ${unused}`]
   })
   if (given.get('etcd-password')?.from === 'flag') notes.push('--etcd-password shows the password to everybody who runs ps: want FLANNELD_ETCD_PASSWORD or the file')

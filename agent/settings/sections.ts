@@ -72,6 +72,15 @@ export function pathOf(read: Readers): { network: NetworkSettings; firewall: Fir
   }
 }
 
+/** The source of NetworkPolicy. Absent when it is not enforced. Throws ValueError. */
+export function policyOf(read: Readers): Settings['policy'] {
+  const where = read.one('network-policy', (text) => (text === 'kubernetes' ? text : file(text)))
+  if (where === undefined) return undefined
+  if (where !== 'kubernetes') return { from: 'folder', dir: where }
+  const [kubeconfig, server] = [read.one('kubeconfig-file', file), read.one('kube-api-url', apiServer)]
+  return { from: 'api', ...(kubeconfig && { kubeconfig }), ...(server && { server }) }
+}
+
 /** Paths on the node. Throws ValueError. */
 export function filesOf(read: Readers): Settings['files'] {
   return { subnetEnv: path(read, 'subnet-file'), stateDir: path(read, 'state-dir'), install: read.flag('install-cni'), confDir: path(read, 'cni-conf-dir'), binDir: path(read, 'cni-bin-dir'), socket: path(read, 'socket') }

@@ -13,6 +13,8 @@ export interface Settings {
   readonly network: NetworkSettings
   readonly firewall: FirewallSettings
   readonly files: FileSettings
+  /** Where the objects of NetworkPolicy come from. Absent when it is not enforced. */
+  readonly policy?: { readonly from: 'api'; readonly kubeconfig?: string; readonly server?: string } | { readonly from: 'folder'; readonly dir: string }
   /** Address of the status server. Absent when the server is off. */
   readonly status?: { readonly host: string; readonly port: number /** The server answers probes and metrics only, not the status page. */; readonly probesOnly?: true }
   /** Notes for the author of the settings, one sentence each. */

@@ -66,7 +66,7 @@ export interface SubnetStore {
   release(node: string, identity?: string): Promise<void>
   /** What the store knows of this node; absent where it knows nothing beside leases. Throws StoreError. */
   remembered?(signal: AbortSignal): Promise<Remembered>
-  /** The node serves its pods now: told to whoever the store tells of it. Throws StoreError. */
+  /** Called when the node serves its pods. A store that publishes this does so now. Throws StoreError. */
   ready?(): Promise<void>
   state(): StoreState
   close(): Promise<void>

@@ -1,32 +1,39 @@
+// This folder is the CNI protocol: environment, configuration, results, spec versions, and the interface of a plugin. Begin with
+// plugin.ts. Then read call.ts and result.ts.
 import type { Run } from '../os/run.ts'
 import type { Command, Env } from './environment.ts'
 import type { Attachment, Plugin } from './plugin.ts'
 
-/** The world of one call: environment, standard input (read at most once), where the answer goes, and how programs and other plugins of this executable are started. */
+/**
+ * The outside world of one call: environment, standard input and the answer. Standard input is read at most once. It also starts programs
+ * and finds other plugins of this executable.
+ */
 export interface Io {
   readonly env: Env
   stdin(): string
   /** Writes the whole answer or throws. */
   answer(text: string): void
   readonly run: Run
-  /** A plugin of this executable by its type, undefined when it has none of that name. */
+  /** A plugin of this executable, by type. Undefined when there is none of that type. */
   plugin(type: string): Promise<Plugin | undefined>
-  /** Whether a program is plumb's, of this version; when left out, the one file that runs is. */
+  /** Whether a program file is plumb of this version. Absent: only the running executable is. */
   isOurs?(file: string): boolean
 }
 
-/** One call, as far as it is the same for every plugin. */
+/** The part of a call that is the same for every plugin. */
 export interface Call {
   readonly command: Command
   readonly at: Attachment
-  /** Standard input as it came, for delegates, and parsed. */
+  /** Standard input, unchanged for delegates. `raw` is the parsed form. */
   readonly text: string
   readonly raw: Readonly<Record<string, unknown>>
   readonly version: string
   readonly io: Io
 }
 
-/** What a verb came to: its answer, and what has to follow once that is delivered, or cannot be. */
+/**
+ * The outcome of a verb. `text` is its answer. `delivered` runs after the answer is delivered. `undo` runs when it cannot be delivered.
+ */
 export interface Done {
   readonly text?: string
   delivered?(): void

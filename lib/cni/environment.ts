@@ -5,7 +5,7 @@ import type { Attachment } from './plugin.ts'
 /** The commands of CNI spec 1.1.0. */
 export type Command = 'ADD' | 'DEL' | 'CHECK' | 'GC' | 'STATUS' | 'VERSION'
 
-// Which variables must be there. Source: skel's table, but CNI_PATH, which the spec makes optional for all.
+// The required variables. Source: skel's table, except CNI_PATH, because the spec makes it optional for all commands.
 const NEEDED: Readonly<Record<Command, readonly string[]>> = {
   ADD: ['CNI_CONTAINERID', 'CNI_NETNS', 'CNI_IFNAME'],
   CHECK: ['CNI_CONTAINERID', 'CNI_NETNS', 'CNI_IFNAME'],
@@ -15,7 +15,7 @@ const NEEDED: Readonly<Record<Command, readonly string[]>> = {
   VERSION: [],
 }
 
-/** CNI_COMMAND of an environment, undefined when there is none. Throws CniError 4 for any other word. */
+/** Reads CNI_COMMAND. Undefined when it is not set. Throws CniError 4 for an unknown word. */
 export function readCommand(env: Env): Command | undefined {
   const word = env['CNI_COMMAND']
   if (!word) return undefined
@@ -23,7 +23,11 @@ export function readCommand(env: Env): Command | undefined {
   return word as Command
 }
 
-/** What the environment of a call says of the attachment; its network stands in the configuration. GC and STATUS have none: their container and interface are placeholders that no attachment can have. Throws CniError 4 naming every missing variable, or the bad one with its value. */
+/**
+ * Reads the attachment of a call from the environment. The network is not in it, because the configuration names it. For GC and STATUS
+ * the container and the interface are placeholders that no attachment can have.
+ * Throws CniError 4 that names all missing variables, or the bad variable with its value.
+ */
 export function readAttachment(command: Command, env: Env): Omit<Attachment, 'network'> {
   const missing = NEEDED[command].filter((name) => !env[name])
   if (missing.length > 0) throw new CniError(CODE.env, `required env variables [${missing.join(',')}] missing`)
@@ -38,7 +42,10 @@ export function readAttachment(command: Command, env: Env): Omit<Attachment, 'ne
   }
 }
 
-/** CNI_ARGS, `K=V;K=V`, for a plugin that knows these keys (CNI spec: others are an error unless IgnoreUnknown is true). Throws CniError 4. */
+/**
+ * Reads CNI_ARGS, `K=V;K=V`, for a plugin that knows these keys. CNI spec: other keys are an error unless IgnoreUnknown is true. Throws
+ * CniError 4.
+ */
 export function readArgs(text: string, known: readonly string[]): ReadonlyMap<string, string> {
   const args = new Map<string, string>()
   for (const pair of text === '' ? [] : text.split(';')) {
@@ -55,7 +62,7 @@ export function readArgs(text: string, known: readonly string[]): ReadonlyMap<st
   return args
 }
 
-/** A value of CNI_ARGS through a parser; undefined when there is none, or an empty one. Throws CniError 4 naming the key and the value. */
+/** Reads one value of CNI_ARGS with a parser. Undefined when it is absent or empty. Throws CniError 4 that names the key and the value. */
 export function argument<T>({ args }: Pick<Attachment, 'args'>, key: string, parser: (text: string) => T): T | undefined {
   const given = args.get(key)
   try {
@@ -65,7 +72,7 @@ export function argument<T>({ args }: Pick<Attachment, 'args'>, key: string, par
   }
 }
 
-/** The process's environment as far as it is read. */
+/** The environment of the process. */
 export type Env = Readonly<Record<string, string | undefined>>
 
 function variable<T>(name: string, env: Env, parser: (value: unknown) => T): T {
@@ -76,7 +83,7 @@ function variable<T>(name: string, env: Env, parser: (value: unknown) => T): T {
   }
 }
 
-// A DEL whose namespace cannot even be named has no namespace left to look into; what is on the host still goes.
+// DEL accepts a bad namespace path. Such a namespace cannot be opened, but the objects on the host must still go.
 function lenientNetns(value: unknown): Attachment['netns'] {
   try {
     return parse.netns(value)

@@ -4,12 +4,15 @@ import { shown, ValueError } from '../text/errors.ts'
 import { FUSED } from './fused-plugins.ts'
 import type { Fused, Within } from './plugin.ts'
 
-/** What the key of a fused plugin holds. */
+/** The value of a fused plugin's key. */
 type Settings = boolean | object
 
 const PLUGINS: readonly (Fused & { readonly type: string })[] = FUSED
 
-/** The keys of an interface plugin that has chained plugins work within its own calls. Each takes the settings of the plugin that would follow it in a list, or `true`. Spread into its shape. */
+/**
+ * The keys of an interface plugin for chained plugins that work within its calls. A key takes the settings that the chained plugin
+ * would have in a list, or `true`. Spread it into the plugin's shape.
+ */
 export const withinKeys = objectOf(PLUGINS.map(({ key, isList }) => [key, settings(isList)] as const)) as { readonly [One in (typeof FUSED)[number] as One['key']]: ReturnType<typeof settings> }
 
 interface Conf {
@@ -18,7 +21,10 @@ interface Conf {
   readonly [key: string]: unknown
 }
 
-/** The chained plugins of a configuration, with what each would be configured with, in the order of the lists in use: asked for by a key of its own, or by what the runtime gives it as a capability. Pure. */
+/**
+ * The chained plugins that a configuration asks for, each with its configuration, in the usual order of lists. A plugin is asked for by
+ * its own key, or by a capability from the runtime. Pure.
+ */
 export function within({ runtimeConfig = {}, args, ...conf }: Conf): Within[] {
   const given = (name: string) => Object.entries(runtimeConfig).find(([key]) => key.toLowerCase() === name.toLowerCase())?.[1]
   return PLUGINS.flatMap(({ type, key, capability, asks, isList, args: takesArgs }) => {

@@ -1,6 +1,9 @@
 import { ValueError } from '../text/errors.ts'
 
-/** A value of prevResult.interfaces through a parser: a result's names are anybody's text, and what they are compared with goes into batch lines. Throws ValueError. */
+/**
+ * Reads a value of prevResult.interfaces with a parser. Names in a result can be any text. They are compared with values that go into
+ * batch lines. Throws ValueError.
+ */
 export function previous<T>(parser: (value: unknown) => T, value: unknown): T {
   try {
     return parser(value)

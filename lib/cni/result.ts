@@ -2,14 +2,17 @@ import type { Plan } from '../state/resource.ts'
 import type { Cidr, Ip } from '../text/ip.ts'
 import type { Mac } from '../text/values.ts'
 
-/** A CNI result in the shape of spec 1.1.0, whatever version the configuration speaks; lib/cni/versions.ts converts at the edge. */
+/**
+ * A CNI result in the shape of spec 1.1.0, for every version of the configuration. lib/cni/versions.ts converts results when they are
+ * read and written.
+ */
 export interface Result {
   readonly interfaces?: readonly Interface[]
   readonly ips?: readonly IpConfig[]
   readonly routes?: readonly RouteConfig[]
   readonly dns?: Dns
 }
-/** A link of the result: on the node, or in the pod when it has a `sandbox`. */
+/** An interface in the result. With `sandbox` it is in the pod, otherwise on the node. */
 export interface Interface {
   readonly name: string
   readonly mac?: Mac | string
@@ -25,7 +28,10 @@ export interface IpConfig {
   readonly address: Cidr
   readonly gateway?: Ip
 }
-/** CNI spec 1.1.0 "Success": mtu and advmss in bytes, priority lower first, table and scope as iproute2 numbers them. */
+/**
+ * A route of the result (CNI spec 1.1.0 "Success"). `mtu` and `advmss` are in bytes. A lower `priority` comes first. `table` and
+ * `scope` have the numbers of iproute2.
+ */
 export interface RouteConfig {
   readonly dst: Cidr
   readonly gw?: Ip
@@ -35,7 +41,7 @@ export interface RouteConfig {
   readonly table?: number
   readonly scope?: number
 }
-/** Resolver settings (CNI spec "DNS"), as resolv.conf(5) has them. */
+/** Resolver settings (CNI spec "DNS"), with the terms of resolv.conf(5). */
 export interface Dns {
   readonly nameservers?: readonly string[]
   readonly domain?: string
@@ -43,7 +49,7 @@ export interface Dns {
   readonly options?: readonly string[]
 }
 
-/** The final result, and what else is to be put right. */
+/** The final result, and the changes that are still to be made. */
 export interface Settled {
   readonly result: Result
   readonly plan?: Plan

@@ -7,8 +7,9 @@ import { field, read } from '../text/shape.ts'
 import type { Interface, IpConfig, Result, RouteConfig } from './result.ts'
 import { supported } from './spec.ts'
 
-// One row per spec version: how its results look, and which commands it knows beyond ADD, DEL and VERSION.
-// `families`: `ip4` and `ip6`, one address each. `struct`: keys in the order of the spec, `dns` always. `sorted`: keys sorted, empty `dns` left out.
+// One row per spec version: the form of its results, and its commands beyond ADD, DEL and VERSION.
+// `families`: `ip4` and `ip6` with one address each. `struct`: keys in the order of the spec, `dns` always present. `sorted`: keys
+// sorted, empty `dns` left out.
 const table = {
   '0.1.0': { form: 'families', verbs: [] },
   '0.2.0': { form: 'families', verbs: [] },
@@ -21,11 +22,11 @@ const table = {
 interface Row {
   readonly form: 'families' | 'struct' | 'sorted'
   readonly verbs: readonly string[]
-  /** Interfaces carry mtu, socketPath and pciID. */
+  /** Interfaces have mtu, socketPath and pciID. */
   readonly details?: true
 }
 
-/** Throws CniError 1 when a configuration of this version cannot be served, or its version does not have the command (CHECK from 0.4.0, GC and STATUS from 1.1.0). */
+/** Throws CniError 1 when the version is unknown or does not have the command. CHECK exists from 0.4.0, GC and STATUS from 1.1.0. */
 export function gate(command: string, version: string): void {
   const { verbs } = row(version)
   if (!['CHECK', 'GC', 'STATUS'].includes(command) || verbs.includes(command)) return
@@ -33,12 +34,15 @@ export function gate(command: string, version: string): void {
   throw new CniError(CODE.version, `config version does not allow ${command}`, `config is ${shown(version)}, ${command} needs ${first} or later`)
 }
 
-/** Whether a version's results have one place for an address of each family: 0.1.0 and 0.2.0. False for a version that is unknown. */
+/** Whether results of a version have one place for an address of each family. True for 0.1.0 and 0.2.0. False for an unknown version. */
 export function hasFamilies(version: string): boolean {
   return Object.hasOwn(table, version) && row(version).form === 'families'
 }
 
-/** Orders two versions `major.minor.patch`: negative, zero or positive. Throws ValueError for any other text. */
+/**
+ * Compares two versions `major.minor.patch`. Returns a negative number, zero or a positive number. Throws ValueError for any other
+ * text.
+ */
 export function compare(a: string, b: string): number {
   const [left, right] = [numbers(a), numbers(b)]
   return left.map((part, i) => part - (right[i] as number)).find((far) => far !== 0) ?? 0
@@ -46,19 +50,27 @@ export function compare(a: string, b: string): number {
 
 const ESCAPED = ['<', '>', '&', '\u2028', '\u2029']
 
-/** The JSON text of a result in the form of a version, byte for byte as the reference prints it: 4 spaces, no newline at the end. Pure: called on the planned result before any change it gives the refusal early. Throws CniError 1 for an unknown version, 7 when 0.1.0 or 0.2.0 would have no address to show. */
+/**
+ * The JSON text of a result in the form of a version. It equals the text of the reference byte for byte: 4 spaces, no newline at the
+ * end.
+ * Pure. A call with the planned result gives an error before any change is made. Throws CniError 1 for an unknown version, 7 when 0.1.0
+ * or 0.2.0 would have no address.
+ */
 export function encode(result: Result, version: string): string {
   const { form, details } = row(version)
   const dns = bare({ nameservers: some(result.dns?.nameservers), domain: result.dns?.domain || undefined, search: some(result.dns?.search), options: some(result.dns?.options) })
   const body = form === 'families' ? families(result, version) : lists(result, form === 'struct', details === true)
   const whole = { cniVersion: version, ...body, dns: form === 'sorted' && Object.keys(dns).length === 0 ? undefined : dns }
   const text = JSON.stringify(form === 'sorted' ? sorted(whole) : whole, null, 4)
-  // Go's encoder escapes these five in strings, and they stand nowhere else in JSON.
+  // Go's encoder escapes these five characters in strings. They occur nowhere else in JSON.
   if (!ESCAPED.some((char) => text.includes(char))) return text
   return text.replace(/[<>&\u2028\u2029]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`)
 }
 
-/** Reads a result of any version; one without `cniVersion` is read as `version`, its configuration's. `at` is its name in messages. Throws ValueError naming path and value. */
+/**
+ * Reads a result of any version. `version` is the version of the configuration. It applies when the result has no `cniVersion`. `at` is
+ * the name of the result in messages. Throws ValueError that names path and value.
+ */
 export function decode(raw: unknown, version: string, at = 'prevResult'): Result {
   if (isDeep(raw)) throw new ValueError(`Cannot read ${at}: it is nested too deep`)
   const inner = shape(at, versioned, raw).cniVersion || version
@@ -102,7 +114,7 @@ function lists({ interfaces = [], ips = [], routes = [] }: Result, withFamily: b
     ...(details && { socketPath: socketPath || undefined, pciID: pciID || undefined }),
   })
   const ip = ({ interface: index, address, gateway }: IpConfig) => ({ ...(withFamily && { version: isSix(address) ? '6' : '4' }), interface: index, address, gateway })
-  // The reference leaves out what is zero, but shows a table or scope of zero.
+  // The reference leaves out zero values, except a table or scope of zero.
   const route = ({ dst, gw, mtu, advmss, priority, table, scope }: RouteConfig) => ({ dst, gw, mtu: mtu || undefined, advmss: advmss || undefined, priority: priority || undefined, table, scope })
   return { interfaces: some(interfaces.map(link)), ips: some(ips.map(ip)), routes: some(routes.map(route)) }
 }
@@ -135,7 +147,7 @@ function shape<T>(at: string, inner: v.GenericSchema<unknown, T>, raw: unknown):
 
 // Go reads "" as no address, and other CNI implementations write it.
 const gateway = field.filled(parseIp)
-// Any length (InfiniBand's has 20 bytes), kept as written.
+// An address may have any length, up to 32 bytes (InfiniBand has 20). The text is kept as written.
 const hardware = v.exactOptional(field.by((text) => must(text, isHardware, 'a hardware address such as 02:00:0a:f4:00:02')))
 const size = v.exactOptional(field.int(0, 2 ** 32 - 1))
 const texts = v.exactOptional(v.array(field.text))

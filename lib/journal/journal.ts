@@ -105,7 +105,7 @@ export function close(owner: Owner): void {
  */
 export async function forget(part: PartName, undo: (note: Note) => Promise<void>): Promise<boolean> {
   if (!readPart(part)) return false
-  if (!occupy(part)) log(`plumb: Cannot wait any longer for an earlier call that is at work on ${part}: what it made is removed meanwhile`)
+  if (!occupy(part)) log(`plumb: Gave up waiting for an earlier call on ${part}; its objects are removed while it runs`)
   const found = readPart(part)
   if (!found) return false
   await undo(found)
@@ -125,7 +125,7 @@ function forgetting(owner: Owner, to: (before: Entry) => Entry): void {
     change(owner, to)
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'EROFS') throw cause
-    log(`plumb: Cannot change ${ENTRIES}/${fileName(owner)}: the file system is read-only; what it tells of is gone`)
+    log(`plumb: Cannot change ${ENTRIES}/${fileName(owner)}: the file system is read-only; the objects that it names are gone`)
   }
 }
 
@@ -225,7 +225,7 @@ function read(name: string): Entry | undefined {
   } catch {
     // The error below is the same for every bad text.
   }
-  log(`plumb: Cannot read ${path}, which somebody else wrote: what it told of is left as it is`)
+  log(`plumb: Cannot read ${path}: plumb did not write it; the objects that it names stay`)
   return undefined
 }
 

@@ -3,21 +3,28 @@ import type { Chain } from '../state/kinds/chain.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import type { NetworkName } from '../text/values.ts'
 
-/** Reads `conditionsV4` or `conditionsV6`: words that an nft rule takes before its verdict, joined; undefined when there are none. Throws ValueError for iptables' syntax, showing nft's, and for what could end the rule. */
+/**
+ * Reads `conditionsV4` or `conditionsV6`: the words that an nft rule has before its verdict. Returns them as one text, or undefined
+ * when there are none. Throws ValueError for the syntax of iptables, and shows the nft syntax. Throws ValueError for text that could
+ * end the rule.
+ */
 export function readConditions(family: 4 | 6): (value: unknown) => string | undefined {
   return (value) => {
     if (!Array.isArray(value) || value.some((word) => typeof word !== 'string')) throw new ValueError(`${shown(value)}: want a list of words such as ["${ip(family)}", "saddr", "${EXAMPLE[family]}"]`)
     const text = value.join(' ').trim()
-    // Upstream's way to tell them apart: no match of nft begins so.
+    // No match of nft begins with `-` or `!`. Upstream tells the two syntaxes apart in the same way.
     if (/^[-!]/.test(text)) throw new ValueError(`${shown(value)}: this is iptables' syntax; want nft's: ${JSON.stringify(inNft(family, value as string[]))}`)
-    // To nft a quote that is left open goes on in the next line.
+    // nft continues an open quote in the next line.
     const isOpen = text.split('"').length % 2 === 0
     if (isOpen || !/^[\w.:/!=<>,{}()*&|^~" @-]*$/.test(text)) throw new ValueError(`${shown(value)}: want words of an nft match, with quotes in pairs, without ";", "#" or line breaks`)
     return text || undefined
   }
 }
 
-/** The chain that a network's conditional mappings go through: what meets the conditions is led to the pod, by maps of its own. */
+/**
+ * The chain for the conditional mappings of a network. Packets that meet the conditions go to the pod. The chain uses the maps whose
+ * names end in `if`.
+ */
 export function conditionChain(network: NetworkName, family: 4 | 6, conditions: string): Chain {
   const to = `dnat ${ip(family)} to`
   return {
@@ -28,12 +35,15 @@ export function conditionChain(network: NetworkName, family: 4 | 6, conditions: 
   }
 }
 
-/** Its name. */
+/** The name of a network's chain of conditions. */
 export function chainName(network: NetworkName, family: 4 | 6): string {
   return `cond${family}_${Bun.hash.xxHash64(network).toString(16)}`
 }
 
-/** Removes it; one that a mapping of the network still goes through stays. */
+/**
+ * Removes a network's chains of conditions. A chain stays while a mapping of the network still jumps to it, because nft refuses to
+ * delete it.
+ */
 export async function dropConditionChains(network: NetworkName, run: Run): Promise<void> {
   for (const family of [4, 6] as const) await run(['nft', '-f', '-'], `delete chain inet plumb ${chainName(network, family)}\n`)
 }
@@ -44,7 +54,7 @@ function ip(family: 4 | 6): 'ip' | 'ip6' {
   return family === 4 ? 'ip' : 'ip6'
 }
 
-// The usual matches one by one; for others a form to start from.
+// Translates the usual matches. For any other match it returns an example to start from.
 function inNft(family: 4 | 6, words: readonly string[]): readonly string[] {
   const matches: Readonly<Record<string, readonly string[]>> = {
     '-s': [ip(family), 'saddr'],

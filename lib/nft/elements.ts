@@ -1,3 +1,5 @@
+// This folder has the nftables rules of plumb (the .nft files) and the code that loads them and changes their elements. Begin with
+// sets.nft and the other .nft files. Then read `applyElements` below.
 import { heldSets, hold, isHeld, letGo } from '../journal/elements.ts'
 import { entries, isThere, partsOf, readPart } from '../journal/journal.ts'
 import { following, holds } from '../journal/ports.ts'
@@ -14,7 +16,10 @@ import { chainsOf, isMark, isOwnChain, isWhole, lostRules, markOf, SECTIONS, SET
 
 type Send = (lines: readonly string[]) => Promise<Output>
 
-/** Removes and adds elements, and chains of networks. The rules that look them up are loaded when they are missing, emptied, or another version's. Throws ExecError. */
+/**
+ * Removes and adds elements and chains of networks. Loads the rules that look up the elements when they are missing, emptied or of
+ * another version. Throws ExecError.
+ */
 export async function applyElements({ ns, steps }: Batch, run: Run): Promise<void> {
   const send: Send = (lines) => run(NFT, inputOf(lines), ns)
   await removeElements(
@@ -29,12 +34,13 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   const elements = resources.filter(isElement)
   const sections = sectionsOf(resources)
   hold(elements)
-  // Asked while nft is at work. `nft flush table` takes the rules and leaves the sets, the marks among them.
+  // This check runs while nft already works on `firstInput`. `nft flush table` removes the rules and leaves the sets. The marks are
+  // sets, so they stay, too.
   const isEmptied = !isWhole(run, sections) && lostRules(run, sections).length > 0
   let done = await send(addingTo(sections, wanted))
   if (done.stderr.includes('No such file or directory')) done = await load(sections, resources, run, send)
   if (done.stderr.includes('overlaps') || done.stderr.includes('File exists')) {
-    // A key with another value: its owner is gone, or the port would not have been free.
+    // The key exists with another value. The owner of that element is gone, otherwise the port would not have been free.
     await remove(elements.filter(({ value }) => value !== undefined).map(removal), send)
     done = await send([...addingTo(sections, linesOf(resources)), ...(await amongOthers(elements, run))])
   }
@@ -42,7 +48,10 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   if (done.status !== 0) throw refused(wanted, done)
 }
 
-/** What nft gets first of a batch that only adds, for whoever gives it that ahead of `applyElements`; that the elements are held is noted by then. */
+/**
+ * The first input for nft of a batch that only adds. The caller can give it to nft before `applyElements` runs. Also notes that the
+ * parts hold the elements.
+ */
 export function firstInput({ steps }: Batch): string {
   const resources = steps.map(({ resource }) => resource)
   hold(resources.filter(isElement))
@@ -54,11 +63,15 @@ export function firstInput({ steps }: Batch): string {
   )
 }
 
-/** The elements of all attachments in the node are put back where they or the rules that look them up are missing: somebody flushed the ruleset (`systemctl restart nftables` does), a table or a set. What is there is left as it is. Whether anything had to be loaded; `isThorough` also looks for single elements. Throws ExecError. */
+/**
+ * Adds the elements of all attachments on the node again, when the elements or their rules are missing. That happens when somebody
+ * flushes the ruleset (`systemctl restart nftables` does), a table or a set. Existing elements and rules stay as they are.
+ * Returns whether rules had to be loaded. `isThorough` also adds single missing elements. Throws ExecError.
+ */
 export async function restore(run: Run, isThorough = false): Promise<boolean> {
   const send: Send = (lines) => run(NFT, inputOf(lines))
   const sets = run.sets?.() ?? []
-  // A node with many pods is asked often: no entry is read unless something is lost.
+  // This check runs often on a node with many pods. It reads no entry of the journal unless something is lost.
   const needed = SECTIONS.every((section) => sets.includes(markOf(section))) ? [] : heldSets().flatMap((set) => sectionOf(set) ?? [])
   const used = SECTIONS.filter((section) => sets.some((name) => name.startsWith(`rules_${section}_`)) || needed.includes(section))
   const isLost = used.some((section) => !sets.includes(markOf(section))) || (!isWhole(run, used) && lostRules(run, used).length > 0)
@@ -76,12 +89,15 @@ function inputOf(lines: readonly string[]): string {
   return `${lines.join('\n')}\n`
 }
 
-/** The lines of the transaction that makes things where the rules are loaded. */
+/** The lines of the transaction that adds elements and chains while the rules are loaded. */
 export function addingTo(sections: readonly Section[], wanted: readonly string[]): string[] {
   return [...sections.map((section) => `add element inet plumb ${markOf(section)} { 1 }`), ...wanted]
 }
 
-/** What is there of plumb's own chains and marks when rules are loaded: `own` chains are written anew, `stale` ones of another version go, and so do its marks. */
+/**
+ * The chains and marks of plumb that exist when rules are loaded. The `own` chains are flushed and written again. The `staleChains` and
+ * `staleMarks` are from another version and are deleted.
+ */
 interface Found {
   readonly own: readonly string[]
   readonly staleChains: readonly string[]
@@ -89,7 +105,10 @@ interface Found {
 }
 const NOTHING: Found = { own: [], staleChains: [], staleMarks: [] }
 
-/** The lines of the transaction that loads sections of the rules, each one's text as one line, and adds these elements and chains. Chains of networks and an admin's stay as they are. */
+/**
+ * The lines of the transaction that loads sections of the rules and adds elements and chains. The whole text of a section is one item
+ * of the list. The chains of networks and of an admin keep their rules.
+ */
 export function loading(sections: readonly Section[], resources: readonly Resource[], { own, staleChains, staleMarks }: Found = NOTHING): string[] {
   return [
     'add table inet plumb',
@@ -104,7 +123,8 @@ export function loading(sections: readonly Section[], resources: readonly Resour
   ]
 }
 
-// Whoever took the rules away may have taken the elements, too: with a section comes what all attachments own of it.
+// The program that removed the rules may have removed the elements, too. So a section is loaded together with the elements of all
+// attachments in it.
 async function load(needed: readonly Section[], wanted: readonly Resource[], run: Run, send: Send): Promise<Output> {
   const { resources, done } = standing()
   try {
@@ -124,7 +144,8 @@ async function load(needed: readonly Section[], wanted: readonly Resource[], run
   }
 }
 
-// The elements and chains of attachments whose pods live. One that another call is at work on does without: that adds or removes its own.
+// The elements and chains of the attachments whose pods exist. A part that another call works on is left out, because that call adds or
+// removes its elements itself.
 function standing(): { readonly resources: readonly Resource[]; done(): void } {
   const all = entries()
     .flatMap(partsOf)
@@ -148,7 +169,8 @@ function isOfRules(one: Resource): boolean {
   return isChain(one) || (isElement(one) && one.moment === undefined)
 }
 
-// Chains first: elements lead to them. Of one key the first. Pairs are for `largest` and `amongOthers` to say.
+// Chains come first, because elements jump to them. Of several elements with the same key only the first is added. `largest` and
+// `amongOthers` make the lines of pairs.
 function linesOf(resources: readonly Resource[]): string[] {
   const chains = firstOf(resources.filter(isChain), ({ name }) => name)
   const elements = firstOf(resources.filter(isElement), ({ set, key }) => `${set} ${key}`)
@@ -162,11 +184,12 @@ function firstOf<T>(all: readonly T[], keyOf: (one: T) => string): T[] {
   return [...found.values()]
 }
 
-// Of elements that several attachments may have those that none has any more; whoever took one meanwhile gets it back.
+// Removes an element only when no attachment needs it any more. When another attachment takes the element meanwhile, the element is
+// added again.
 async function removeElements(steps: Batch['steps'], run: Run, send: Send): Promise<void> {
   const kept: readonly Resource[] = letGo(steps.map(({ resource }) => resource).filter(isElement))
   const going = steps.filter(({ resource }) => !kept.includes(resource))
-  // Without the table there is nothing to remove, and an nft that does not work need not be asked.
+  // Without the table there is nothing to remove. Then nft is not started, because it may not work on this node.
   if (going.length === 0 || run.hasTable?.() === false) return
   const gone = going.map(({ resource }) => resource).filter(isElement)
   await remove([...going.map(({ line }) => line.text), ...uncovered(gone)], send)
@@ -174,7 +197,8 @@ async function removeElements(steps: Batch['steps'], run: Run, send: Send): Prom
   if (taken.length > 0) await send(taken.map(addition))
 }
 
-// One transaction; an element that is gone already, or whose set is another program's, fails it whole, so it is left out and the rest tried again.
+// Sends one transaction. It fails as a whole when an element is already gone, or when its set belongs to another program. Then the
+// lines of these elements are left out, and the rest is tried again.
 async function remove(lines: readonly string[], send: Send): Promise<void> {
   for (let rest = lines; rest.length > 0; ) {
     const done = await send(rest)

@@ -9,13 +9,20 @@ import { commentOf, type Owner } from '../text/owner.ts'
 import { brief, type IfName } from '../text/values.ts'
 import { isOwnChain, markBit } from './ruleset.ts'
 
-/** Who may open connections to a network's pods: anybody whom the node's other rules let, or nobody on another bridge with such a policy; with `isolated` nor anybody on the same bridge. */
+/**
+ * Who may open connections to a network's pods.
+ * `open`: every sender that the other rules of the node allow. `same-bridge`: not pods on another bridge with such a policy.
+ * `isolated`: not pods on the same bridge either.
+ */
 export type Policy = 'open' | 'same-bridge' | 'isolated'
 
-/** Where an admin's own rules stand unless the configuration names another chain. */
+/** The chain with the admin's own rules. The configuration can name another chain. */
 export const ADMIN = 'CNI-ADMIN'
 
-/** The elements of an attachment: its addresses, what a chain of an admin of another name than usual looks at, and the policy of its bridge. Each may be another attachment's, too. */
+/**
+ * The elements of an attachment: its addresses, the jumps to an admin's chain with another name than CNI-ADMIN, and the policy of its
+ * bridge. Other attachments may have the same elements.
+ */
 export function guarded(owner: Owner, addresses: readonly Cidr[], admin: string, policy: Policy, bridge: IfName | undefined): Element[] {
   const part = partName('firewall', owner)
   const element = (set: string, key: string, value?: string, of = commentOf(owner)): Element => ({ kind: 'element', ns: 'host', set, key, ...(value === undefined ? {} : { value }), owner: of, part })
@@ -25,28 +32,28 @@ export function guarded(owner: Owner, addresses: readonly Cidr[], admin: string,
     return [element(`pods${family}`, ip), ...(admin === ADMIN ? [] : [element(`admin${family}`, ip, `jump ${admin}`)])]
   })
   if (policy === 'open' || bridge === undefined) return own
-  // It outlives the pod that brought it.
+  // The comment of the element names the network alone, because the element outlives the pod that adds it.
   const shared = (set: string, key: string) => element(set, key, undefined, brief(owner.network))
   return [...own, shared('isolating', `"${bridge}"`), shared(policy === 'isolated' ? 'apart' : 'together', `"${bridge}" . "${bridge}"`)]
 }
 
-/** The way through iptables' FORWARD chain for each family of the addresses, which all pods share. */
+/** The passages through the FORWARD chain of iptables, one for each family of the addresses. All pods share them. */
 export function passages(addresses: readonly Cidr[], admin: string, always: boolean): Passage[] {
   const families = ([4, 6] as const).filter((family) => addresses.some((address) => isSix(address) === (family === 6)))
   return families.map((family) => ({ kind: 'passage', ns: 'host', family, admin, bit: markBit('firewall'), ...(always && { always }) }))
 }
 
-/** An admin's chain of another name than usual: pods' elements lead to it. */
+/** The admin's chain, when its name is not CNI-ADMIN. The elements of pods jump to it. */
 export function adminChain(addresses: readonly Cidr[], admin: string): Chain[] {
   return admin === ADMIN || addresses.length === 0 ? [] : [{ kind: 'chain', ns: 'host', name: admin, rules: [], kept: true }]
 }
 
-/** `iptablesAdminChainName`: a name that a chain may have in nft and in iptables alike; empty is the usual one. Throws ValueError. */
+/** Reads `iptablesAdminChainName`: a chain name that nft and iptables both accept. An empty text means CNI-ADMIN. Throws ValueError. */
 export function readAdmin(value: unknown): string {
   if (value === '' || value === ADMIN) return ADMIN
-  // 28 characters are the most that iptables takes.
+  // iptables takes at most 28 characters.
   if (typeof value !== 'string' || !/^[A-Za-z_][\w.-]{0,27}$/.test(value)) throw new ValueError(`${shown(value)}: want the name of a chain: a letter, then letters, digits, "_", "." or "-", 28 at most`)
-  // Our own chains have names of small letters alone, as words of nft's language are.
+  // Refuses names of small letters only, because plumb's own chains and the words of the nft language look like that.
   if (isOwnChain(value) || TAKEN.test(value)) throw new ValueError(`${shown(value)}: it has another meaning to nft or iptables; want a name such as ${ADMIN} or my-admin`)
   return value
 }

@@ -6,15 +6,20 @@ import { CniError, CODE } from '../text/errors.ts'
 
 const BUS = '/run/dbus/system_bus_socket'
 const NAME = 'org.freedesktop.DBus.Error'
-// What firewalld says of a source that is as it should be, another zone's included where it is to go (firewall/errors.py), and the bus when there is no firewalld any more.
+// The errors that mean success. firewalld reports that the source is already in its state (firewall/errors.py). For a removal, another
+// zone may have the source. The bus reports that firewalld no longer runs.
 const ALREADY = { addSource: /\b(ZONE_ALREADY_SET|ALREADY_ENABLED)\b/, removeSource: new RegExp(`\\b(UNKNOWN_SOURCE|NOT_ENABLED|INVALID_ZONE|ZONE_CONFLICT)\\b|${NAME}\\.(ServiceUnknown|NameHasNoOwner|NoServer|FileNotFound)`) }
 
-/** Whether firewalld runs on the node: its rules are there, with a bus to ask it on. Starts no process. */
+/** Whether firewalld runs on the node. It does when its rules exist and the D-Bus socket exists. Starts no process. */
 export function isFirewalldThere(): boolean {
   return fs.existsSync(BUS) && (isThere('inet', 'firewalld', 'filter_FORWARD') || isThere('ip', 'filter', 'FORWARD_direct'))
 }
 
-/** Adds a source to a zone or takes it out, at run time alone (D-Bus org.fedoraproject.FirewallD1.zone). Where firewalld is gone there is nothing to take out. Throws CniError 5 without dbus-send, 7 for a zone that is not there or is not the source's only one, 11 when firewalld does not answer. */
+/**
+ * Adds a source to a zone or removes it, in the runtime configuration only (D-Bus org.fedoraproject.FirewallD1.zone). Without firewalld
+ * there is nothing to remove.
+ * Throws CniError 5 without dbus-send, 7 for an unknown zone or a source of another zone, 11 when firewalld does not answer.
+ */
 export async function zone(method: 'addSource' | 'removeSource', { zone, source }: Pick<Zoned, 'zone' | 'source'>, run: Run): Promise<void> {
   if (method === 'removeSource' && !isFirewalldThere()) return
   const argv = asking(method, zone, source)
@@ -32,7 +37,7 @@ export async function isZoned({ zone, source }: Pick<Zoned, 'zone' | 'source'>, 
   return status === 0 && /\bboolean true\b/.test(stdout)
 }
 
-/** The argv of the process that asks firewalld. */
+/** The argv of the process that calls a method of firewalld. */
 export function asking(method: string, zone: string, source: string): string[] {
   return ['dbus-send', '--system', '--print-reply', '--dest=org.fedoraproject.FirewallD1', '/org/fedoraproject/FirewallD1', `org.fedoraproject.FirewallD1.zone.${method}`, `string:${zone}`, `string:${source}`]
 }

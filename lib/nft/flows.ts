@@ -6,7 +6,13 @@ import { type Flows, forgetOf, listsOf } from '../state/kinds/flows.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
 import type { Netns } from '../text/values.ts'
 
-/** Makes the kernel forget UDP connections of host ports: of those that were taken away what led to their pod, of those that were given what anyone sent to that port of the node before, or had from it. What comes too late for that, the rules keep from making new ones (chain `late`). Connections through the node to other machines stay. Best effort: without conntrack the kernel forgets by itself, after half a minute of silence. */
+/**
+ * Makes the kernel forget UDP connections of host ports. For a port in `taken`, the connections that led to its pod go. For a port in
+ * `given`, older connections to or from this port of the node go, unless they already lead to its pod.
+ * A datagram that is sent after this must not make a new connection. The chain `late` of lib/nft/host-ports.nft drops it. Connections
+ * through the node to other machines stay.
+ * Best effort: without conntrack the kernel forgets a connection by itself, after half a minute of silence.
+ */
 export async function forgetFlows(ns: Netns, { given, taken }: { readonly given: readonly Flows[]; readonly taken: readonly Flows[] }, run: Run): Promise<void> {
   if (!has('conntrack')) return log('plumb: conntrack is not installed: UDP clients of a host port may go on to its former owner for up to 30 s')
   await forget(ns, [...taken.map(forgetOf), ...(await stale(ns, given, run))], run)
@@ -15,7 +21,7 @@ export async function forgetFlows(ns: Netns, { given, taken }: { readonly given:
 async function forget(ns: Netns, lines: readonly string[], run: Run): Promise<void> {
   if (lines.length === 0) return
   const { status } = await run(['conntrack', '-R', '-'], `${lines.join('\n')}\n`, ns)
-  // Before 1.4.7 it reads no commands from its input.
+  // conntrack before 1.4.7 reads no commands from its input.
   if (status !== 0) for (const line of lines) await run(['conntrack', ...line.split(' ')], '', ns)
 }
 
@@ -28,7 +34,8 @@ async function stale(ns: Netns, given: readonly Flows[], run: Run): Promise<stri
   return lines
 }
 
-// Those to a port or from it, whichever end of them the node's is, but for what leads to its pod already.
+// The connections to or from a given port of the node. The node can be either end. Connections that already lead to the port's pod are
+// left out.
 function staleOf(listed: string, wanted: readonly [Flows, ...Flows[]]): string[] {
   const [{ family }] = wanted
   const lines: string[] = []

@@ -4,24 +4,28 @@ import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
 import { ExecError } from '../text/errors.ts'
 
-/** A program of iptables that has a FORWARD chain to speak of. */
+/** A variant of iptables whose table filter is in use on the node. */
 export interface Tool {
   readonly tool: string
   readonly six: boolean
 }
 
-/** What of a chain stands beside FORWARD. */
+/** The state of a chain in the table filter. */
 export interface Standing {
-  /** The rules of FORWARD that jump to it. */
+  /** The rules of FORWARD that jump to the chain. */
   readonly jumps: readonly string[]
-  /** Its own rules. */
+  /** The rules of the chain. */
   readonly chain: readonly string[]
   readonly exists: boolean
-  /** The rules of FORWARD before the first jump to it; all of them where there is none. */
+  /** The rules of FORWARD before the first jump to the chain. All rules of FORWARD when there is no jump. */
   readonly before: readonly string[]
 }
 
-/** Removes a chain of iptables that FORWARD jumps to, of both families and kinds, and the jump. Gives the tools that had it. With `dryRun` it only says so; `ifEmpty` leaves one that has rules. Throws ExecError. */
+/**
+ * Removes a chain of iptables and the jumps from FORWARD to it, for both families and both variants. Returns the tools that had the
+ * chain.
+ * `dryRun` changes nothing. `ifEmpty` keeps a chain that has rules. Throws ExecError.
+ */
 export async function removeChain(name: string, run: Run, { dryRun = false, ifEmpty = false } = {}): Promise<string[]> {
   const found: string[] = []
   for (const { tool } of tools()) {
@@ -33,7 +37,7 @@ export async function removeChain(name: string, run: Run, { dryRun = false, ifEm
   return found
 }
 
-/** Those of this node: nft's kind is asked of the kernel; legacy tables are listed where they were ever used. */
+/** The variants of iptables in use on this node. The kernel tells about iptables-nft. A legacy table counts when it was ever used. */
 export function tools(): Tool[] {
   return [false, true].flatMap((six) => {
     const ip = six ? 'ip6' : 'ip'
@@ -41,7 +45,7 @@ export function tools(): Tool[] {
   })
 }
 
-/** How a chain stands, by one of them. */
+/** The state of a chain, read with one tool. */
 export async function standing(tool: string, name: string, run: Run): Promise<Standing> {
   const { stdout } = await run([`${tool}-save`, '-t', 'filter'], '')
   const lines = stdout.split('\n')
@@ -56,12 +60,12 @@ export async function standing(tool: string, name: string, run: Run): Promise<St
   }
 }
 
-/** The lines that take these jumps away. */
+/** The lines that remove these jumps. */
 export function removals(jumps: readonly string[]): string[] {
   return jumps.map((rule) => rule.replace('-A ', '-D '))
 }
 
-/** Gives lines for the table filter to one of them, in one transaction. Throws ExecError. */
+/** Gives lines for the table filter to one tool, in one transaction. Throws ExecError. */
 export async function restore(tool: string, lines: readonly string[], run: Run): Promise<void> {
   const argv = [`${tool}-restore`, '--noflush', '--wait']
   const { status, stderr } = await run(argv, ['*filter', ...lines, 'COMMIT', ''].join('\n'))

@@ -9,26 +9,30 @@ import { commentOf, type Owner } from '../text/owner.ts'
 import { chainName, conditionChain } from './conditions.ts'
 import { localPair } from './masquerade.ts'
 
-/** One host port and where it leads. */
+/** One host port and its target in the pod. */
 export interface Mapping {
   readonly protocol: 'tcp' | 'udp' | 'sctp'
   readonly hostPort: number
   readonly containerPort: number
-  /** An address of the node; `0.0.0.0` and `::` are all of its family; absent: all of both. */
+  /** An address of the node. `0.0.0.0` and `::` mean all addresses of that family. Absent: all addresses of both families. */
   readonly hostIP?: Ip | undefined
-  /** So many ports from there on, one to one (podman's `range`); 1 unless given. */
+  /** The number of consecutive ports, mapped one to one (podman's `range`). 1 unless given. */
   readonly range: number
 }
 
-/** How a network's mappings are treated. */
+/** The settings for all mappings of a network. */
 export interface Treatment {
-  /** Whether clients are masqueraded: where the answer would not come back otherwise, always, or never. */
+  /** When clients get the node's address. `needed`: only where the answer would not come back otherwise. */
   readonly snat: 'needed' | 'always' | 'never'
-  /** What a packet has to meet, as an nft match, by family. */
+  /** The conditions for a packet, as an nft match, by family. */
   readonly conditions: { readonly 4?: string; readonly 6?: string }
 }
 
-/** The elements, claims and memories that an attachment's mappings come down to, for its first address of each family. What follows a claim belongs to it; what comes before the first, other attachments may have, too. */
+/**
+ * The resources for the mappings of an attachment: elements, claims of ports, and UDP connections (`flows`). Only the first address of
+ * each family gets mappings.
+ * The resources after a claim belong to that claim. The resources before the first claim can belong to other attachments, too.
+ */
 export function hostPorts(owner: Owner, mappings: readonly Mapping[], addresses: readonly Cidr[], { snat, conditions }: Treatment): Resource[] {
   const part = partName('portmap', owner)
   const used = new Map<4 | 6, Cidr>()
@@ -49,7 +53,10 @@ export function hostPorts(owner: Owner, mappings: readonly Mapping[], addresses:
   return [...chains, ...subnets.map((address) => localPair(address, owner, part)), ...own]
 }
 
-/** The first IPv4 and the first IPv6 address of the attachment's link in the pod (upstream's rule: those of links that are known to be others do not count). */
+/**
+ * The first IPv4 and the first IPv6 address of the attachment's interface in the pod. Upstream's rule: an address counts unless its
+ * result entry names another interface.
+ */
 export function podAddresses({ ips = [], interfaces = [] }: Result, ifname: string): Cidr[] {
   const mine = ips.filter(({ interface: index }) => {
     const link = index === undefined ? undefined : interfaces[index]
@@ -58,7 +65,7 @@ export function podAddresses({ ips = [], interfaces = [] }: Result, ifname: stri
   return [false, true].flatMap((six) => mine.find(({ address }) => isSix(address) === six)?.address ?? [])
 }
 
-/** Refuses one port of the node that leads to two ports of the container; the same twice over is no harm. Throws ValueError. */
+/** Refuses a host port that leads to two different container ports. A mapping that appears twice is allowed. Throws ValueError. */
 export function refuseTwice(mappings: readonly Mapping[]): void {
   const seen = new Map<string, number>()
   for (const { family, protocol, hostPort, containerPort, ip = 'any' } of places(mappings)) {
@@ -69,21 +76,20 @@ export function refuseTwice(mappings: readonly Mapping[]): void {
   }
 }
 
-/** `protocol` of a mapping, in any case; an empty one is TCP. */
+/** Reads `protocol` of a mapping, in upper or lower case. An empty text means TCP. Throws ValueError. */
 export function readProtocol(value: unknown): Mapping['protocol'] {
   const word = typeof value === 'string' ? value.toLowerCase() || 'tcp' : ''
   if (word !== 'tcp' && word !== 'udp' && word !== 'sctp') throw new ValueError(`${shown(value)}: want tcp, udp or sctp`)
   return word
 }
 
-/** One port of the node: without `ip` on all of its addresses of the family. */
+/** One port of the node. Without `ip` it is open on all addresses of the family. */
 export interface Place extends Pick<Mapping, 'protocol' | 'hostPort' | 'containerPort'> {
   readonly family: 4 | 6
   readonly ip: Ip | undefined
 }
 
-// A mapping may come twice.
-/** Where mappings stand on the node: once for each port, and for each family that a mapping is for. */
+/** The places of mappings on the node, one for each port and each family. Duplicates are removed, because a mapping may appear twice. */
 export function places(mappings: readonly Mapping[]): Place[] {
   const all: Place[] = []
   for (const { protocol, hostPort, containerPort, hostIP, range } of mappings) {

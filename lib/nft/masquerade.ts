@@ -7,10 +7,14 @@ import { type Cidr, parseCidr, split } from '../text/ip.ts'
 import { commentOf, type Owner, type PartName } from '../text/owner.ts'
 import { brief } from '../text/values.ts'
 
-/** The type of the part that `masquerade` gives. */
+/** The type of the journal part that `masquerade` makes. */
 export const MASQUERADE = 'masquerade'
 
-/** "ipMasq" of an attachment: what its addresses send out of their subnets takes the node's address, but for multicast (lib/nft/masquerade.nft). They go with the attachment; another one may need the same element and then keeps it. */
+/**
+ * The elements for "ipMasq" of an attachment. Packets from its addresses to other subnets get the node's address. Multicast packets
+ * keep their source (lib/nft/masquerade.nft).
+ * DEL of the attachment removes the elements. An element stays when another attachment needs it.
+ */
 export function masquerade(owner: Owner, addresses: readonly Cidr[]): Element[] {
   const part = partName(MASQUERADE, owner)
   return addresses.flatMap((address) => {
@@ -19,17 +23,20 @@ export function masquerade(owner: Owner, addresses: readonly Cidr[]): Element[] 
   })
 }
 
-/** The pair that says what is local to an address's subnet. All pods of the subnet have it. */
+/** The pair that marks the subnet of an address as local. All pods of the subnet share it. */
 export function localPair(address: Cidr, { network }: Owner, part: PartName): Element {
   return pairOf(networkOf(address), brief(network), part)
 }
 
-/** Whether an element is such a pair. Their sets hold intervals, which must not overlap. */
+/** Whether an element is a pair of `localPair`. The sets of pairs hold intervals, and intervals must not overlap. */
 export function isPair({ set }: Element): boolean {
   return set.startsWith('local')
 }
 
-/** The nft lines that add pairs to those that are there: what a larger subnet covers is left to it, and a larger one takes the place of what it covers. */
+/**
+ * The nft lines that add pairs to sets with other pairs. A pair is skipped when a larger subnet is already in the set. A larger pair
+ * replaces the pairs that it covers.
+ */
 export async function amongOthers(wanted: readonly Element[], run: Run): Promise<string[]> {
   const lines: string[] = []
   for (const pair of wanted.filter(isPair)) {
@@ -41,14 +48,14 @@ export async function amongOthers(wanted: readonly Element[], run: Run): Promise
   return lines
 }
 
-/** The nft lines that add pairs to sets without any: the largest of those that overlap stands for the others. */
+/** The nft lines that add pairs to empty sets. Of overlapping subnets only the largest is added. */
 export function largest(pairs: readonly Element[]): string[] {
   const subnets = new Map(pairs.map((pair) => [subnetOf(pair), pair]))
   const isCovered = (subnet: Cidr) => [...subnets.keys()].some((other) => other !== subnet && covers(other, subnet))
   return [...subnets].filter(([subnet]) => !isCovered(subnet)).map(([, pair]) => addition(pair))
 }
 
-/** The nft lines that bring back what stood under pairs that go: those that attachments still have. */
+/** The nft lines that add smaller pairs again when a larger pair goes. Only pairs that attachments still hold are added. */
 export function uncovered(gone: readonly Element[]): string[] {
   const pairs = gone.filter(isPair)
   return [...new Set(pairs.map(({ set }) => set))].flatMap((set) => {
@@ -72,7 +79,7 @@ function subnetIn(key: string): Cidr {
 
 async function listed(set: string, run: Run): Promise<Cidr[]> {
   const { stdout } = await run(['nft', 'list', 'set', 'inet', 'plumb', set], '')
-  // A subnet of one address is printed without its length.
+  // nft prints a subnet of one address without its prefix length.
   const whole = (key: string) => parseCidr(key.includes('/') ? key : `${key}/${set.endsWith('6') ? 128 : 32}`)
   return [...stdout.matchAll(/([0-9a-f:./]+)(?: \. [0-9a-f:./]+)? comment "/g)].map(([, key = '']) => whole(key))
 }

@@ -5,7 +5,12 @@ import type { Run } from '../os/run.ts'
 import { CHAIN, missing, type Passage, type Standing, scripted } from '../state/kinds/passage.ts'
 import { ExecError } from '../text/errors.ts'
 
-/** Makes what is missing of a passage: an accept of ours in a table of nft does not lift a DROP of iptables, such as Docker's policy; it has to stand where that does. When all stands, that is asked of the kernel alone, and no process is started. Throws ExecError. */
+/**
+ * Makes the missing parts of a passage. An accept in a table of nft does not lift a DROP of iptables, such as Docker's policy. So the
+ * accept must stand in the FORWARD chain of iptables.
+ * For iptables-nft the kernel itself tells what is missing. When nothing is missing, no process is started for it. For iptables-legacy,
+ * `iptables-legacy-save` lists the rules. Throws ExecError.
+ */
 export async function pass(passage: Passage, run: Run): Promise<void> {
   const ip = nameOf(passage)
   if (isWanted(passage)) await complete(`${ip}tables-nft`, passage, standing(passage), run)
@@ -14,12 +19,12 @@ export async function pass(passage: Passage, run: Run): Promise<void> {
   await complete(`${ip}tables-legacy`, passage, legacy(passage, stdout.split('\n')), run)
 }
 
-/** Whether nothing is missing of it, as far as the kernel tells without a tool: the old iptables' tables are not looked into. */
+/** Whether nothing of a passage is missing, as far as the kernel tells without a tool. The tables of iptables-legacy are not read. */
 export function isPassing(passage: Passage): boolean {
   return !isWanted(passage) || missing(passage, standing(passage)).length === 0
 }
 
-/** The argv of the process that makes it. */
+/** The argv of the process that makes a passage. */
 export function restoring(tool: string): string[] {
   return [`${tool}-restore`, '--noflush', '--wait']
 }

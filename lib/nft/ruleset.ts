@@ -9,15 +9,18 @@ import ports from './host-ports.nft' with { type: 'text' }
 import masquerade from './masquerade.nft' with { type: 'text' }
 import sets from './sets.nft' with { type: 'text' }
 
-/** A part of the rules in lib/nft, loaded with the first element that needs it. */
+/** A part of the rules in lib/nft. It is loaded with the first element that needs it. */
 export type Section = 'masquerade' | 'ports' | 'firewall'
-/** All of them. */
+/** All sections. */
 export const SECTIONS: readonly Section[] = ['masquerade', 'ports', 'firewall']
 
 /** The sets and maps that all sections look up. */
 export const SETS: string = sets
 const TEXTS: Readonly<Record<Section, string>> = { masquerade, ports, firewall }
-/** Where a node says which bits of the packet mark plumb uses, when others use the usual ones: `{ "firewall": 12, "hostPorts": 13 }`. */
+/**
+ * The file that names the bits of the packet mark for plumb, when other programs use the usual bits. Example:
+ * `{ "firewall": 12, "hostPorts": 13 }`.
+ */
 const BITS_FILE = '/etc/plumb/mark-bits.json'
 /** The usual bits. */
 const BITS: Readonly<Record<'firewall' | 'hostPorts', number>> = { firewall: 12, hostPorts: 13 }
@@ -28,7 +31,10 @@ export function sectionsOf(resources: readonly Resource[]): Section[] {
   return SECTIONS.filter((section) => found.has(section))
 }
 
-/** The section whose rules look up a set; undefined for the subnets that are local to each other, which two look up: whoever adds those adds an element of one of these, too. */
+/**
+ * The section whose rules look up a set. Undefined for the pairs of local subnets, because two sections look them up. An attachment
+ * with such a pair also has an element of one of these sections.
+ */
 export function sectionOf(set: string): Section | undefined {
   if (set.startsWith('local')) return undefined
   if (set.startsWith('masq') && !set.startsWith('masqall')) return 'masquerade'
@@ -36,7 +42,7 @@ export function sectionOf(set: string): Section | undefined {
 }
 const FIREWALL: readonly string[] = ['pods4', 'pods6', 'admin4', 'admin6', 'isolating', 'together', 'apart']
 
-/** The text of a section, with the bits of the packet mark that this node uses. Throws ValueError for a file of theirs that cannot be read. */
+/** The text of a section, with the bits of the packet mark for this node. Throws ValueError when the file with the bits cannot be read. */
 export function textOf(section: Section): string {
   const text = TEXTS[section]
   if (section === 'masquerade') return text
@@ -46,17 +52,20 @@ export function textOf(section: Section): string {
   return text.replaceAll(hex(1 << usual), hex(1 << bit)).replaceAll(hex(~(1 << usual)), hex(~(1 << bit)))
 }
 
-/** The set that says that a section is loaded, named after the text of its rules: another version's, or one of other bits, has another name. */
+/**
+ * The name of the set that marks a section as loaded. The name has a hash of the rules' text. So another version, or other bits, give
+ * another name.
+ */
 export function markOf(section: Section): string {
   return `rules_${section}_${digest(SETS + textOf(section)).slice(0, 16)}`
 }
 
-/** Whether a set is such a mark, of this version or another. */
+/** Whether a set is a mark of a loaded section, of this version or another. */
 export function isMark(set: string): boolean {
   return set.startsWith('rules_') || set.startsWith('ruleset_')
 }
 
-/** The bit of the packet mark that this node gives to a part of the rules. Throws ValueError. */
+/** The bit of the packet mark for a part of the rules on this node. Throws ValueError for a bad file. */
 export function markBit(part: keyof typeof BITS): number {
   const text = readText(BITS_FILE)
   if (text === undefined) return BITS[part]
@@ -74,7 +83,7 @@ function parsed(text: string): Record<string, number> {
     const value = JSON.parse(text)
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value
   } catch {
-    // Refused below, as any other text.
+    // Refused below, like any other bad text.
   }
   throw new ValueError(`Cannot read ${BITS_FILE}: ${shown(text)}; want a JSON object such as { "firewall": 12, "hostPorts": 13 }`)
 }
@@ -83,14 +92,20 @@ function hex(bits: number): string {
   return `0x${(bits >>> 0).toString(16).padStart(8, '0')}`
 }
 
-/** Which chains of these sections have fewer or more rules in the node, or are missing: one phrase each. An element does nothing without the rules that look it up. */
+/**
+ * The chains of these sections that are missing on the node or have a wrong number of rules, one phrase each. An element has no effect
+ * without the rules that look it up.
+ */
 export function lostRules(run: Run, sections: readonly Section[]): string[] {
   const is = run.rules?.()
   if (!is) return []
   return [...chains(sections)].filter(([name, { rules }]) => (is.get(name) ?? 0) !== rules).map(([name, { rules }]) => `nft chain ${name} has ${is.get(name) ?? 0} rules, want ${rules}`)
 }
 
-/** Whether nothing of them can be lost, asked in a quarter of the time. False also while another call loads them. */
+/**
+ * Whether certainly no rule of these sections is lost. Takes a quarter of the time of `lostRules`. Also false while another call loads
+ * the rules.
+ */
 export function isWhole(run: Run, sections: readonly Section[]): boolean {
   const is = run.uses?.()
   if (!is) return false
@@ -98,13 +113,16 @@ export function isWhole(run: Run, sections: readonly Section[]): boolean {
   return true
 }
 
-/** Whether a chain of our table is one of lib/nft, this version's or another's: those have names of small letters alone, which networks' chains and an admin's have not. */
+/**
+ * Whether a chain of the table `inet plumb` is one of lib/nft, of this version or another. The names of these chains have small letters
+ * only. The chains of networks and of an admin have other names.
+ */
 export function isOwnChain(name: string): boolean {
   for (const letter of name) if (letter < 'a' || letter > 'z') return false
   return name !== ''
 }
 
-/** The names of the chains of some sections that are plumb's own. */
+/** The names of plumb's own chains in these sections. */
 export function chainsOf(sections: readonly Section[]): string[] {
   return [...chains(sections).keys()]
 }

@@ -1,4 +1,4 @@
-/** A file that is imported as its text, and lies inside the executable. */
+/** Files that are imported as text. Their text is part of the executable. */
 declare module '*.nft' {
   const text: string
   export default text

@@ -11,6 +11,7 @@ import { isLink } from './link-state.ts'
 import { linkIn } from './links.ts'
 import { inside } from './netns.ts'
 import { chainUses, isThere, ruleCounts, setNames } from './nftables.ts'
+import { ownTool } from './own-tools.ts'
 import type { Output, Run } from './run.ts'
 import { type Ear, linkState } from './sockets.ts'
 import { busyFile } from './turns.ts'
@@ -75,14 +76,19 @@ export async function runPlugin(file: string, env: Readonly<Record<string, strin
 
 /** Whether a tool is installed, for work that is not needed without the tool. */
 export function has(name: string): boolean {
-  return TOOLS.some((dir) => fs.existsSync(`${dir}/${name}`))
+  return TOOLS.some((dir) => fs.existsSync(`${dir}/${name}`)) || ownTool(name) !== undefined
 }
 
-/** The path of a tool's executable file. Throws CniError 5 when the tool is not installed. */
-export function locate(name: string): string {
+/**
+ * Finds a tool on the node, else in the folder that `plumb install --tools` made. Returns the words that start it. The first word is the
+ * path of an executable file. Throws CniError 5 when the tool is not installed.
+ */
+export function locate(name: string): readonly string[] {
   const dir = TOOLS.find((one) => fs.existsSync(`${one}/${name}`))
-  if (!dir) throw new CniError(CODE.io, `Cannot run ${name}: it is not installed`, `looked in ${TOOLS.join(', ')}; install the package ${PACKAGE[name] ?? name}`)
-  return `${dir}/${name}`
+  if (dir !== undefined) return [`${dir}/${name}`]
+  const own = ownTool(name)
+  if (!own) throw new CniError(CODE.io, `Cannot run ${name}: it is not installed`, `looked in ${TOOLS.join(', ')}; install the package ${PACKAGE[name] ?? name}, or use plumb install --tools`)
+  return own
 }
 
 function put(key: string, argv: readonly string[], stdin: string, ns: Netns): Working {
@@ -92,10 +98,11 @@ function put(key: string, argv: readonly string[], stdin: string, ns: Netns): Wo
 }
 
 function begin(argv: readonly string[], ns: Netns): Started {
-  const file = locate(argv[0] ?? '')
+  const [name = '', ...rest] = argv
+  const words = locate(name)
   return inside(ns, () => {
     const ear = earOf(argv)
-    return { ...start(file, argv, ENV, false, ear?.fd), ear }
+    return { ...start(words[0] as string, [...words, ...rest], ENV, false, ear?.fd), ear }
   })
 }
 

@@ -48,7 +48,7 @@ function locked(fd: number, byte: bigint): boolean {
   try {
     return lockByte(fd, byte)
   } catch (cause) {
-    log(`plumb: Cannot tell whether an earlier call is still at work, going on as if none were: ${(cause as Error).message}`)
+    log(`plumb: Cannot tell whether an earlier call still runs; continuing without it: ${(cause as Error).message}`)
     return true
   }
 }

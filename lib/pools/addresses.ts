@@ -1,3 +1,5 @@
+// This folder has the address pools: host-local ranges on disk, leases of the DHCP daemon, and the resolver settings of a pool. Begin
+// with `addressStore` in this file. Read dhcp.ts for DHCP.
 import type { IpConfig } from '../cni/result.ts'
 import { remove, withLock } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
@@ -10,26 +12,39 @@ import { capacity, describe, type RangeSet, rangeOf, search } from './ranges.ts'
 import { type Holder, holderOf, lastReserved, names, type Place, readAll, reserve } from './reservations.ts'
 import { putToRest, resting } from './resting.ts'
 
-/** One network's addresses on disk, in host-local's layout, shared with it. Every method holds host-local's lock; all but `take` leave a directory that does not exist alone. All throw CniError 5 for a disk that fails. */
+/**
+ * The addresses of one network on disk, in host-local's layout and shared with host-local. Every method except `foresee` holds
+ * host-local's lock. Only `take` makes a missing directory. All methods throw CniError 5 when the disk fails.
+ */
 export interface AddressStore {
-  /** One address of each set, all or none: the wanted one of a set, else the next free one. Throws CniError 11 when a set is exhausted, 7 when a wanted address cannot be had, 4 when the owner holds addresses already. */
+  /**
+   * Takes one address of each set, all or none. A set gives its wanted address, or the next free one.
+   * Throws CniError 11 when a set is exhausted, 7 when a wanted address cannot be had, 4 when the owner already holds addresses.
+   */
   take(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[]): IpConfig[]
-  /** What `take` would give, without the lock and without a change: the owner's own addresses when it holds some, else what is free as far as this user can see, and a phrase which of these it is. `isFreed`: as if it had released them. Throws as `take`. */
+  /**
+   * Predicts the answer of `take`, without the lock and without a change. Returns the owner's addresses when it holds some. Otherwise
+   * returns addresses that look free to this user. `why` says which case it is.
+   * `isFreed` predicts the answer after a release of the owner's addresses. Throws like `take`.
+   */
   foresee(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[], isFreed?: boolean): { readonly ips: IpConfig[]; readonly why: string }
   release(owner: Owner): void
   holds(owner: Owner): boolean
-  /** Frees what belongs to none of these. */
+  /** Frees the addresses that belong to none of these owners. */
   keepOnly(owners: readonly Owner[]): void
-  /** Throws CniError 50 when a set has nothing to give. */
+  /** Throws CniError 50 when a set has no free address. */
   ready(sets: readonly RangeSet[]): void
 }
 
-// So many addresses are tried one by one; then the directory is read once, and the rest is decided in memory.
+// The number of addresses that are tried one by one. After that the directory is read once, and the search goes on in memory.
 const PROBES = 64
 
-/** The store of a network below `dataDir`. A freed address is not given out again, unless asked for by name, for `cooldown` seconds. */
+/**
+ * The store of a network below `dataDir`. A freed address rests for `cooldown` seconds. In that time it is given out only when it is
+ * asked for by name.
+ */
 export function addressStore(dataDir: string, network: NetworkName, cooldown = 0): AddressStore {
-  // No network's name begins with a dot, so none is called as plumb's own folder is.
+  // No name of a network begins with a dot. So no network has the same directory as plumb's own folder `.plumb`.
   const place = { dir: `${dataDir}/${network}`, own: `${dataDir}/.plumb/${brief(network)}` }
   const locked = <T>(work: () => T): T => onDisk(place, () => withLock(`${place.dir}/lock`, work))
   const ifThere = <T>(work: () => T): T | undefined => (fs.existsSync(place.dir) ? locked(work) : undefined)
@@ -51,7 +66,7 @@ interface Pool {
   readonly cooldown: number
 }
 
-// Which set gives which wanted address: the first that holds it, and each set only one.
+// Assigns each wanted address to the first set that contains it. A set gives only one address.
 function assign(sets: readonly RangeSet[], wanted: readonly Ip[]): readonly (Ip | undefined)[] {
   const left = new Set(wanted)
   const given = sets.map((set) => {
@@ -101,7 +116,7 @@ function foresee({ place, cooldown }: Pool, owner: Owner, sets: readonly RangeSe
     ),
   )
   const held = isFreed ? [] : mine
-  // What is freed rests as long as any.
+  // With a cooldown the freed addresses of this owner rest like all others, so they count as taken.
   const taken = new Set(isFreed && cooldown === 0 ? all?.filter((name) => !mine.includes(name)) : all)
   const free = finder({ place, cooldown }, { all: taken, tired: tired ?? new Set() })
   const ips = sets.map((set, n) => {
@@ -120,12 +135,12 @@ function foresee({ place, cooldown }: Pool, owner: Owner, sets: readonly RangeSe
   return { ips, why: all && tired ? 'free now; the pool decides when it is asked' : `an example: ${place.dir} cannot be read, the pool decides when it is asked` }
 }
 
-// An old file names the container alone.
+// A file of an old host-local names the container alone.
 function isHeldBy(holder: Holder | undefined, { containerId, ifname }: Owner): boolean {
   return holder?.containerId === containerId && (holder.ifname === ifname || holder.ifname === '')
 }
 
-// Undefined for what this user must not read.
+// Returns `absent` when the file does not exist, and undefined when this user must not read it.
 function visible<T>(read: () => T, absent: T): T | undefined {
   try {
     return read()
@@ -134,7 +149,10 @@ function visible<T>(read: () => T, absent: T): T | undefined {
   }
 }
 
-/** Finds the next free address of a set, round robin from the one given out last. `known` is what has been read already. */
+/**
+ * Finds the next free address of a set, round robin after the last address that was given out. `known` holds facts that the caller has
+ * already read.
+ */
 function finder({ place, cooldown }: Pool, known?: { readonly all: ReadonlySet<string>; readonly tired: ReadonlySet<string> }): (set: RangeSet, n: number) => Ip {
   const tired = known?.tired ?? resting(place, cooldown)
   let all = known?.all
@@ -161,7 +179,7 @@ function holds(ledger: Ledger, owner: Owner): boolean {
 }
 
 function keepOnly(place: Place, owners: readonly Owner[], cooldown: number): void {
-  // An old file names the container alone: it stays as long as any interface of it does.
+  // A file of an old host-local names the container alone. It stays as long as any interface of the container does.
   const keep = new Set(owners.flatMap(({ containerId, ifname }) => [`${containerId} ${ifname}`, `${containerId} `]))
   const all = readAll(place)
   const gone = [...all].filter(([, { containerId, ifname }]) => !keep.has(`${containerId} ${ifname}`))
@@ -192,10 +210,10 @@ function free(place: Place, names: readonly string[], cooldown: number): void {
   if (names.length > 0) putToRest(place, names, cooldown)
   for (const name of names) remove(`${place.dir}/${name}`)
   try {
-    // What a reservation that was killed in the making has left.
+    // The draft of a reservation whose process was killed.
     remove(`${place.own}/draft`)
   } catch {
-    // Where that cannot be, none was made.
+    // When the draft cannot be removed, no reservation made one.
   }
 }
 

@@ -2,10 +2,15 @@ import { log } from '../os/log.ts'
 import { ethernetIn, openWire } from '../os/packets.ts'
 import type { LeaseFile } from './dhcp.ts'
 
-// Where the message begins in the packets that the daemon keeps: an IPv4 header without options, and UDP's.
+// Offsets in the packets that the daemon keeps. The packets have an IPv4 header without options and a UDP header, then the DHCP
+// message.
 const [MESSAGE_AT, SERVER_AT, SERVER_PORT] = [28, 16, 67]
 
-/** Gives a lease back to its server, once and without an answer: through its link, or, when that is gone, for IPv4 by the node's own routes. Never throws: a server takes it back by itself when its time is over. */
+/**
+ * Gives a lease back to its server, once and without waiting for an answer. The packet goes through the lease's interface. When that is
+ * gone, an IPv4 packet goes by the node's own routes.
+ * Never throws, because the server takes the lease back by itself when the lease ends.
+ */
 export async function letGo({ netns, index, owner: { ifname, containerId }, release }: Omit<LeaseFile, 'bound' | 'wants'>): Promise<void> {
   try {
     const isThere = ethernetIn(netns, ifname)?.index === index
@@ -18,11 +23,11 @@ export async function letGo({ netns, index, owner: { ifname, containerId }, rele
       } else if (version === 4) await byNode(bytes)
     }
   } catch (cause) {
-    log(`plumb: Cannot give a lease back, its server waits until it is over: ${(cause as Error).message}`, { container: containerId, ifname })
+    log(`plumb: Cannot release a lease; the server keeps it until it expires: ${(cause as Error).message}`, { container: containerId, ifname })
   }
 }
 
-// The server's link may be the node's, too: a bridge, or the link below a macvlan.
+// The node may reach the server, too: by a bridge, or by the interface below a macvlan.
 async function byNode(packet: Uint8Array): Promise<void> {
   const socket = await Bun.udpSocket({})
   try {

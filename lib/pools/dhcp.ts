@@ -3,7 +3,7 @@ import { CniError, CODE } from '../text/errors.ts'
 import type { Owner } from '../text/owner.ts'
 import { brief, type Mac, type NetnsPath, type NetworkName } from '../text/values.ts'
 
-/** What an attachment asks of DHCP servers. */
+/** The request of an attachment to DHCP servers. */
 export interface Wants {
   readonly families: readonly (4 | 6)[]
   /** Numbers of DHCPv4 options to ask for, in order. */
@@ -11,44 +11,47 @@ export interface Wants {
   /** Options to send along with every message, by number. */
   readonly provide: readonly (readonly [code: number, value: string])[]
 }
-/** What the daemon is asked: one JSON object on a line of its socket. */
+/** A question to the daemon: one JSON object on one line of its socket. */
 export type Question =
   | { readonly verb: 'add'; readonly owner: Owner; readonly netns: NetnsPath; readonly wants: Wants }
   | { readonly verb: 'check' | 'del'; readonly owner: Owner }
   | { readonly verb: 'gc'; readonly network: NetworkName; readonly keep: readonly Owner[] }
   | { readonly verb: 'status' }
-/** What it answers, on a line; an empty line before it says that it is at work. */
+/** The answer of the daemon, on one line. An empty line before it means that the daemon is at work. */
 export interface Reply {
   readonly result?: Result
   readonly error?: { readonly code: number; readonly msg: string; readonly details?: string }
 }
-/** A lease as its file holds it, for the daemon's next start and for a DEL that finds no daemon. */
+/** A lease in its file. The next start of the daemon reads it, as does a DEL that finds no daemon. */
 export interface LeaseFile {
   readonly owner: Owner
   readonly netns: NetnsPath
-  /** The link it was got through: one of the same name may be another. */
+  /** The index of the lease's interface. Another interface may have the same name later. */
   readonly index: number
   readonly wants: Wants
-  /** Packets that give it back, whole, with where they go on the link. */
+  /** Whole packets that give the lease back, each with its destination MAC. */
   readonly release: readonly { readonly version: 4 | 6; readonly to: Mac; readonly packet: string }[]
-  /** What the daemon alone reads. */
+  /** Data for the daemon only. */
   readonly bound: unknown
 }
 
-/** Where the reference's daemon listens, too. */
+/** The default socket. The daemon of the reference plugin listens there, too. */
 export const SOCKET = '/run/cni/dhcp.sock'
 
-/** The folder of a daemon's leases: beside its socket, so that who knows that finds them. */
+/** The folder of a daemon's leases. Its path derives from the socket, so a program that knows the socket finds the leases. */
 export function leasesOf(socket: string): string {
   return `${socket}.leases`
 }
 
-/** The name of an attachment's file there. */
+/** The name of an attachment's file in the folder of leases. */
 export function leaseName({ network, containerId, ifname }: Owner): string {
   return `${brief(network)}:${brief(containerId)}:${ifname}`
 }
 
-/** Asks the daemon and waits for its answer, as long as it gives a sign of life within each `quietMs`. Throws CniError: what the daemon said, or 11 with `isDown` when it is not there, or gives no sign. */
+/**
+ * Asks the daemon and waits for its answer. Waits as long as the daemon sends data within each `quietMs` milliseconds.
+ * Throws the daemon's error as CniError. Throws DaemonDown when the daemon cannot be reached or stays silent.
+ */
 export function ask(socket: string, question: Question, quietMs: number): Promise<Reply> {
   return new Promise((resolve, reject) => {
     let text = ''
@@ -64,7 +67,7 @@ export function ask(socket: string, question: Question, quietMs: number): Promis
           text += bytes.toString()
           if (!text.trimStart().includes('\n')) return
           clearTimeout(timer)
-          // Before the end, which counts as none.
+          // Settles before the connection ends, because an end without an answer is an error.
           settle(text, resolve, reject)
           from.end()
         },
@@ -76,7 +79,7 @@ export function ask(socket: string, question: Question, quietMs: number): Promis
   })
 }
 
-/** Nobody answers at a daemon's socket. */
+/** CniError 11: no daemon answers at the socket. */
 export class DaemonDown extends CniError {
   override name = 'DaemonDown'
   constructor(socket: string, why: string) {

@@ -5,9 +5,9 @@ import { parse } from '../text/values.ts'
 import type { LeaseFile } from './dhcp.ts'
 
 const byte = field.int(0, 255)
-/** Whose a lease is, in questions and files. */
+/** The owner of a lease, in questions and files. */
 export const owner = v.object({ network: field.network, containerId: field.by(parse.containerId), ifname: field.ifname })
-/** What it is asked for with. */
+/** The request for a lease, in questions and files. */
 export const wants = v.object({ families: v.array(v.picklist([4, 6])), request: v.array(byte), provide: v.array(v.tuple([byte, field.text])) })
 /** The keys of a lease's file. */
 export const leaseFile = {
@@ -19,7 +19,7 @@ export const leaseFile = {
   bound: v.unknown(),
 }
 
-/** A lease's file as its text has it; undefined for a text that is none, as a disk or a hand may have spoiled it. */
+/** Reads the text of a lease's file. Undefined for a bad text, because a disk or a person may have damaged the file. */
 export function readLeaseFile(text: string | undefined): LeaseFile | undefined {
   try {
     return text === undefined ? undefined : read(v.object(leaseFile), JSON.parse(text)).value
@@ -28,7 +28,7 @@ export function readLeaseFile(text: string | undefined): LeaseFile | undefined {
   }
 }
 
-// A group's address, too: that is where a client's packets go.
+// Accepts multicast and broadcast addresses, because a client sends its packets to them.
 function ethernet(value: unknown): LeaseFile['release'][number]['to'] {
   if (typeof value !== 'string' || !/^([0-9a-f]{2}:){5}[0-9a-f]{2}$/.test(value)) throw new ValueError(`${shown(value)}: want an Ethernet address`)
   return value as LeaseFile['release'][number]['to']

@@ -4,30 +4,45 @@ import type { Owner } from '../text/owner.ts'
 import { brief, isName } from '../text/values.ts'
 import { type Holder, holderOf, type Place, readAll } from './reservations.ts'
 
-/** Who holds which addresses, while the pool's lock is held. host-local's layout answers that only by reading every file; so beside it each holder has a symbolic link `<container id>:<ifname>` whose text lists its addresses: made in one step, read in one, never torn. The index is believed as long as its stamp matches the directory. */
+/**
+ * The index of addresses by owner. It is valid while the pool's lock is held. host-local's layout tells an owner's addresses only by
+ * reading every file.
+ * So each holder also has a symbolic link `<container id>:<ifname>`. Its text lists the holder's addresses. A link is made in one step
+ * and read in one step, so no reader sees half of it. The index is used as long as its stamp matches the directory.
+ */
 export interface Ledger {
   readonly place: Place
-  /** What the directory held when it had to be read, by key; absent while the index is right. */
+  /** The addresses by key, when the directory had to be read. Absent while the index is right. */
   readonly found?: ReadonlyMap<string, readonly string[]>
 }
 
 const MANY = '*'
 let boot: string | undefined
 
-/** The ledger of a place whose lock the caller holds. Reads the whole directory when something but plumb changed it since, or the node was started anew. `all` is what a caller found who had to read it anyway. */
+/**
+ * The ledger of a place. The caller holds the lock. Reads the whole directory when another program changed it, or when the node was
+ * booted since the last stamp. `all` holds the reservations when the caller has already read them.
+ */
 export function openLedger(place: Place, all?: ReadonlyMap<string, Holder>): Ledger {
   makeOwn(place)
   return !all && attempt(() => fs.readFileSync(stampPath(place))) === stampOf(fs.statSync(place.dir) as Stat) ? { place } : { place, found: byKey(all ?? readAll(place)) }
 }
 
-/** The addresses that an owner holds, each file looked into: the index is a hint, never a reason to free what is another's. Without any, those that an old host-local noted for the container, which are then what `holder` says. */
+/**
+ * The addresses that an owner holds. The index is only a hint, so each file is read. Otherwise the address of another owner could be
+ * freed. An owner without addresses gets the addresses that an old host-local noted for the container. Then `holder` has no interface
+ * name.
+ */
 export function heldBy(ledger: Ledger, { containerId, ifname }: Owner): { holder: Holder; names: readonly string[] } {
   const names = holdingsOf(ledger, { containerId, ifname })
   const holder = { containerId, ifname: names.length > 0 ? ifname : '' }
   return { holder, names: names.length > 0 ? names : holdingsOf(ledger, holder) }
 }
 
-/** Brings the index up to what was changed, by holder, after the directory was; then stamps it. Cannot fail: without its stamp the next call reads the directory, and so it does after a kill at any point. */
+/**
+ * Updates the index by holder, after the directory has changed. Then writes the stamp. Cannot fail: without a stamp the next call reads
+ * the directory. The same happens after a kill at any point.
+ */
 export function settle({ place, found }: Ledger, changed: readonly (readonly [Holder, readonly string[]])[]): void {
   try {
     const changes = changed.map(([holder, names]) => [keyOf(holder), names] as const)
@@ -35,7 +50,7 @@ export function settle({ place, found }: Ledger, changed: readonly (readonly [Ho
     else for (const [key, names] of changes) point(place, key, names)
     stamp(place)
   } catch {
-    // A full or read-only disk: no reason to fail a DEL that freed its address.
+    // The disk is full or read-only. A DEL that freed its address must not fail for that.
   }
 }
 
@@ -45,16 +60,16 @@ export function removeIndex({ own }: Place): void {
     for (const name of fs.readdirSync(own)) remove(`${own}/${name}`)
     fs.rmdirSync(own)
   } catch {
-    // What stays tells of nothing.
+    // Files that stay have no effect.
   }
 }
 
-// Closed to others, as the reservations are: it tells which container has which address.
+// Only the owner of the folder may read it, as with the reservations. The index tells which container has which address.
 function makeOwn({ own }: Place): void {
   try {
     if (!fs.existsSync(own)) fs.mkdirSync(own, 0o700)
   } catch {
-    // A disk that is full or read-only shows where it matters.
+    // A full or read-only disk causes an error later, at the reservations.
   }
 }
 
@@ -79,7 +94,7 @@ function holdingsOf({ place, found }: Ledger, holder: Holder): readonly string[]
   })
 }
 
-// A reservation can hold any text. What no attachment is called by is kept under one key, which none asks for.
+// A reservation can hold any text. A text that no attachment can have as its name gets one common key. No owner asks for this key.
 function keyOf({ containerId, ifname }: Holder): string {
   return isName(containerId) && ifname.length <= 15 && !ifname.includes('/') ? `${brief(containerId)}:${ifname}` : '?:'
 }
@@ -96,23 +111,23 @@ function point(place: Place, key: string, names: readonly string[]): void {
   if (names.length > 0) fs.symlinkSync(textOf(names), path)
 }
 
-// A link takes 4095 bytes. One who keeps addresses back by hand may have written the same word into a thousand files.
+// A symbolic link holds at most 4095 bytes. An admin who reserves addresses by hand may write the same word into a thousand files.
 function textOf(names: readonly string[]): string {
   const text = names.join(',')
   return text.length < 4000 ? text : MANY
 }
 
 function stamp(place: Place): void {
-  // The kernel's own times are as coarse as its tick: a change by someone else could leave the very time that ours left.
-  // A time of our own, with digits that no tick has, makes each of them show.
+  // The kernel's timestamps are as coarse as its tick. A change by another program could leave the same timestamp as plumb's change.
+  // So plumb sets a timestamp with finer digits than a tick. Then every other change is visible.
   const at = Date.now() / 1000 + (performance.now() % 1) / 1000
   fs.utimesSync(place.dir, at)
   const seen = fs.statSync(place.dir)
-  // Changed again meanwhile, or kept in whole seconds: then it says nothing.
+  // The timestamp says nothing when the directory changed again, or when the file system keeps whole seconds only.
   if (seen && Math.abs(Number(seen.mtimeNs) / 1e9 - at) < 1e-6) fs.writeFileSync(stampPath(place), stampOf(seen), 0o600)
 }
 
-// The boot, because what is not fsynced may be older than the directory after a power loss.
+// The stamp has the boot id. After a power loss, data that was not fsynced may be older than the directory.
 function stampOf({ ino, mtimeNs }: { readonly ino: bigint; readonly mtimeNs: bigint }): string {
   boot ??= fs.readFileSync('/proc/sys/kernel/random/boot_id').trim()
   return `${boot} ${ino} ${mtimeNs}`
@@ -122,7 +137,7 @@ function stampPath({ own }: Place): string {
   return `${own}/stamp`
 }
 
-// Whatever cannot be read of the index is as good as not there.
+// A part of the index that cannot be read counts as missing.
 function attempt(read: () => string): string | undefined {
   try {
     return read()

@@ -2,20 +2,29 @@ import { contains, networkOf } from '../text/cidr.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import { bitsOf, type Cidr, format, type Ip, split } from '../text/ip.ts'
 
-/** A range as configured (host-local's keys). `subnet` is the network, the others lie in it; a gateway may lie elsewhere, as upstream allows. */
+/**
+ * A range as configured, with host-local's keys. The start and the end lie in `subnet`. The gateway may lie elsewhere, as upstream
+ * allows.
+ */
 export interface RangeConf {
   readonly subnet: Cidr
   readonly rangeStart?: Ip | undefined
   readonly rangeEnd?: Ip | undefined
   readonly gateway?: Ip | undefined
 }
-/** A set as configured, and the key it stood at: `ipam.ranges[0]`. `flat` is host-local's old style, a single range written straight into that key. */
+/**
+ * A set as configured. `at` is its key, such as `ipam.ranges[0]`. `flat` means host-local's old style: a single range directly in that
+ * key.
+ */
 export interface SetConf {
   readonly at: string
   readonly ranges: readonly RangeConf[]
   readonly flat?: true
 }
-/** A checked range: the first and last number that may be given out (never the network address, never IPv4's broadcast), the gateway among them or not. */
+/**
+ * A checked range. `first` and `last` are the first and last number that may be given out. They are never the network address, and
+ * never the broadcast address of IPv4, except in a /31 or /127. The gateway may lie between them.
+ */
 interface Range {
   readonly at: string
   readonly subnet: Cidr
@@ -24,13 +33,17 @@ interface Range {
   readonly last: bigint
   readonly gateway: Ip
 }
-/** The ranges that one address of an attachment comes from, and what in them is never given out. */
+/** The ranges for one address of an attachment. The gateways in them are never given out. */
 export interface RangeSet {
   readonly ranges: readonly Range[]
   readonly gateways: ReadonlySet<Ip>
 }
 
-/** Checks range sets and fills in what is left out, as host-local does. `wanted` are the addresses asked for: a /31 or /127 is usable only on request (RFC 3021, RFC 6164), by them or by a bound. Throws ValueError naming the key. */
+/**
+ * Checks range sets and fills in missing keys, as host-local does. `wanted` are the requested addresses.
+ * A /31 or /127 is usable only on request (RFC 3021, RFC 6164): by a requested address, or by rangeStart or rangeEnd. Throws ValueError
+ * that names the key.
+ */
 export function readRangeSets(confs: readonly SetConf[], wanted: readonly Ip[] = []): readonly RangeSet[] {
   const sets = confs.map((conf) => readSet(conf, wanted))
   refuseOverlap(sets.flat())
@@ -42,7 +55,10 @@ export function readRangeSets(confs: readonly SetConf[], wanted: readonly Ip[] =
   })
 }
 
-/** The first address of a set that may be given out and is free, from the one behind `after` round to it; from the first when `after` is not in the set. Each is asked for once. */
+/**
+ * The first free address of a set. The search begins after `after` and goes round to it. It begins at the first address when `after` is
+ * not in the set. Calls `isFree` once per address.
+ */
 export function search({ ranges, gateways }: RangeSet, after: Ip | undefined, isFree: (ip: Ip) => boolean): Ip | undefined {
   const start = after === undefined ? -1 : ranges.findIndex((range) => holds(range, after))
   const range = ranges[start]
@@ -56,19 +72,19 @@ export function search({ ranges, gateways }: RangeSet, after: Ip | undefined, is
   return undefined
 }
 
-/** How many addresses a set can give out. */
+/** The number of addresses that a set can give out. */
 export function capacity(set: RangeSet): bigint {
   let all = 0n
   for (const { first, last } of set.ranges) if (last >= first) all += last - first + 1n
   return all - BigInt([...set.gateways].filter((ip) => rangeOf(set, ip)).length)
 }
 
-/** The range of a set that an address lies in; a gateway lies in its range, too. */
+/** The range of a set that contains an address. The address may be the gateway. */
 export function rangeOf(set: RangeSet, ip: Ip): Range | undefined {
   return set.ranges.find((range) => holds(range, ip))
 }
 
-/** A set as messages name it, in host-local's words: `10.1.0.1-10.1.0.254,10.2.0.10-10.2.0.20`. */
+/** The text for a set in messages, as host-local writes it: `10.1.0.1-10.1.0.254,10.2.0.10-10.2.0.20`. */
 export function describe(set: Pick<RangeSet, 'ranges'>): string {
   return set.ranges.map(({ family, first, last }) => `${format({ family, bits: first })}-${format({ family, bits: last })}`).join(',')
 }
@@ -94,7 +110,7 @@ function readRange(conf: RangeConf, at: string, wanted: readonly Ip[]): Range {
   const from = bound(conf, at, 'rangeStart') ?? first
   const to = bound(conf, at, 'rangeEnd') ?? last
   if (from > to) throw new ValueError(`Cannot read ${at}.rangeEnd "${format({ family, bits: to })}": want an address not before rangeStart, ${format({ family, bits: from })}`)
-  // Of a pair the gateway is the other end: the one that nobody asked for.
+  // In a /31 or /127 the gateway is the address that was not requested.
   const lower = pair && (from === last || wanted.includes(format({ family, bits: last })))
   const gateway = conf.gateway ?? format({ family, bits: lower ? first : first + 1n })
   return { at, subnet, family, first: from < low ? low : from, last: to > high ? high : to, gateway }
@@ -106,7 +122,7 @@ function bound(conf: RangeConf, at: string, key: 'rangeStart' | 'rangeEnd'): big
   return ip === undefined ? undefined : bitsOf(ip).bits
 }
 
-// Sorted, two that overlap stand side by side, unless a third overlaps, too.
+// In a sorted list, overlapping ranges stand side by side, or a neighbour overlaps, too.
 function refuseOverlap(ranges: readonly Range[]): void {
   const sorted = ranges.filter(({ first, last }) => first <= last).sort((a, b) => a.family - b.family || (a.first < b.first ? -1 : 1))
   for (const [i, range] of sorted.entries()) {

@@ -4,17 +4,17 @@ import { readText } from '../os/reading.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
 
-/** Where one network's pool lies. */
+/** The directories of one network's pool. */
 export interface Place {
-  /** host-local's layout: one file per address named after it, `last_reserved_ip.N`, `lock`. */
+  /** host-local's layout: one file per address, named after the address, and the files `last_reserved_ip.N` and `lock`. */
   readonly dir: string
-  /** Beside it: what plumb keeps for itself, all of which can be lost. */
+  /** Files that only plumb uses. All of them can be lost without harm. */
   readonly own: string
 }
-/** Whom a reservation belongs to. `ifname` is '' in files of host-local before 0.7, which hold the bare container id. */
+/** The owner of a reservation. `ifname` is '' in files of host-local before 0.7, because these hold the container id alone. */
 export type Holder = Pick<Owner, 'containerId'> & { readonly ifname: string }
 
-/** Whom the reservation of an address belongs to; undefined when there is none, or one that a crash left empty, which counts as none. */
+/** The holder of an address. Undefined when there is no reservation. A file that a crash left empty counts as no reservation. */
 export function holderOf(place: Place, name: string): Holder | undefined {
   const [containerId = '', ifname = ''] = (readText(`${place.dir}/${name}`) ?? '')
     .replaceAll('\0', '')
@@ -24,7 +24,7 @@ export function holderOf(place: Place, name: string): Holder | undefined {
   return containerId === '' ? undefined : { containerId, ifname }
 }
 
-/** Every reservation, by the name of its file. Reads the whole directory, and removes the files that a crash left empty. */
+/** All reservations, by file name. Reads the whole directory. Removes the files that a crash left empty. */
 export function readAll(place: Place): ReadonlyMap<string, Holder> {
   const all = new Map<string, Holder>()
   for (const name of names(place)) {
@@ -35,17 +35,20 @@ export function readAll(place: Place): ReadonlyMap<string, Holder> {
   return all
 }
 
-/** The names of all reservations, unread. */
+/** The file names of all reservations. The files are not read. */
 export function names(place: Place): readonly string[] {
   return fs.readdirSync(place.dir).filter(isAddress)
 }
 
-/** Reserves addresses, all or none: false when one of them is reserved already. Each file appears with its owner inside and on the disk, whatever happens meanwhile. `last` is what to note per range set. */
+/**
+ * Reserves addresses, all or none. Returns false when one of them is already reserved. Each file appears with its owner inside and on
+ * the disk, even after a crash. Also notes the last address of each range set.
+ */
 export function reserve(place: Place, { containerId, ifname }: Owner, picks: readonly Ip[]): boolean {
   const paths = picks.map((ip) => `${place.dir}/${ip}`)
   if (!createOnce(paths, `${containerId}\r\n${ifname}`, { by: `${place.own}/draft` })) return false
   try {
-    // In place, as host-local does: making a file anew costs twenty times more, and all that a crash can spoil is whose turn it is.
+    // Writes in place, as host-local does. A new file costs twenty times more. A crash can only spoil the order of the next addresses.
     for (const [n, ip] of picks.entries()) fs.writeFileSync(lastPath(place, n), ip, 0o600)
   } catch (cause) {
     for (const path of paths) remove(path)
@@ -54,7 +57,7 @@ export function reserve(place: Place, { containerId, ifname }: Owner, picks: rea
   return true
 }
 
-/** The address that range set `n` gave out last; undefined when nothing says. */
+/** The last address that range set `n` gave out. Undefined when no file tells. */
 export function lastReserved(place: Place, n: number): Ip | undefined {
   try {
     return parseIp(readText(lastPath(place, n))?.trim())
@@ -67,7 +70,8 @@ function lastPath(place: Place, n: number): string {
   return `${place.dir}/last_reserved_ip.${n}`
 }
 
-// "lock", "last_reserved_ip.0" and a draft are none. Throwing for 60,000 names would cost, hence the first look.
+// The files "lock", "last_reserved_ip.0" and the draft are no addresses. The regular expression comes first, because an exception for
+// each of 60,000 names costs time.
 function isAddress(name: string): boolean {
   if (!/^[0-9a-fA-F]*[.:][0-9a-fA-F.:]+$/.test(name)) return false
   try {

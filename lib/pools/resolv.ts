@@ -2,7 +2,10 @@ import type { Dns } from '../cni/result.ts'
 import { readRegular } from '../os/reading.ts'
 import { CniError, CODE, shown } from '../text/errors.ts'
 
-/** What a resolv.conf says (resolv.conf(5)), read as host-local reads it: comments skipped, unknown words ignored, every `search` and `options` line added. Throws CniError 5 when the file cannot be read. */
+/**
+ * Reads a resolv.conf (resolv.conf(5)) as host-local does. Comments are skipped and unknown words ignored. All `search` and `options`
+ * lines are added up. Throws CniError 5 when the file cannot be read.
+ */
 export function readResolv(path: string): Dns {
   const nameservers: string[] = []
   const search: string[] = []

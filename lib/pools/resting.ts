@@ -2,12 +2,18 @@ import { writeAtomic } from '../os/files.ts'
 import { readText } from '../os/reading.ts'
 import type { Place } from './reservations.ts'
 
-/** The addresses of a pool that were freed less than `seconds` ago. What the file does not say, or says of the future, does not rest. */
+/**
+ * The addresses of a pool that were freed less than `seconds` ago. An address without a time in the file, or with a time in the future,
+ * does not rest.
+ */
 export function resting(place: Place, seconds: number): ReadonlySet<string> {
   return new Set(fresh(place, seconds).map((line) => line.slice(line.indexOf(' ') + 1)))
 }
 
-/** Notes that addresses are about to be freed; those that have rested are forgotten. `seconds` 0: nothing is noted. Cannot fail: an address that is given out again too early is better than one that is never freed. */
+/**
+ * Notes that addresses are about to be freed. Forgets the addresses whose rest is over. With `seconds` 0 it notes nothing.
+ * Cannot fail: giving out an address too early is better than never freeing it.
+ */
 export function putToRest(place: Place, names: readonly string[], seconds: number): void {
   if (seconds === 0) return
   const now = Date.now()
@@ -15,7 +21,7 @@ export function putToRest(place: Place, names: readonly string[], seconds: numbe
   try {
     writeAtomic(`${place.own}/freed`, `${lines.join('\n')}\n`, { durable: false, by: `${place.own}/draft` })
   } catch {
-    // A full disk must not keep a DEL from freeing.
+    // A DEL must free its address even on a full disk.
   }
 }
 

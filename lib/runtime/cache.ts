@@ -6,24 +6,30 @@ import { CniError, CODE, shown } from '../text/errors.ts'
 import { type ContainerId, type IfName, type NetworkName, parse } from '../text/values.ts'
 import { type Json, parseJson } from './network-list.ts'
 
-/** What the runtime remembers of an attachment from ADD to DEL, in libcni's place (`<dir>/results/<network>-<container id>-<ifname>`) and format (kind cniCacheV1). */
+/**
+ * The runtime's record of an attachment between ADD and DEL. Path and format are libcni's: `<dir>/results/<network>-<container
+ * id>-<ifname>`, kind cniCacheV1.
+ */
 export interface Cached extends Key {
   readonly netns: string
   readonly args: readonly (readonly [string, string])[]
   readonly capabilityArgs: Json
-  /** The network list that ADD ran, as JSON text. */
+  /** The network list of the ADD, as JSON text. */
   readonly config: string
-  /** The last plugin's result, in the version of the list. */
+  /** The last plugin's result, in the CNI version of the list. */
   readonly result: Json | undefined
 }
-/** What makes an attachment this one (CNI spec 1.1.0 "Terminology"). */
+/** The key of an attachment (CNI spec 1.1.0 "Terminology"). */
 export interface Key {
   readonly network: NetworkName
   readonly containerId: ContainerId
   readonly ifname: IfName
 }
 
-/** The entry of an attachment, undefined when there is none. Throws CniError 6 when the file holds something else, as a power loss leaves it after libcni's plain write. */
+/**
+ * Reads the entry of an attachment. Undefined when there is none. Throws CniError 6 when the file has another content. A power loss leaves
+ * such a file after libcni's plain write.
+ */
 export function readCached(dir: string, key: Key): Cached | undefined {
   const path = pathOf(dir, key)
   const text = readText(path)
@@ -33,7 +39,7 @@ export function readCached(dir: string, key: Key): Cached | undefined {
   return found
 }
 
-/** Writes an entry whole or not at all; folders 0700, file 0600, as libcni's. */
+/** Writes an entry completely or not at all. Folders have mode 0700 and the file 0600, as libcni's. */
 export function writeCached(dir: string, cached: Cached): void {
   const { network, containerId, ifname, netns, args, capabilityArgs, config, result } = cached
   const body = {
@@ -51,19 +57,23 @@ export function writeCached(dir: string, cached: Cached): void {
   writeAtomic(pathOf(dir, cached), JSON.stringify(body))
 }
 
-/** Forgets an attachment; one not remembered is no error. */
+/** Removes the entry of an attachment. A missing entry is no error. */
 export function removeCached(dir: string, key: Key): void {
   remove(pathOf(dir, key))
 }
 
-/** Every readable entry, sorted by file name, and the names of the files that are none. */
+/** Every readable entry, sorted by file name, and the names of unreadable files. */
 export function listCached(dir: string): { readonly entries: readonly Cached[]; readonly unreadable: readonly string[] } {
   const files = namesIn(`${dir}/results`).filter((name) => !name.startsWith('.'))
   const found = files.map((name) => ({ name, cached: entry(readText(`${dir}/results/${name}`) ?? '') }))
   return { entries: found.flatMap(({ cached }) => cached ?? []), unreadable: found.flatMap(({ name, cached }) => (cached ? [] : [name])) }
 }
 
-/** Runs `work` under the cache's lock: shared by ADD and DEL, exclusive for GC, which must not run beside them (CNI spec 1.1.0 "GC"). The lock is on the folder itself, so no file is added to libcni's. Throws CniError 11 when it is not free within the time, 5 when the folder cannot be made; DEL does without. */
+/**
+ * Runs `work` under the cache's lock. ADD and DEL share the lock. GC has it alone, because GC must not run beside them (CNI spec 1.1.0
+ * "GC"). The lock is on the folder itself, so libcni's folder gets no further file. Throws CniError 11 when the lock is not free in time.
+ * Throws CniError 5 when the folder cannot be made, but DEL then works without the lock.
+ */
 export async function withCache<T>(dir: string, verb: 'add' | 'del' | 'gc', timeoutMs: number, work: () => Promise<T>): Promise<T> {
   if (verb === 'del' && !existsSync(`${dir}/results`)) return work()
   const fd = folder(`${dir}/results`)
@@ -87,7 +97,7 @@ function folder(path: string): number {
   }
 }
 
-// What a writer that was killed left; nobody writes now.
+// Drafts of a writer that was killed. No other process writes now.
 function sweep(results: string): void {
   for (const name of namesIn(results)) if (/^\.\d+-\d+\.draft$/.test(name)) remove(`${results}/${name}`)
 }
@@ -124,7 +134,7 @@ function entry(text: string): Cached | undefined {
   }
 }
 
-// What is no pair of words says nothing that a plugin could be told.
+// An entry that is not a pair of texts cannot be passed to a plugin.
 function pairs(value: unknown): Cached['args'] {
   const isPair = (one: unknown): one is [string, string] => Array.isArray(one) && one.length === 2 && one.every((word) => typeof word === 'string' && !word.includes('\0'))
   return Array.isArray(value) ? value.filter(isPair) : []

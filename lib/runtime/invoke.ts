@@ -1,25 +1,28 @@
 import { statSync, writeSync } from 'node:fs'
 import { CniError, CODE, shown } from '../text/errors.ts'
 
-/** Where plugins are looked for and how long one call may take. */
+/** The places of plugins, and the time limit of one call. */
 export interface Host {
-  /** CNI_PATH, split. */
+  /** CNI_PATH, split at the colons. */
   readonly path: readonly string[]
-  /** Holds `results/`, libcni's cache; /var/lib/cni when left out. */
+  /** The folder of `results/`, libcni's cache. Default: /var/lib/cni. */
   readonly cacheDir?: string
-  /** For each plugin call; two minutes when left out, half of what the kubelet gives a pod sandbox. */
+  /** The time limit of each plugin call. Default: two minutes, half of the kubelet's limit for a pod sandbox. */
   readonly timeoutMs?: number
-  /** Takes what plugins say on stderr, and what the runtime has to say; stderr when left out. */
+  /** Receives the stderr of plugins and the messages of the runtime. Default: stderr. */
   readonly warn?: (text: string) => void
 }
-/** CNI_COMMAND, CNI_CONTAINERID and the others, by name. */
+/** CNI_COMMAND, CNI_CONTAINERID and the other variables, by name. */
 export type CallEnv = Readonly<Record<`CNI_${string}`, string>>
 
-/** The limit of one plugin call, in milliseconds, when the host names none. */
+/** The default limit of one plugin call, in milliseconds. */
 export const TIMEOUT_MS = 120_000
 const BUSY_MS = [50, 100, 200, 400, 800, 1600, 3200]
 
-/** Starts a plugin with our environment and the CNI variables, config on stdin, and gives its stdout. A failure is a CniError with the plugin's own code, else 999: `plugin type="x" failed (add): …` (libcni's words). */
+/**
+ * Starts a plugin with this process's environment and the CNI variables, with the configuration on stdin, and returns its stdout. Throws
+ * CniError with the plugin's own code, else 999. The message is libcni's: `plugin type="x" failed (add): …`.
+ */
 export async function invoke(type: string, env: CallEnv, config: string, host: Host): Promise<string> {
   const title = titleOf(type, env['CNI_COMMAND'] ?? '')
   const file = findPlugin(type, host.path)
@@ -35,18 +38,18 @@ export async function invoke(type: string, env: CallEnv, config: string, host: H
   })
   try {
     const [, stdout = '', stderr = ''] = await Promise.race([late, Promise.all([child.exited, ...pipes.map(textOf)])])
-    // What a plugin that says nothing on stdout says on stderr is its error message.
+    // When a plugin prints nothing on stdout, its stderr is the error message.
     if (stderr !== '' && (child.exitCode === 0 || stdout.trim() !== '')) warn(host, stderr)
     if (child.exitCode !== 0) throw failure(title, child, stdout, stderr)
     return stdout
   } finally {
     clearTimeout(timer)
-    // A daemon that outlives the plugin may hold the other end; it must not hold us.
+    // A daemon that outlives the plugin may keep the other end open. This process must not wait for it.
     for (const pipe of pipes) void pipe.cancel().catch(() => undefined)
   }
 }
 
-/** Says something to who called: through the host's `warn`, else on stderr. Never throws. */
+/** Reports a message to the caller, through the host's `warn`, else on stderr. Never throws. */
 export function warn(host: Host, text: string): void {
   try {
     if (host.warn) host.warn(text)
@@ -56,12 +59,12 @@ export function warn(host: Host, text: string): void {
   }
 }
 
-/** What the message of a plugin's failure begins with (libcni's words). */
+/** The beginning of the message about a plugin's failure (libcni's words). */
 export function titleOf(type: string, command: string): string {
   return `plugin type=${shown(type)} failed (${command.toLowerCase()})`
 }
 
-/** The file of a plugin: the first of its name along CNI_PATH. Throws CniError 7 naming where it was looked for. */
+/** The file of a plugin: the first file of its name along CNI_PATH. Throws CniError 7 that names the searched folders. */
 export function findPlugin(type: string, path: readonly string[]): string {
   const file = path.map((dir) => `${dir}/${type}`).find((one) => !type.includes('/') && statSync(one, { throwIfNoEntry: false })?.isFile())
   if (!file) throw new CniError(CODE.config, `Cannot find the plugin ${shown(type)}`, path.length === 0 ? 'CNI_PATH is empty' : `looked in ${path.join(', ')} (CNI_PATH)`)
@@ -70,7 +73,8 @@ export function findPlugin(type: string, path: readonly string[]): string {
 
 type Child = Bun.Subprocess<Buffer, 'pipe', 'pipe'>
 
-// A group of its own, so that a kill reaches the pool it delegates to. An executable that is being replaced is "busy" for a moment.
+// A process group of its own lets a kill reach the IPAM plugin that it started, too. An executable that is being replaced is "busy" for a
+// moment.
 async function start(file: string, env: Readonly<Record<string, string | undefined>>, config: string, host: Host, [pause, ...later] = BUSY_MS): Promise<Child> {
   try {
     return Bun.spawn([file], { env, stdin: Buffer.from(config), stdout: 'pipe', stderr: 'pipe', detached: true })
@@ -93,11 +97,11 @@ function killGroup(pid: number): void {
   try {
     process.kill(-pid, 'SIGKILL')
   } catch {
-    // It ended in the meantime.
+    // The process ended in the meantime.
   }
 }
 
-// libcni's order: the error object on stdout, else what stderr says, else that it said nothing.
+// libcni's order: the error object on stdout, else stderr, else a message that the plugin printed nothing.
 function failure(title: string, child: Child, stdout: string, stderr: string): CniError {
   const status = child.signalCode ? `signal ${child.signalCode}` : `exit status ${child.exitCode}`
   if (stdout.trim() === '') return new CniError(CODE.internal, `${title}: netplugin failed${stderr.trim() ? `: ${status}` : ` with no error message: ${status}`}`, stderr.trim())

@@ -16,34 +16,41 @@ export interface NetworkList {
   readonly disableCheck: boolean
   readonly disableGC: boolean
   readonly plugins: readonly PluginConf[]
-  /** The list as JSON text: the file's own, or what was put together from several. The result cache keeps it. */
+  /** The list as JSON text: the content of the file, or the list that was made of several files. The result cache keeps it. */
   readonly text: string
 }
 /** One plugin of a list. */
 export interface PluginConf {
   readonly type: string
-  /** The capabilities declared true: only their arguments reach the plugin. */
+  /** The capabilities that are declared true. Only their arguments reach the plugin. */
   readonly capabilities: readonly string[]
-  /** The plugin's object as it stands in the file. */
+  /** The plugin's object as the file has it. */
   readonly conf: Json
 }
-/** A JSON object, not looked into. */
+/** A JSON object with unchecked content. */
 export type Json = Readonly<Record<string, unknown>>
 
-// ES2025 "JSON.parse source text access", which TypeScript's library does not declare yet.
+// ES2025 "JSON.parse source text access". TypeScript's library does not declare it yet.
 const { parse, rawJSON } = JSON as unknown as { parse(text: string, reviver: (key: string, value: unknown, context: { source: string }) => unknown): unknown; rawJSON(text: string): unknown }
 
-/** Reads JSON text. A number that a double cannot hold stays as it is written and is written back so. Throws ValueError naming `what`. */
+/**
+ * Reads JSON text. A number that a double cannot represent keeps its text, and is written back with the same text. Throws ValueError that
+ * names `what`.
+ */
 export function parseJson(text: string, what: string): unknown {
   try {
     return parse(text, (_key, value, { source }) => (typeof value === 'number' && String(value) !== source ? rawJSON(source) : value))
   } catch (cause) {
-    // The reviver's way through brackets in brackets ends with the stack.
+    // Deep nesting overflows the stack of the reviver.
     throw new ValueError(`Cannot read ${what}: it is ${cause instanceof RangeError ? 'nested too deep' : `not JSON: ${jsonPlace(text) || printable((cause as Error).message)}`}`, { cause })
   }
 }
 
-/** Finds a network in a directory as libcni does: by name in the *.conflist in lexical order, then in the *.conf and *.json; no name means the first file of all, the node's default network. Drop-ins `<dir>/<name>/*.conf` are appended. Throws ValueError naming the file. */
+/**
+ * Finds a network in a directory as libcni does. It searches the name in the *.conflist files in lexical order, then in the *.conf and
+ * *.json files. Without a name it takes the first file of all, the node's default network. Appends the drop-ins `<dir>/<name>/*.conf`.
+ * Throws ValueError that names the file.
+ */
 export function loadNetwork(dir: string, name?: string): NetworkList {
   const all = filesOf(dir, ['.conflist', '.conf', '.json'])
   const [first] = all
@@ -59,7 +66,10 @@ export function loadNetwork(dir: string, name?: string): NetworkList {
   throw new ValueError(`Cannot find network ${shown(name)}: ${dir} has ${[...new Set(seen)].join(', ')}${suggestion(name, new Map(seen.map((one) => [one.toLowerCase(), one])))}`)
 }
 
-/** Reads a list from text, such as the one that the result cache keeps; `from` is its name in messages, and drop-ins are read below `dir` when one is given. Throws ValueError. */
+/**
+ * Reads a list from text, such as the text in the result cache. `from` names the text in messages. When `dir` is given, drop-ins below it
+ * are read. Throws ValueError.
+ */
 export function parseNetwork(text: string, from: string, dir?: string): NetworkList {
   const raw = parseJson(text, from)
   return about(from, () => {
@@ -100,7 +110,7 @@ function pluginOf(conf: v.InferOutput<typeof pluginShape>): PluginConf {
   return { type, capabilities: Object.keys(capabilities).filter((name) => capabilities[name]), conf }
 }
 
-// libcni: versions above the highest it knows are passed over; what remains is the highest of both keys.
+// libcni ignores versions above its newest one, and takes the highest of both keys.
 function highest(single: string, several: readonly string[] | undefined): string {
   const newest = supported.at(-1) as string
   const usable = several ? [single, ...several].filter((one) => compare(one, newest) <= 0) : [single]
@@ -125,7 +135,7 @@ function about<T>(path: string, work: () => T): T {
   try {
     return work()
   } catch (cause) {
-    // A drop-in's message names its own file already.
+    // The message about a drop-in already names its file.
     if (!(cause instanceof ValueError) || cause.message.startsWith('Cannot read /')) throw cause
     throw new ValueError(`Cannot read ${path}: ${cause.message.replace(/^Cannot read /, '')}`, { cause })
   }
@@ -140,7 +150,7 @@ const flag = v.optional(
   false,
 )
 const type = field.by((value) => {
-  // It becomes a file's name.
+  // The name becomes part of a file name.
   if (typeof value !== 'string' || !/^[^\0/]{1,255}$/.test(value)) throw new ValueError(`${shown(value)}: want the name of a plugin`)
   return value
 })

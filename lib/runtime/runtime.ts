@@ -8,7 +8,11 @@ import { configOf, envOf, type RuntimeConf, requestOf, restored } from './reques
 
 const CACHE = '/var/lib/cni'
 
-/** Runs ADD of every plugin in order and remembers the attachment; gives the last result in the list's version. When one fails, it and those before it get DEL, last first, and nothing is remembered. Throws CniError, also when the attachment exists already (CNI spec 1.1.0: no second ADD without DEL). */
+/**
+ * Runs ADD of every plugin in order and records the attachment. Returns the last result in the CNI version of the list. When a plugin
+ * fails, that plugin and the plugins before it get DEL, in reverse order, and nothing is recorded. Throws CniError, also when the
+ * attachment already exists (CNI spec 1.1.0: no second ADD without DEL).
+ */
 export function addNetwork(list: NetworkList, at: RuntimeConf, host: Host): Promise<Json> {
   const { cacheDir = CACHE, timeoutMs = TIMEOUT_MS } = host
   const key = { network: list.name, ...at }
@@ -29,7 +33,10 @@ export function addNetwork(list: NetworkList, at: RuntimeConf, host: Host): Prom
   })
 }
 
-/** Runs CHECK of every plugin in order, with the remembered result; nothing when the list says disableCheck. Throws CniError: 1 below 0.4.0, 3 for an attachment that is not remembered. */
+/**
+ * Runs CHECK of every plugin in order, with the recorded result. Does nothing when the list has disableCheck. Throws CniError 1 below CNI
+ * 0.4.0, and 3 for an attachment without a record.
+ */
 export async function checkNetwork(list: NetworkList, at: RuntimeConf, host: Host): Promise<void> {
   gate('CHECK', list.cniVersion)
   if (list.disableCheck) return
@@ -39,12 +46,19 @@ export async function checkNetwork(list: NetworkList, at: RuntimeConf, host: Hos
   for (const plugin of list.plugins) await call('CHECK', list, plugin, restored(at, cached), prevResult, host)
 }
 
-/** Runs DEL of every plugin, last first, even when one fails; then forgets the attachment, or throws CniError with every failure and remembers it for the next try. An attachment nobody knows is no error. */
+/**
+ * Runs DEL of every plugin in reverse order, also after a failure. Then removes the record. After failures it keeps the record for the
+ * next attempt and throws CniError with every failure. An unknown attachment is no error.
+ */
 export function delNetwork(list: NetworkList, at: RuntimeConf, host: Host): Promise<void> {
   return withCache(host.cacheDir ?? CACHE, 'del', host.timeoutMs ?? TIMEOUT_MS, () => removeAttachment(list, at, host))
 }
 
-/** Runs DEL for every remembered attachment of the network that is not in `valid`, then GC of every plugin with the list of the valid, below 1.1.0 of those `asked`; goes on after a failure, and gives the stale ones. Nothing when the list says disableGC; no change with `dryRun`. Excludes ADD and DEL meanwhile. Throws CniError with every failure. */
+/**
+ * Runs DEL for every recorded attachment of the network that is not in `valid`. Then runs GC of every plugin with the list of valid
+ * attachments; below CNI 1.1.0 only of the plugins in `asked`. Goes on after a failure, and returns the stale attachments. Does nothing
+ * when the list has disableGC. Changes nothing with `dryRun`. ADD and DEL wait meanwhile. Throws CniError with every failure.
+ */
 export async function gcNetwork(list: NetworkList, valid: readonly Omit<Key, 'network'>[], host: Host, { dryRun = false, asked = compare(list.cniVersion, '1.1.0') >= 0 ? list.plugins : [] } = {}): Promise<readonly Cached[]> {
   const { cacheDir = CACHE, timeoutMs = TIMEOUT_MS } = host
   const isValid = (one: Cached) => valid.some(({ containerId, ifname }) => one.containerId === containerId && one.ifname === ifname)
@@ -55,16 +69,19 @@ export async function gcNetwork(list: NetworkList, valid: readonly Omit<Key, 'ne
     const found = stale()
     const failures = await every(found, ({ netns, ...one }) => removeAttachment(list, { ...one, netns: netns as NetnsPath }, host))
     const attachments = valid.map(({ containerId, ifname }) => ({ containerID: containerId, ifname }))
-    // Both names of the key, as libcni: the spec's text had another one at first (containernetworking/cni#1101).
+    // Both names of the key, as libcni. The first text of the spec had another name (containernetworking/cni#1101).
     const extra = { 'cni.dev/valid-attachments': attachments, 'cni.dev/attachments': attachments }
-    // The first version that has GC.
+    // The first version with GC.
     const asking = compare(list.cniVersion, '1.1.0') >= 0 ? list : { ...list, cniVersion: '1.1.0' }
     fail('gc', [...failures, ...(await every(asked, ({ type, conf }) => invoke(type, envOf('GC'), configOf(asking, conf, extra), host)))])
     return found
   })
 }
 
-/** Runs STATUS of every plugin in order up to the first that is not ready, whose CniError it throws. Below 1.1.0 there is no STATUS, and nothing is asked. */
+/**
+ * Runs STATUS of every plugin in order, until one is not ready. Throws the CniError of that plugin. CNI before 1.1.0 has no STATUS, so no
+ * plugin is called.
+ */
 export async function statusNetwork(list: NetworkList, host: Host): Promise<void> {
   if (compare(list.cniVersion, '1.1.0') < 0) return
   for (const { type, conf } of list.plugins) await invoke(type, envOf('STATUS'), configOf(list, conf, {}), host)
@@ -79,7 +96,7 @@ async function removeAttachment(list: NetworkList, at: RuntimeConf, host: Host):
   removeCached(host.cacheDir ?? CACHE, key)
 }
 
-// The plugin that failed is rolled back too: what it left would be in the way of the next ADD.
+// The failed plugin gets DEL too, because its leftovers would block the next ADD.
 async function rolledBack(cause: unknown, list: NetworkList, at: RuntimeConf, prevResult: Json | undefined, host: Host): Promise<CniError> {
   const first = cause instanceof CniError ? cause : new CniError(CODE.io, `Cannot remember the attachment: ${(cause as Error).message}`, '', { cause })
   const missed = await every(list.plugins.toReversed(), (plugin) => call('DEL', list, plugin, at, compare(list.cniVersion, '0.4.0') >= 0 ? prevResult : undefined, host))
@@ -92,7 +109,7 @@ async function call(command: 'ADD' | 'CHECK' | 'DEL', list: NetworkList, plugin:
   return invoke(plugin.type, env, config, host)
 }
 
-// A torn entry must not stop ADD or DEL: what it held is lost, and the plugins work from the key.
+// A torn entry must not stop ADD or DEL. Its content is lost, and the plugins work from the key.
 function known(key: Key, host: Host): Cached | undefined {
   try {
     return readCached(host.cacheDir ?? CACHE, key)

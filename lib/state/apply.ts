@@ -1,3 +1,5 @@
+// Resources are links, addresses, routes, nft elements and other kernel objects, as plain data. This folder makes, removes (here) and
+// reads (observe.ts) them. Begin with `apply` below, then handler.ts. Folder kinds has one handler per kind.
 import { giveBack, take } from '../journal/ports.ts'
 import { applyElements, firstInput } from '../nft/elements.ts'
 import { zone } from '../nft/firewalld.ts'
@@ -17,11 +19,11 @@ import { handler } from './kinds/index.ts'
 import type { Plan, Resource } from './resource.ts'
 import { keepSaved } from './tuning-file.ts'
 
-/** What came of a plan: what was already as the plan wanted it. */
+/** The outcome of a plan. `already` lists the resources that existed before the plan ran. */
 export interface Applied {
   readonly already: readonly Resource[]
 }
-/** A tool refused a line: which resource it was for. `exists` says that an exclusive creation met something that is there already. */
+/** A tool refused a line. `resource` is the resource of that line. `exists` says that a link to create exists already. */
 export class ApplyError extends ExecError {
   override name = 'ApplyError'
   readonly resource: Resource
@@ -36,15 +38,17 @@ export class ApplyError extends ExecError {
 const NOTHING: Applied = { already: [] }
 
 /**
- * Makes and removes, blind: one process per namespace and tool. Every line is idempotent but the creation of a link of our own. `beside` is done while the last
- * processes work, when all of the node's links are made. Throws ApplyError for the first line that failed.
+ * Removes and makes the resources of a plan without looking at them first. Starts one process per namespace and tool. Every line is
+ * idempotent, except exclusive creations such as that of a link. `beside` runs after all links of the node exist, while the last
+ * processes work. Throws ApplyError for the first line that failed.
  *
- * The order, in one rule. The node's links come first and alone: everything stands on them. Then each batch runs in the order of `batches` and is waited for. Three
- * get their input as soon as the links stand, go on beside the others, and are waited for last, nft first:
- * - what nothing else waits for (`isEarly`): the node's addresses and routes, its qdiscs, and elements that are only added;
- * - the last `ip` in the pod, behind which nothing comes there. A qdisc gets its input together with it: who writes disable_ipv6 while `tc` holds the lock of the
- *   kernel's links tries again and again (restart_syscall), for milliseconds;
- * - conntrack, which forgets connections by the rules that are there by then.
+ * The node's links come first and alone, because all other resources depend on them. Then the batches run one after the other in the
+ * order of `batches`. Three kinds of batches run late. `apply` waits for them last, and for nft first:
+ * - Early batches (`isEarly`), because no other batch waits for them. These are the node's addresses and routes, its qdiscs, and
+ *   elements that are only added. They get their input as soon as the links exist.
+ * - The last `ip` in the pod, because no batch follows it in the pod. `tc` gets its input together with this `ip`. A sysctl write to
+ *   disable_ipv6 restarts for milliseconds (restart_syscall) while `tc` holds the kernel's lock on links.
+ * - conntrack, because it deletes connections and the new nft rules should exist by then.
  */
 export function apply(plan: Plan, run: Run, beside?: () => void): Promise<Applied> {
   return carryOut(lacking(plan, run), plan, run, beside)
@@ -69,17 +73,17 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: ()
       else if (batch === inPod) give(batch)
     }
     beside?.()
-    // What an answer of nft has to be seen against is asked while the others work.
+    // nft comes first. Its checks ask the kernel about the rules while the other tools still work.
     for (const batch of [...all].sort((one, other) => Number(other.tool === 'nft') - Number(one.tool === 'nft'))) if (isLate(batch)) await take(batch)
   } catch (cause) {
-    // What is undone now must not come before what is under way.
+    // The caller undoes the plan after this error. The processes that still run must end first.
     for (const wait of underWay.values()) await wait().catch(() => {})
     throw cause
   }
   return { already }
 }
 
-// Gives a tool its input; what is returned waits for its end.
+// Gives a tool its input. The returned function waits for the end of the tool.
 function feed(batch: Batch, run: Run): () => Promise<unknown> {
   if (!run.feed) return async () => undefined
   const [argv, input] = batch.tool === 'nft' ? [NFT, firstInput(batch)] : [argvOf(batch), inputOf(batch.steps)]
@@ -87,13 +91,16 @@ function feed(batch: Batch, run: Run): () => Promise<unknown> {
   return () => run(argv, input, batch.ns)
 }
 
-/** `apply` in two: `ahead` hands the first process its input, where the work needs nothing else, and `finish` does the rest and waits, once however often it is called. */
+/**
+ * A started plan. `ahead` gives the first process its input when that process needs no other batch first. `finish` does the rest and
+ * waits. Repeated calls of `finish` run the plan once.
+ */
 export interface Begun {
   ahead(): void
   finish(): Promise<Applied>
 }
 
-/** A plan that is applied bit by bit. */
+/** `apply` in two steps: `ahead`, which is optional, and `finish`. */
 export function gradually(plan: Plan, run: Run): Begun {
   let all: readonly Batch[] | undefined
   let done: Promise<Applied> | undefined
@@ -107,7 +114,13 @@ export function gradually(plan: Plan, run: Run): Begun {
   }
 }
 
-/** A plan as processes, in order: the host's links before what is in pods, in a pod sysctls before addresses, what is removed before what is made, nft last. Pure. */
+/**
+ * The processes of a plan, in order. Pure. The rules of the order:
+ * - The node comes before pods.
+ * - In a pod sysctls come before addresses.
+ * - Within a process, removed resources come before made resources.
+ * - nft comes after the links, files, addresses and qdiscs of all namespaces. conntrack, iptables and firewalld come after nft.
+ */
 export function batches({ put, drop }: Plan): Batch[] {
   const steps = [...drop.map((resource) => ({ resource, lines: handler(resource.kind).drop(resource) })), ...put.map((resource) => ({ resource, lines: handler(resource.kind).put(resource) }))].flatMap(({ resource, lines }) =>
     lines.map((line) => ({ resource, line })),
@@ -120,7 +133,7 @@ export function batches({ put, drop }: Plan): Batch[] {
     .map((batch) => ({ ...batch, ...(isEarly(batch) && { isEarly: true as const }), steps: batch.tool === 'ip' && batch.ns === 'host' ? atOnce(batch.steps) : batch.steps }))
 }
 
-// Without what is only for links that are not there: where nobody can say, the tool finds out.
+// Leaves out lines that only run when a link is absent (`absent`) and the link exists. Without `run.link` the tool itself finds out.
 function lacking(plan: Plan, run: Run): Batch[] {
   return batches(plan)
     .map((batch) => ({ ...batch, steps: batch.steps.filter(({ line }) => line.absent === undefined || !run.link?.(line.absent, batch.ns)) }))
@@ -134,11 +147,12 @@ function isEarly({ ns, tool, steps }: Batch): boolean {
 
 const DELETION = 'link delete dev '
 
-// For each link of the node that goes the kernel waits until nobody looks at it any more, 20 ms or so; for the links of a group it waits once.
+// The kernel waits about 20 ms for each deleted link of the node, until no reader uses the link any more. For a group of links it
+// waits once. So the links get a common group, and one line deletes the group.
 function atOnce(steps: readonly Step[]): readonly Step[] {
   const names = steps.flatMap(({ line }) => deleted(line) ?? [])
   if (names.length < 2) return steps
-  // Nobody else's group: of their names.
+  // The number derives from the links' names, so that no other program uses the same group.
   const group = 0x5000_0000 + (Bun.hash.xxHash32(names.join(' ')) >>> 4)
   const last = steps.findLastIndex(({ line }) => deleted(line) !== undefined)
   return steps.flatMap(({ resource, line }, i) => {
@@ -179,7 +193,8 @@ function isFlows(resource: Resource): resource is Flows {
   return resource.kind === 'flows'
 }
 
-// Without -force: what follows a line that failed is never tried. After a failure that only says "it is so already", a further process does the rest.
+// Without -force the tool stops at the first failed line. When the message only says that the wanted state exists, a new process runs
+// the remaining lines.
 async function lines(batch: Batch, run: Run): Promise<Applied> {
   const { ns, tool } = batch
   const already: Resource[] = []
@@ -190,7 +205,7 @@ async function lines(batch: Batch, run: Run): Promise<Applied> {
     const [number, said] = failed ?? [rest.length + 1, '']
     if (status === 0) break
     const step = rest[number - 1]
-    // A value that the tool cannot parse ends it without naming the line.
+    // A value that the tool cannot parse ends the tool without a line number.
     if (!failed || !step) throw new ExecError(argv, undefined, stderr.trim() || `ended with status ${status}`)
     if (!step.line.unless?.test(said)) throw new ApplyError(batch, step, said)
     already.push(step.resource)
@@ -199,7 +214,10 @@ async function lines(batch: Batch, run: Run): Promise<Applied> {
   return { already }
 }
 
-/** The argv of a batch of ip or bridge lines, in the SELinux context of what it makes. */
+/**
+ * The argv of a batch of `ip`, `ip -6`, `bridge` or `tc` lines. `runcon` sets the SELinux context when a link in the batch asks for
+ * one.
+ */
 export function argvOf({ tool, steps }: Pick<Batch, 'tool' | 'steps'>): string[] {
   const contexts = steps.flatMap(({ resource }) => (resource.kind === 'link' && resource.born?.context) || [])
   return [...(contexts[0] === undefined ? [] : ['runcon', contexts[0]]), ...(tool === 'ip6' ? ['ip', '-6'] : [tool]), ...BLIND.slice(1)]
@@ -218,7 +236,8 @@ function files({ ns, steps }: Batch, { put, drop }: Plan): Applied {
     for (const { resource } of steps) {
       if (resource.kind === 'saved') keepSaved(resource, !gone.has(resource))
       if (resource.kind === 'sysctl' && gone.has(resource)) restoreSysctl(resource)
-      // A node's setting is most often as it should be, and may be read-only; a new link's is most often not.
+      // A sysctl of the node usually has the wanted value already, and may be read-only. So the node's value is read first. A new
+      // link's sysctl usually differs, so it is written without a look.
       if (resource.kind !== 'sysctl' || gone.has(resource) || (ns === 'host' && readSysctl(resource.name) === resource.value)) continue
       const done = writeSysctl(resource.through ?? resource.name, resource.value)
       if (!done && !resource.optional) throw new ExecError(['sysctl', '-w'], `net/${resource.name}=${resource.value}`, 'this kernel has no such setting')

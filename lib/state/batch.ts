@@ -2,16 +2,16 @@ import type { Netns } from '../text/values.ts'
 import type { Handler, Line } from './handler.ts'
 import type { Resource } from './resource.ts'
 
-/** One process to start, or one run of file writes: a namespace, a tool, and for each line the resource it is for. */
+/** One process to start, or one series of file writes. It has a namespace, a tool, and lines with their resources. */
 export interface Batch {
   readonly ns: Netns
   readonly tool: Handler<Resource>['tool']
   readonly steps: readonly Step[]
-  /** It goes on beside the ones before it, but for the node's links. */
+  /** The batch runs beside earlier batches. It only waits for the node's links. */
   readonly isEarly?: true
 }
 
-/** A line, and the resource that it is for. */
+/** A line and its resource. */
 export interface Step {
   readonly resource: Resource
   readonly line: Line

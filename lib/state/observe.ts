@@ -14,7 +14,10 @@ import { handler } from './kinds/index.ts'
 import { type Link, link } from './kinds/link.ts'
 import { type Kind, type Resource, title } from './resource.ts'
 
-/** What differs between resources as they should be and as they are, one phrase each; none when all is as it should be. Only what `want` names is compared. Changes nothing. */
+/**
+ * The differences between wanted and existing resources, one phrase each. Missing nft rules count as differences. Compares only the keys
+ * that `want` has. Empty when all resources are right. Changes nothing.
+ */
 export async function differences(want: readonly Resource[], run: Run): Promise<string[]> {
   const have = await observe(want, run)
   const sections = sectionsOf(want)
@@ -22,13 +25,13 @@ export async function differences(want: readonly Resource[], run: Run): Promise<
   return [...want.flatMap((resource, i) => compare(resource, have[i])), ...rules]
 }
 
-/** Those of the resources that exist, however they look. */
+/** The resources that exist. Their attributes may differ. */
 export async function present(resources: readonly Resource[], run: Run): Promise<Resource[]> {
   const have = await observe(resources, run)
   return resources.filter((_, i) => have[i] !== undefined)
 }
 
-/** The host's links whose alias begins so. */
+/** The node's links whose alias begins with this prefix. */
 export async function aliased(prefix: string, run: Run): Promise<Link[]> {
   const { stdout } = await run(['ip', '-d', '-j', 'addr', 'show'], '')
   const shape = { kind: 'link', ns: 'host', name: '' as IfName, type: 'veth', up: true } as const
@@ -38,7 +41,10 @@ export async function aliased(prefix: string, run: Run): Promise<Link[]> {
     .filter(({ alias }) => alias?.startsWith(prefix))
 }
 
-/** Each resource as it is now, undefined where there is none: one process per namespace and tool, asked only for these. */
+/**
+ * The current state of each resource, or undefined when it does not exist. Starts one process per namespace and tool (a second for
+ * IPv6 routes), and one per source of a firewalld zone.
+ */
 export async function observe(want: readonly Resource[], run: Run): Promise<(Resource | undefined)[]> {
   const answers = new Map<string, readonly unknown[]>()
   for (const { ns, tool, six, asks } of questions(want.filter((one) => handler(one.kind).ask(one) !== ''))) {
@@ -50,21 +56,21 @@ export async function observe(want: readonly Resource[], run: Run): Promise<(Res
     const { tool, ask, read } = handler(resource.kind)
     const look = LOOKS[resource.kind] as ((want: Resource) => boolean) | undefined
     if (look) return look(resource) ? resource : undefined
-    // Nothing to ask a tool: the handler looks for itself.
+    // No tool shows this resource. The handler reads it without a tool.
     if (ask(resource) === '') return read(undefined, resource)
     const found = (answers.get(`${resource.ns} ${tool} ${ask(resource)}`) ?? []).flatMap((row) => read(row, resource) ?? [])
-    // One link may have several routes to one place.
+    // One link may have several routes to the same destination. A route without differences comes first.
     return found.find((have) => compare(resource, have).length === 0) ?? found[0]
   })
 }
 
-// What no tool shows: the journal and the kernel say.
+// Resources that no tool shows. The journal knows the claims, and the kernel knows the passages.
 const LOOKS: { readonly [K in Kind]?: (want: Extract<Resource, { kind: K }>) => boolean } = { claim: holds, passage: isPassing }
 
 interface Question {
   readonly ns: Netns
   readonly tool: Handler<Resource>['tool']
-  /** `-6 ` before an ask: it is for a run of its own, for IPv6. */
+  /** `-6 ` when the question needs a separate process for IPv6. */
   readonly six: '' | '-6 '
   readonly asks: string[]
 }
@@ -83,7 +89,8 @@ function questions(want: readonly Resource[]): Question[] {
   return [...found.values()]
 }
 
-// One that is missing spoils the answer for all, so the others are asked again. What a command shows is a table of its own.
+// A missing element makes nft fail without an answer for the other elements. So the others are asked again. Each command prints its
+// own `table` block.
 async function elements(ns: Netns, asks: readonly string[], run: Run): Promise<readonly (readonly unknown[])[]> {
   const { stdout, stderr } = await run(['nft', '-f', '-'], `${asks.join('\n')}\n`, ns)
   const missing = new Set([...stderr.matchAll(/^\/dev\/stdin:(\d+):/gm)].map(([, number]) => Number(number)))
@@ -105,7 +112,7 @@ async function sources(ask: string, run: Run): Promise<readonly unknown[]> {
   return (await isZoned({ zone, source: source as Cidr }, run)) ? [ask] : []
 }
 
-// What only says how to make a resource, not how it then looks.
+// Keys that only say how to make a resource. They say nothing about the finished resource, so `compare` skips them.
 const MAKING = new Set([
   'kind',
   'ns',

@@ -3,16 +3,16 @@ import { handler, type Resource } from './kinds/index.ts'
 /** A kernel object that plumb makes, as plain data. */
 export type { Resource }
 
-/** The kinds of resources; one handler each in lib/state/kinds. */
+/** The kind of a resource. Each kind has one handler in lib/state/kinds. */
 export type Kind = Resource['kind']
 
-/** What is to be made and what is to be removed, each in order. */
+/** The resources to make (`put`) and to remove (`drop`), each list in order. */
 export interface Plan {
   readonly put: readonly Resource[]
   readonly drop: readonly Resource[]
 }
 
-/** What a resource is called in messages, without the words of any tool. */
+/** The name of a resource in messages, without words of a tool. */
 export function title(resource: Resource): string {
   return handler(resource.kind).title(resource)
 }

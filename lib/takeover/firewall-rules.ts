@@ -7,7 +7,11 @@ import { ExecError } from '../text/errors.ts'
 import { type Cidr, split } from '../text/ip.ts'
 import { iptablesRules } from './iptables.ts'
 
-/** Removes the rules that the reference firewall made for these addresses (plugins/meta/firewall: in chain CNI-FORWARD of iptables two per address, which name nothing else). Starts no tool where there is no such chain; the old iptables, which only a tool can read, are looked into where they are in use. Throws ExecError. */
+/**
+ * Removes the rules that the reference firewall made for these addresses (plugins/meta/firewall: two rules per address in the iptables
+ * chain CNI-FORWARD, which name only the address). Starts no tool when that chain does not exist. Only a tool can read legacy iptables, so
+ * it is asked where legacy iptables is in use. Throws ExecError.
+ */
 export async function removeForeignRules(addresses: readonly Cidr[], run: Run): Promise<void> {
   for (const six of [false, true]) {
     const own = addresses.filter((address) => isSix(address) === six).map((address) => hostCidr(split(address).ip))
@@ -18,7 +22,10 @@ export async function removeForeignRules(addresses: readonly Cidr[], run: Run): 
   }
 }
 
-/** The rules of the reference firewall that are missing: one phrase for each address that may not pass, and for each family in which the policy of a bridge is not kept. */
+/**
+ * The missing rules of the reference firewall. One phrase per address whose packets do not pass, and one per family in which the policy of
+ * a bridge is not enforced.
+ */
 export async function missingForeignRules(addresses: readonly Cidr[], bridge: { readonly name: string; readonly isApart: boolean } | undefined, run: Run): Promise<string[]> {
   const missing: string[] = []
   for (const six of [false, true]) {

@@ -8,13 +8,20 @@ import { type Ip, parseIp } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
 import { iptablesRules } from './iptables.ts'
 
-/** What a DEL tells of an attachment: its addresses in the pod, none when they are not known, and whether it names host ports. */
+/**
+ * The facts about an attachment that a DEL has: its addresses in the pod, empty when they are unknown, and whether the configuration names
+ * host ports.
+ */
 export interface Told {
   readonly addresses: readonly Ip[]
   readonly isMapped: boolean
 }
 
-/** Removes the host ports that the reference portmap made for this attachment, of both its backends (plugins/meta/portmap: iptables chains `CNI-DN-` and 21 hex digits of sha512 of network and container; rules of tables cni_hostport whose comment is the container). Starts no tool when there are none; the old iptables, which only a tool can read, are looked into for a DEL that names host ports. */
+/**
+ * Removes the host ports that the reference portmap made for this attachment, with either backend (plugins/meta/portmap). iptables: chains
+ * named `CNI-DN-` and 21 hex digits of the sha512 of network and container. nftables: rules in tables cni_hostport whose comment is the
+ * container. Starts no tool when there are none. Only a tool can read legacy iptables, so it is asked when a DEL names host ports.
+ */
 export async function removeForeignPorts(owner: Owner, { addresses, isMapped }: Told, run: Run): Promise<void> {
   const chains = chainsOf(owner)
   for (const [six, family] of [
@@ -27,7 +34,10 @@ export async function removeForeignPorts(owner: Owner, { addresses, isMapped }: 
   }
 }
 
-/** The host ports of an attachment that the reference portmap, by neither of its backends, leads to the pod: one phrase for each. `pods` are the pod's addresses, one of each family at most. */
+/**
+ * The host ports of an attachment that neither backend of the reference portmap leads to the pod, one phrase each. `pods` are the pod's
+ * addresses, at most one per family.
+ */
 export async function missingForeignPorts(owner: Owner, places: readonly Place[], pods: Readonly<Partial<Record<4 | 6, Ip>>>, run: Run): Promise<string[]> {
   const [chain = ''] = chainsOf(owner)
   const missing: string[] = []
@@ -51,7 +61,7 @@ export async function missingForeignPorts(owner: Owner, places: readonly Place[]
   return missing
 }
 
-// `-d 192.0.2.1/32` of iptables, `daddr 192.0.2.1 ` of nft.
+// iptables prints `-d 192.0.2.1/32`, and nft `daddr 192.0.2.1 `.
 function isOn(rule: string, at: Ip | undefined): boolean {
   return at === undefined || rule.includes(` -d ${at}/`) || rule.includes(` daddr ${at} `)
 }
@@ -61,7 +71,7 @@ function portsOf(rule: string): number[] {
   return list.split(',').map(Number)
 }
 
-// Neither network nor interface stands in the rules. A container's mappings by way of another network lead to another address.
+// The rules name neither network nor interface. The mappings of a container in another network lead to another address.
 async function removeNft(family: string, { containerId }: Owner, addresses: readonly Ip[], run: Run): Promise<void> {
   const lines: string[] = []
   for (const chain of ['hostports', 'hostip_hostports', 'masquerading']) {

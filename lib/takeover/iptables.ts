@@ -3,7 +3,10 @@ import { isThere } from '../os/nftables.ts'
 import { readText } from '../os/reading.ts'
 import type { Run } from '../os/run.ts'
 
-/** The rules of a table of iptables, one line each as `iptables-save` prints them: of the iptables that works with nft, and of the old one. Starts no tool for what the kernel does not have. */
+/**
+ * The rules of one table of iptables, one line each, as `iptables-save` prints them. Reads nft's iptables and legacy iptables. Starts no
+ * tool for a table that the kernel does not have.
+ */
 export async function iptablesRules(six: boolean, table: 'filter' | 'nat', run: Run): Promise<string[]> {
   const ip = six ? 'ip6' : 'ip'
   const tools = [...(isThere(ip, table) ? [`${ip}tables-nft-save`] : []), ...(new RegExp(`^${table}$`, 'm').test(readText(`/proc/net/${ip}_tables_names`) ?? '') ? [`${ip}tables-legacy-save`] : [])]

@@ -11,7 +11,10 @@ import type { Owner } from '../text/owner.ts'
 import type { IfName } from '../text/values.ts'
 import { iptablesRules } from './iptables.ts'
 
-/** Removes the veth pair that a reference plugin made for this attachment: the pod's link of its name, when that is a veth whose other end on the host `isTheirs` accepts. Nobody else's link is touched. */
+/**
+ * Removes the veth pair that a reference plugin made for this attachment. This is the pod's link of this name, if it is a veth and
+ * `isTheirs` accepts its other end on the host. Links of other programs stay.
+ */
 export async function removeForeignVeth({ netns, ifname }: Attachment, isTheirs: (host: LinkRow) => boolean, run: Run): Promise<void> {
   if (netns === undefined || run.link?.(ifname, netns) === false) return
   const inPod = await run(['ip', '-d', '-j', 'addr', 'show', 'dev', ifname], '', netns)
@@ -24,7 +27,11 @@ export async function removeForeignVeth({ netns, ifname }: Attachment, isTheirs:
   if (host && /^veth[0-9a-f]{8}$/.test(host.ifname) && host.link_index === link.ifindex && isTheirs(host)) await run(['ip', 'link', 'delete', 'dev', host.ifname], '')
 }
 
-/** Removes the masquerade rules that a reference plugin made for this attachment, of its iptables and its nftables backend (pkg/ip ipmasq: chain `CNI-` and 24 hex digits of sha512 of network and container; rules whose comment begins with two hashes). */
+/**
+ * Removes the masquerade rules that a reference plugin made for this attachment, with the iptables or the nftables backend (pkg/ip
+ * ipmasq). iptables: the chain named `CNI-` and 24 hex digits of the sha512 of network and container. nftables: rules whose comment begins
+ * with two hashes.
+ */
 export async function removeForeignMasquerade(owner: Owner, run: Run): Promise<void> {
   if (isThere('inet', NFT_TABLE)) await removeNft(owner, run)
   const chain = masqueradeChain(owner)
@@ -37,7 +44,7 @@ export async function removeForeignMasquerade(owner: Owner, run: Run): Promise<v
   }
 }
 
-/** The rules by which a reference plugin masquerades these addresses of an attachment, as far as they are missing: one phrase for each address. */
+/** The missing masquerade rules of a reference plugin for these addresses of an attachment, one phrase per address. */
 export async function missingForeignMasquerade(owner: Owner, addresses: readonly Cidr[], run: Run): Promise<string[]> {
   const chain = masqueradeChain(owner)
   const wanted = addresses.map((address) => ({ ip: split(address).ip, six: isSix(address) }))
@@ -52,7 +59,10 @@ export async function missingForeignMasquerade(owner: Owner, addresses: readonly
   })
 }
 
-/** The chains in which a reference bridge compares the addresses of a sender, as far as they are missing: `port` is the node's end, `mac` the pod's. */
+/**
+ * The missing chains of a reference bridge that compare the sender's MAC address. `port` is the node's end of the veth, and `mac` is the
+ * pod's MAC.
+ */
 export async function missingForeignSpoofCheck({ containerId, ifname }: Owner, port: string, mac: string, run: Run): Promise<string[]> {
   const chain = `cni-br-iface-${containerId}-${ifname}`
   const { stdout } = isThere('bridge', 'nat', chain) ? await run(['nft', 'list', 'table', 'bridge', 'nat'], '') : { stdout: '' }
@@ -61,7 +71,10 @@ export async function missingForeignSpoofCheck({ containerId, ifname }: Owner, p
   return isThereAll ? [] : [`nft chain ${chain} of table bridge nat, by which the reference plugin checks MAC ${mac} on ${port}, is missing or not whole`]
 }
 
-/** Removes the link on which a reference plugin shaped what this attachment sends (plugins/meta/bandwidth: `bwp` and 12 hex digits of sha512 of network and container). */
+/**
+ * Removes the link with which a reference plugin shapes the packets of this attachment (plugins/meta/bandwidth: `bwp` and 12 hex digits of
+ * the sha512 of network and container).
+ */
 export async function removeForeignIfb({ network, containerId }: Owner, run: Run): Promise<void> {
   const name = foreignIfb({ network, containerId })
   if (run.link?.(name, 'host') !== false) await run(['ip', 'link', 'delete', 'dev', name], '')
@@ -72,7 +85,11 @@ export function foreignIfb({ network, containerId }: Pick<Owner, 'network' | 'co
   return `bwp${sha512(network + containerId).slice(0, 12)}` as IfName
 }
 
-/** Removes the chains in which a reference bridge compares addresses of senders (pkg/link spoofcheck: table bridge nat; PREROUTING jumps to `cni-br-iface-` with container and interface, that to the same with `-mac`): those of this attachment, or without one those whose port is gone. */
+/**
+ * Removes the chains with which a reference bridge compares the sender's MAC address (pkg/link spoofcheck, table bridge nat: PREROUTING
+ * jumps to `cni-br-iface-` with container and interface, and that chain jumps to the same name with `-mac`). Removes the chains of this
+ * attachment. Without an attachment it removes the chains whose port is gone.
+ */
 export async function removeForeignSpoofCheck(owner: Owner | undefined, run: Run): Promise<void> {
   const own = owner && `cni-br-iface-${owner.containerId}-${owner.ifname}`
   if (!isThere('bridge', 'nat', own ?? 'PREROUTING')) return
@@ -90,7 +107,7 @@ function masqueradeChain({ network, containerId }: Owner): string {
   return `CNI-${sha512(network + containerId).slice(0, 24)}`
 }
 
-// How the comments of its nft rules begin.
+// The beginning of the comments of its nft rules.
 function masqueradeNote({ network, containerId, ifname }: Owner): string {
   return `${sha512(network).slice(0, 16)}-${sha512(`${ifname}:${containerId}`).slice(0, 16)}`
 }

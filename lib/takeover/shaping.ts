@@ -8,7 +8,10 @@ interface Rate {
   readonly rate: number
 }
 
-/** What the reference bandwidth has not, or no longer, on an attachment's links: a bucket of each rate, and the way of what the pod sends to its ifb. One process. */
+/**
+ * The missing parts of the reference bandwidth on an attachment's links: a token bucket per rate, and the redirection of the pod's packets
+ * to its ifb. Starts one process.
+ */
 export async function missingForeignShaping(rates: readonly Rate[], redirect: { readonly dev: IfName; readonly to: IfName } | undefined, run: Run): Promise<string[]> {
   const asks = [...rates.map(({ dev }) => `qdisc show dev ${dev}`), ...(redirect ? [`filter show dev ${redirect.dev} ingress`] : [])]
   if (asks.length === 0) return []

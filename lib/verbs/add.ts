@@ -114,7 +114,8 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
     made.parts = true
   }
   const moved = plugin.lends ? await moveDevice(request, made) : {}
-  // A foreign IPAM plugin may fail after half of its work, so its DEL is called then. A second ADD of a live attachment must not free its address.
+  // A foreign IPAM plugin may fail after half of its work, so its DEL is called then. A second ADD of a live attachment must not free its
+  // address.
   made.addresses = pool?.foreign === true && !pool.byLink && (plugin.inPod === true || (await present(plugin.unwire(at), io.run)).length === 0)
   if (pool?.byLink) {
     made.links = true
@@ -135,8 +136,8 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
   return { ...given, ...moved }
 }
 
-// A device of the node moves into the pod. The dhcp pool asks through the device, so the move ends first. With any other pool the device moves while the pool looks for
-// an address.
+// A device of the node moves into the pod. The dhcp pool asks through the device, so the move ends first. It also ends first
+// for a pool that is another program. With any other pool of this executable the device moves while the pool looks for an address.
 async function moveDevice<C extends NetConf>({ call, plugin, conf, pool }: Request<C>, made: Made): Promise<Pick<Result, 'interfaces'>> {
   const { at, io, version } = call
   await refuseLent(plugin, at, io.run)
@@ -212,7 +213,8 @@ function prepareTools<C extends NetConf>({ tools }: InterfacePlugin<C>, conf: C,
   for (const tool of tools?.(conf) ?? []) io.run.prepare?.(tool)
 }
 
-// The creation of a link failed because the name exists. The link belongs to another program, or to an earlier successful ADD of this attachment.
+// The creation of a link failed because the name exists. The link belongs to another program, or to an earlier successful ADD of this
+// attachment.
 function isTaken(cause: unknown): boolean {
   return cause instanceof ApplyError && cause.exists
 }

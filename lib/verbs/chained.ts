@@ -22,7 +22,10 @@ import { dropNoted, outdated, reserve } from './journal-parts.ts'
 import { evict } from './orphans.ts'
 import { podOf, reachable } from './reachable.ts'
 
-/** The verbs of a plugin that adds to what others made. What it makes is noted before it is made, so that DEL and GC need nothing else. */
+/**
+ * The verbs of a plugin that adds to the objects of the plugins before it. ADD writes its resources to the journal before it makes them.
+ * DEL and GC need only the journal.
+ */
 export function chained<C extends NetConf>(plugin: ChainedPlugin<C>): Verbs {
   return {
     add: (call) => add(plugin, call),
@@ -53,19 +56,19 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
     const wiring = plugin.wire(conf, at, given, node)
     return { ...wiring, text: encode(wiring.result, call.version) }
   }
-  // What has to be refused is, before anything else.
+  // This call throws for everything that must be refused. Nothing is changed yet.
   const early = planned(nodeFacts)
   const part = partName(plugin.type, at)
   begin(part, plugin, call)
   const { shared, own, text } = plugin.look ? planned(facts(plugin, conf, call, given)) : early
   const noted = readPart(part)
-  // A second ADD that wants the same, or one after a kill -9: what the first made is completed, and never missing for a moment.
+  // A repeated ADD with the same resources, or an ADD after a kill -9. It completes the earlier resources and never removes them.
   const isAgain = noted !== undefined && isThere(noted) && JSON.stringify(noted.own) === JSON.stringify(own)
   if (noted && !isAgain && noted.own.some(isClaim)) await dropNoted([part], io.run)
-  // What was in a pod that is gone has gone with it.
+  // `reachable` leaves out the resources in a pod that is gone, because they went with the pod.
   else if (noted) await apply({ put: [], drop: outdated(reachable(noted, io.run), own) }, io.run)
   if (own.length === 0 && shared.length === 0) return { text }
-  // It starts up while that is noted.
+  // The `ip` process starts up while the journal is written.
   if (own.some(({ kind, ns }) => (kind === 'setting' || kind === 'route') && ns === at.netns)) io.run.prepare?.(BLIND, at.netns)
   await evict(given.ips ?? [], at, io.run)
   note(at, { [plugin.type]: own }, given.ips)
@@ -73,7 +76,7 @@ async function add<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Pro
   try {
     await reserve(own, io.run)
     const { links, rest } = making({ shared, own }, holds)
-    // What a link needs goes on beside the rest.
+    // The changes to links run at the same time as the rest.
     const onLinks = gradually(links, io.run)
     onLinks.ahead()
     await apply(rest, io.run)
@@ -112,20 +115,23 @@ async function gc<C extends NetConf>(plugin: ChainedPlugin<C>, call: Call): Prom
 
 function begin<C extends NetConf>(part: PartName, plugin: ChainedPlugin<C>, { at }: Call): void {
   takeTurn(part, `an earlier ${plugin.type} for ${at.ifname} of container ${at.containerId}`)
-  // What is looked at must not change before what follows from it is made.
+  // `look` reads the pod's settings. No other plugin may change them before the resources that depend on them are made.
   if (plugin.look) takeTurn(podOf(at.netns && inodeOf(at.netns)), `another plugin in ${at.netns}`)
 }
 
-/** What `wire` of a plugin is given of the node and the pod as they are. */
+/** The facts about the node and the pod that `wire` of a plugin gets. */
 export function facts<C extends NetConf>(plugin: ChainedPlugin<C>, conf: C, { at }: Call, given: Result): NodeFacts {
   if (!plugin.look) return nodeFacts
   const noted = readPart(partName(plugin.type, at))
   const before = plugin.look(conf, at, given, noted && noted.netns === at.netns && isThere(noted) ? noted.own : [])
-  // The node's own are asked for only when they are needed.
+  // `nodeFacts` is the prototype, so its getters read a fact of the node only when `wire` uses the fact.
   return Object.create(nodeFacts, { before: { value: before } })
 }
 
-/** What ADD makes once its claims are decided, given which of them stand: what links need gets its input first. Pure. */
+/**
+ * The plans that ADD applies after its claims are decided: the links, and the rest. The process for the links gets its input first.
+ * `stands` tells whether the attachment has a claim. Pure.
+ */
 export function making({ shared, own }: Pick<Wiring, 'shared' | 'own'>, stands: (claim: Claim) => boolean): { readonly links: Plan; readonly rest: Plan } {
   const links = shared.filter(({ kind }) => kind === 'link')
   return { links: { put: links, drop: [] }, rest: { put: [...shared.filter((one) => !links.includes(one)), ...following(own, stands).filter((one) => !isClaim(one))], drop: [] } }

@@ -5,17 +5,20 @@ import { listFiles, readRegular } from '../os/reading.ts'
 import { fileName, type Owner } from '../text/owner.ts'
 import { brief, type NetworkName } from '../text/values.ts'
 
-/** What a plugin was asked for an attachment, as it stands on disk. */
+/** The kept file of an attachment: the configuration that the delegate got on ADD. */
 export interface Kept {
   readonly path: string
   readonly containerId: string
-  /** Absent in a file of flannel's, whose name is the container id alone. */
+  /** Absent for a file of the flannel plugin. The name of such a file is only the container id. */
   readonly ifname?: string
-  /** Absent when the file cannot be read: torn by a power loss, or somebody else's. */
+  /** Absent when the text is no configuration: a power loss cut the file, or another program wrote it. */
   readonly conf?: Rendered
 }
 
-/** Keeps what a plugin is asked for an attachment, on disk before it is asked (0600); gives what puts back what was kept before, or nothing. */
+/**
+ * Writes the configuration `asked` of an attachment to disk (mode 0600), before the delegate gets it. Returns a function that restores the
+ * earlier file. The function removes the file when there was none.
+ */
 export function keep(dir: string, owner: Owner, asked: string): () => void {
   const path = pathOf(dir, owner)
   const before = textOf(path)
@@ -24,7 +27,10 @@ export function keep(dir: string, owner: Owner, asked: string): () => void {
   return () => (before === undefined ? forget(path) : write(before))
 }
 
-/** What is kept for an attachment, by plumb or else by flannel's plugin; undefined when nothing is, or when it is of another network. */
+/**
+ * The kept file of an attachment: plumb's own, or else the file of the flannel plugin. Undefined when there is no file, or when the file
+ * belongs to another network.
+ */
 export function keptFor(dir: string, owner: Owner): Kept | undefined {
   const { containerId, ifname, network } = owner
   const own = { path: pathOf(dir, owner), containerId, ifname }
@@ -36,7 +42,7 @@ export function keptFor(dir: string, owner: Owner): Kept | undefined {
   return undefined
 }
 
-/** Everything that is kept for a network and can be read, but for these attachments; of others also what a writer that was killed left. */
+/** The readable kept files of a network, and the drafts that killed writers left. Leaves out the attachments `owners`. */
 export function keptBeside(dir: string, network: NetworkName, owners: readonly Owner[]): Kept[] {
   const drafts = listed(dir).flatMap((name) => {
     const [, containerId, ifname] = name.startsWith(`.${brief(network)}:`) ? name.split(':') : []
@@ -54,17 +60,17 @@ function keptOf(dir: string, network: NetworkName): Kept[] {
   })
 }
 
-// What flannel's plugin kept is for all of its container's attachments.
+// A file of the flannel plugin stands for all attachments of its container.
 function isKeptFor({ containerId, ifname }: Kept, owners: readonly Owner[]): boolean {
   return owners.some((owner) => (ifname === undefined ? owner.containerId === containerId : brief(owner.containerId) === containerId && owner.ifname === ifname))
 }
 
-/** Forgets it. */
+/** Removes a kept file. */
 export function forget(path: string): void {
   remove(path)
 }
 
-/** What a writer that was killed left of what it was to keep for an attachment; undefined when nothing is. */
+/** The path of the draft that a killed writer left for an attachment. Undefined when there is none. */
 export function leftFor(dir: string, owner: Owner): string | undefined {
   const path = draftOf(dir, owner)
   return textOf(path) === undefined ? undefined : path
@@ -74,7 +80,7 @@ function draftOf(dir: string, owner: Owner): string {
   return `${dir}/.${fileName(owner)}`
 }
 
-// A container id has no colon, so that no name of ours is one of flannel's.
+// A container id has no colon. So plumb's file names never equal those of the flannel plugin.
 function pathOf(dir: string, { containerId, ifname }: Owner): string {
   return `${dir}/${brief(containerId)}:${ifname}`
 }
@@ -88,7 +94,7 @@ function read(text: string): Rendered | undefined {
   }
 }
 
-// Where no file can be, none is kept: DEL must not fail for a folder that ADD refused.
+// The errors for a path where no file can exist. They count as `no file`, because DEL must not fail for a folder that ADD refused.
 const NOWHERE = ['ENOTDIR', 'ENAMETOOLONG', 'ENOENT']
 
 function textOf(path: string): string | undefined {

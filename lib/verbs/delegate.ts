@@ -5,17 +5,21 @@ import { fs } from '../os/fs.ts'
 import { CniError, CODE, shown, ValueError } from '../text/errors.ts'
 import { isName } from '../text/values.ts'
 
-/** What kind of plugin is looked for, and the key of the configuration that names it. */
+/** The roles of the plugin to find, and the key of the configuration that names its type. */
 export interface Wanted<R extends Plugin['role']> {
   readonly roles: readonly R[]
-  /** In messages: `IPAM plugin`. */
+  /** The name of the role in messages, such as `IPAM plugin`. */
   readonly what: string
   readonly key: string
-  /** A type that would be right. */
+  /** A valid type, for messages. */
   readonly example: string
 }
 
-/** Finds the plugin of a type along CNI_PATH: another program's file, or, when that file is our own executable or no CNI_PATH was given, the plugin, which then works in this process and saves a start. Throws ValueError for what is no type, CniError 7, or 50 for STATUS, naming the type and where it was looked for. */
+/**
+ * Finds the plugin of a type along CNI_PATH. Returns the path of another program. Returns the plugin itself when the file is this
+ * executable, or when CNI_PATH is empty. The plugin then works in this process, which saves the start of a process. Throws ValueError when
+ * `type` is not a valid name. Throws CniError 7 (50 for STATUS) with the type and the searched folders when there is no such plugin.
+ */
 export async function findPlugin<R extends Plugin['role']>(type: string, { roles, what, key, example }: Wanted<R>, { command, at: { path }, io }: Call): Promise<string | Extract<Plugin, { role: R }>> {
   if (!isName(type) || type.length > 255) throw new ValueError(`Cannot read ${key} ${shown(type)}: want the name of a plugin, such as ${example}`)
   const file = path.map((dir) => `${dir}/${type}`).find(isFile)
@@ -25,7 +29,11 @@ export async function findPlugin<R extends Plugin['role']>(type: string, { roles
   return plugin as Extract<Plugin, { role: R }>
 }
 
-/** Runs a plugin that is another program: it gets the call's whole environment with CNI_COMMAND as the verb, and its configuration; what it says on stderr goes to ours. Its stdout; a failure is a CniError with its own code and words (CNI spec 1.1.0 section 4). */
+/**
+ * Runs a plugin that is another program. The program gets the configuration, and the call's environment with `command` as CNI_COMMAND. Its
+ * stderr goes to the stderr of this process. Returns its stdout. Throws CniError with the program's code and message when it fails (CNI
+ * spec 1.1.0 section 4).
+ */
 export async function runDelegate(file: string, command: string, { text, io }: Call, what: string): Promise<string> {
   const env = Object.fromEntries(Object.entries(io.env).flatMap(([key, value]) => (value === undefined ? [] : [[key, value]])))
   const { status, stdout } = await runPlugin(file, { ...env, CNI_COMMAND: command }, text)
@@ -37,24 +45,24 @@ function isFile(path: string): boolean {
   try {
     return fs.statSync(path)?.kind === 'file'
   } catch {
-    // No path at all: too long, below a file.
+    // The path cannot exist: it is too long, or a parent is a file.
     return false
   }
 }
 
-// This very executable, under whichever name.
+// The executable of this process, also under another name.
 function isOurs(file: string): boolean {
   const [one, own] = [fs.statSync(file), fs.statSync('/proc/self/exe')]
   return one !== undefined && one.ino === own?.ino && one.dev === own.dev
 }
 
-// A delegate's own code and words are kept: they say more than ours could.
+// The code and message of the delegate say more about the fault than a message of plumb.
 function failure(title: string, status: number, stdout: string): CniError {
   try {
     const { code, msg, details } = JSON.parse(stdout) as { code?: number; msg?: string; details?: string }
     if (typeof code === 'number' && typeof msg === 'string') return new CniError(code, msg, details ?? '')
   } catch {
-    // Not an error object: its text is shown below.
+    // The output is not an error object. The error below shows it.
   }
   return new CniError(CODE.internal, `${title} failed with status ${status}`, stdout.slice(0, 1000))
 }

@@ -5,7 +5,10 @@ import { common, readLoose } from '../text/shape.ts'
 import { readConf } from './call.ts'
 import { interfaces } from './interface.ts'
 
-/** The verbs of a plugin that is another one under keys of its own: its configuration is judged by these keys, then put into those of the other, whose verbs they are from there on. */
+/**
+ * The verbs of a plugin that is another interface plugin under different keys. The configuration is validated with the plugin's own keys
+ * and then translated to the keys of the other plugin. The other plugin does the work.
+ */
 export function delegating<C extends NetConf>(plugin: DelegatingPlugin<C>): Verbs {
   const whole = (call: Call) => through(plugin, call, readConf(plugin, call))
   return {
@@ -19,11 +22,14 @@ export function delegating<C extends NetConf>(plugin: DelegatingPlugin<C>): Verb
 
 const KEPT = new Set([...Object.keys(common), 'runtimeConfig'].map((key) => key.toLowerCase()))
 
-/** The plugin that does the work, and the call as it gets it. Throws CniError 999 when this executable has no such plugin. */
+/**
+ * The plugin that does the work, and the call with the translated configuration. Throws CniError 999 when this executable has no such
+ * plugin.
+ */
 export async function through<C extends NetConf>({ to, translate }: DelegatingPlugin<C>, call: Call, conf: Partial<C>): Promise<{ readonly other: InterfacePlugin<NetConf>; readonly inner: Call }> {
   const other = await call.io.plugin(to)
   if (other?.role !== 'interface') throw new CniError(CODE.internal, `Cannot find the plugin ${to} in this executable`)
   const raw = { ...Object.fromEntries(Object.entries(call.raw).filter(([key]) => KEPT.has(key.toLowerCase()))), ...translate(conf) }
-  // No CNI_PATH: the pool is this executable's own, too, and reads `raw`.
+  // CNI_PATH is empty, so the pool is also a plugin of this executable. It reads `raw`. A program would get `text` with the old keys.
   return { other, inner: { ...call, at: { ...call.at, path: [] }, raw } }
 }

@@ -6,18 +6,24 @@ import type { Resource } from '../state/resource.ts'
 import { hostVeth } from '../text/link-names.ts'
 import type { Owner } from '../text/owner.ts'
 
-/** Whether another program than plumb made an attachment: of a pair the node's end has plumb's name, of a device there is an entry. A link that stands in the pod alone is judged alike, whoever made it. */
+/**
+ * Whether another program than plumb made an attachment. plumb's veth pairs have plumb's name on the node's end. plumb's devices have a
+ * part in the journal. A link that exists only in the pod never counts as foreign.
+ */
 export function isForeign<C extends NetConf>(plugin: InterfacePlugin<C>, at: Attachment, given: Result): boolean {
   if (plugin.lends) return readPart(partName(LINK, at)) === undefined
   return !plugin.inPod && !hasOurs(at, given)
 }
 
-/** Whether a result names the node's end of plumb's own pair. */
+/** Whether a result names the node's end of a veth pair that plumb made. */
 export function hasOurs(owner: Owner, { interfaces = [] }: Result): boolean {
   return interfaces.some(({ name, sandbox }) => !sandbox && name === hostVeth(owner))
 }
 
-/** What of a wiring an attachment of a reference plugin has, too. Its links have other settings, its senders are compared by nft, and the pair that holds a VLAN's gateways has another name. Pure. */
+/**
+ * The resources that an attachment of a reference plugin has, too. Three things differ there, and are left out: the settings of links, the
+ * check of senders (nft rules and not a locked port), and the name of the pair that holds a VLAN's gateways. Pure.
+ */
 export function asTheirs(resources: readonly Resource[]): Resource[] {
   const ports = new Set(resources.flatMap((one) => (one.kind === 'link' && one.shared && one.peer ? [one.name] : [])))
   return resources.flatMap((one): Resource[] => {
@@ -31,7 +37,7 @@ export function asTheirs(resources: readonly Resource[]): Resource[] {
 
 const FORWARDING = /^ipv4\/ip_forward$|^ipv6\/conf\/all\/forwarding$/
 
-/** Says that CHECK of a plugin accepts what another program made. */
+/** Logs that CHECK of a plugin accepts the objects that another program made. */
 export function logTheirs(type: string, { network, containerId, ifname }: Owner): void {
   log('plumb: what another program made for this attachment is there', { plugin: type, network, container: containerId, interface: ifname })
 }

@@ -6,13 +6,17 @@ import type { Resource } from '../state/resource.ts'
 import { CniError, CODE, ValueError } from '../text/errors.ts'
 import { read } from '../text/shape.ts'
 
-/** A chained plugin that works within another's calls, and its configuration. */
+/** A chained plugin that works within the calls of an interface plugin, and its configuration. */
 interface Part {
   readonly plugin: ChainedPlugin<NetConf>
   readonly conf: NetConf
 }
 
-/** An interface plugin together with the chained plugins that its configuration wants in its own calls: wired, checked and judged as one. The same plugin when there are none. Throws ValueError naming the key, CniError 999 when this executable lacks one. */
+/**
+ * Combines an interface plugin with the chained plugins that its configuration asks for. The combined plugin makes, checks and judges all
+ * their resources together. Returns the same plugin when the configuration asks for none. Throws ValueError with the name of the key.
+ * Throws CniError 999 when this executable lacks a chained plugin.
+ */
 export async function together<C extends NetConf>(plugin: InterfacePlugin<C>, conf: C, call: Call): Promise<InterfacePlugin<C>> {
   const parts = await Promise.all((plugin.within?.(conf) ?? []).map((one) => opened(one, call)))
   if (parts.length === 0) return plugin
@@ -68,12 +72,12 @@ function joined(base: Wiring, parts: readonly Part[], at: Attachment, node: Node
   return { ...base, shared, result, noted, ...(settle && { settle: (now) => settling(settle(now)) }) }
 }
 
-// What stands on the node and depends on no address is made with the first links, in one process.
+// The first links, with the parts' links and settings on the node. They need no address, so one process makes them all.
 function nodeLinks(links: readonly Resource[], base: Wiring, parts: readonly Part[], at: Attachment, node: NodeFacts): Resource[] {
   const { shared, noted = [] } = joined(base, parts, at, node)
   const own = noted.flatMap((one) => one.own)
   const marks = (name: string) => shared.flatMap((one) => (one.kind === 'link' && one.type === 'port' && one.name === name && one.port ? [one.port] : []))
-  // Where bridged frames meet the rules a pod reaches its own host ports only so: said now, it is not said in a process of its own.
+  // When bridged frames pass the firewall, a pod reaches its own host ports only through hairpin mode. Setting it here saves a process.
   const turns = parts.some(({ plugin }) => plugin.type === 'portmap') && node.bridgeNf
   const turning = links.map((one): Resource => (one.kind === 'link' && one.type === 'veth' && one.port ? { ...one, port: Object.assign({}, one.port, turns && { hairpin: true }, ...marks(one.name)) } : one))
   return [...turning, ...own.filter((one) => one.ns === 'host' && (one.kind === 'setting' || (one.kind === 'link' && one.type !== 'port')))]

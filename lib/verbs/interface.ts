@@ -12,7 +12,10 @@ import { together } from './fused.ts'
 import { unmoved } from './moved-routes.ts'
 import { del, gc, poolOf } from './removal.ts'
 
-/** The verbs of a plugin that makes the container's link out of `wire`: all or nothing on ADD, by the owner alone on DEL. */
+/**
+ * The verbs of a plugin that makes the container's link from the resources of `wire`. A failed ADD removes all that it made. DEL needs
+ * only the owner of the attachment.
+ */
 export function interfaces<C extends NetConf>(plugin: InterfacePlugin<C>): Verbs {
   return {
     add: (call) => add(plugin, call),

@@ -5,7 +5,7 @@ import { CniError, CODE } from '../text/errors.ts'
 import { readLoose } from '../text/shape.ts'
 import { readConf, requirePrevious, validAttachments } from './call.ts'
 
-/** The verbs of an address pool that was started as a program of its own. */
+/** The verbs of an address pool that was started as a separate program. */
 export function ipam<C extends NetConf>(plugin: IpamPlugin<C>): Verbs {
   const open = (call: Call) => openPool(plugin, call)
   return {
@@ -38,7 +38,7 @@ export function ipam<C extends NetConf>(plugin: IpamPlugin<C>): Verbs {
   }
 }
 
-/** The pool of a call's configuration. Throws ValueError for one that it cannot serve. */
+/** The pool of a call's configuration. Throws ValueError for a configuration that the plugin cannot serve. */
 export function openPool<C extends NetConf>(plugin: IpamPlugin<C>, call: Call): Pool {
   return plugin.pool(readConf(plugin, call), call.at)
 }

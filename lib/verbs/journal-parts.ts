@@ -10,7 +10,10 @@ import { type Plan, type Resource, title } from '../state/resource.ts'
 import type { PartName } from '../text/owner.ts'
 import { reachable } from './reachable.ts'
 
-/** Reserves the claims among these. Whoever is in the way of one and whose pod is gone has waited for a DEL in vain: it gets it now. Throws CniError 7 when another has one. */
+/**
+ * Reserves the host ports of the claims in `own`. A blocking attachment whose namespace is gone never got its DEL, so its part is removed
+ * here. Throws CniError 7 when another container has a port.
+ */
 export async function reserve(own: readonly Resource[], run: Run): Promise<void> {
   const claims = own.filter(isClaim)
   if (claims.length === 0) return
@@ -20,14 +23,17 @@ export async function reserve(own: readonly Resource[], run: Run): Promise<void>
     const gone = lapsed(claims)
     if (gone.length === 0) throw cause
     for (const part of gone) {
-      log('plumb: a host port was still held for a container whose namespace is gone: it is taken from it', { container: readPart(part)?.owner.containerId ?? '' })
+      log('plumb: took over a host port of a container whose namespace is gone', { container: readPart(part)?.owner.containerId ?? '' })
       await dropNoted([part], run)
     }
     await apply({ put: claims, drop: [] }, run)
   }
 }
 
-/** Removes what parts of the journal tell of, all at once, and forgets them; which of them there were. `isFailed`: the ADD that made it fails, so that nobody relies on any of it yet. */
+/**
+ * Removes the noted resources of parts, together with the resources `held`, all in one go. Then removes the parts from the journal.
+ * Returns the names of the parts that existed. `isFailed` says that the ADD which made the resources fails, so nobody relies on them yet.
+ */
 export async function dropNoted([part, ...others]: readonly PartName[], run: Run, isFailed = false, held: readonly Resource[] = []): Promise<PartName[]> {
   if (part === undefined) {
     await removed(held, run)
@@ -45,12 +51,12 @@ export async function dropNoted([part, ...others]: readonly PartName[], run: Run
 async function removed(held: readonly Resource[], run: Run): Promise<void> {
   for (const plan of removing(held, () => true)) {
     const { links, rest } = apart(plan)
-    // For links and for elements the kernel waits a while: for both at once.
+    // The kernel takes a while to remove links, and also to remove nft elements. Both removals run at the same time.
     const onLinks = gradually(links, run)
     onLinks.ahead()
     const failures: unknown[] = []
     for (const part of [() => apply(rest, run), onLinks.finish]) {
-      // A tool that fails must not keep another from its work.
+      // The second removal runs also when the first fails.
       try {
         const { already } = await part()
         for (const one of already) if (one.kind === 'setting') log(`plumb: Cannot put ${title(one)} back to what it was`)
@@ -63,12 +69,12 @@ async function removed(held: readonly Resource[], run: Run): Promise<void> {
   await handOver(held.filter(isClaim), run)
 }
 
-// Another attachment of the same container may have asked for the same ports, and they lead there now (podman sends them for each of its networks).
-// Where that fails the removal has not.
+// Another attachment of the same container may have asked for the same ports, because podman sends the ports for each network. The
+// released ports then lead to that attachment. A failure here is only logged, because the removal has succeeded.
 async function handOver(released: readonly Claim[], run: Run): Promise<void> {
   const isReleased = ({ protocol, port }: Claim) => released.some((one) => one.protocol === protocol && one.port === port)
   for (const part of others(released)) {
-    // One that another call is at work on is going, or sees for itself what is free.
+    // Skips a part that another call works on. That call removes the attachment, or finds the free ports itself.
     const note = occupy(part, 0) ? readPart(part) : undefined
     const claims = note && isThere(note) ? note.own.filter(isClaim).filter((claim) => isReleased(claim) && !holds(claim)) : []
     if (!note || claims.length === 0) continue
@@ -82,28 +88,34 @@ async function handOver(released: readonly Claim[], run: Run): Promise<void> {
   }
 }
 
-// The parts of the container's other attachments.
+// The parts of the same container's other attachments.
 function others(claims: readonly Claim[]): PartName[] {
   const own = [...new Set(claims.map(({ part }) => part))]
   return own.flatMap(siblings).filter((part) => !own.includes(part))
 }
 
-/** A plan of removals as two that go on beside each other: the node's links, and the rest. Pure. */
+/** Splits a plan of removals in two that can run at the same time: the node's links, and the rest. Pure. */
 export function apart({ drop }: Plan): { readonly links: Plan; readonly rest: Plan } {
   const links = drop.filter(({ kind, ns }) => kind === 'link' && ns === 'host')
   return { links: { put: [], drop: links }, rest: { put: [], drop: drop.filter((one) => !links.includes(one)) } }
 }
 
-/** What removes what was noted, in order, given which claims stand. Claims last: another may have the port only when nothing that it adds can meet what is removed here. Pure. */
+/**
+ * The plans that remove noted resources, in their order. `stands` tells whether the attachment has a claim. Claims go last: another
+ * attachment may get the port only when the old resources for the port are gone. Pure.
+ */
 export function removing(own: readonly Resource[], stands: (claim: Claim) => boolean): Plan[] {
   const held = following(own, stands)
   return [held.filter((one) => !isClaim(one)), held.filter(isClaim)].map((drop) => ({ put: [], drop }))
 }
 
-/** What of an earlier ADD is in the way of a later one, or no longer wanted; the rest is changed in place. Pure. */
+/**
+ * The resources of an earlier ADD (`before`) to remove before a later ADD makes `own`. They block the new resources, or are no longer
+ * wanted. The other resources are changed in place. Pure.
+ */
 export function outdated(before: readonly Resource[], own: readonly Resource[]): Resource[] {
   const key = (one: Resource) => handler(one.kind).key(one)
   const kept = new Set(own.map(key))
-  // A filter that is added again stands there twice.
+  // A tc filter (`redirect`) that is added again would exist twice, so it is always removed.
   return before.flatMap((one) => (one.kind !== 'redirect' && kept.has(key(one)) ? [] : one.kind === 'redirect' || one.kind === 'qdisc' ? { ...one, replaced: true as const } : one))
 }

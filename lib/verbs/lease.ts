@@ -4,7 +4,7 @@ import { encode } from '../cni/versions.ts'
 import { readLoose } from '../text/shape.ts'
 import { forDel, readConf, requirePod, requirePrevious, validAttachments } from './call.ts'
 
-/** The verbs of a pool that gets addresses through the container's link, started as a program of its own. */
+/** The verbs of a pool that gets addresses through the container's link (dhcp), started as a separate program. */
 export function leases<C extends NetConf>(plugin: LeasePlugin<C>): Verbs {
   return {
     async add(call: Call) {

@@ -10,12 +10,17 @@ import type { Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import type { Owner } from '../text/owner.ts'
 
-/** The resources whose removal removes the link of an attachment, from its owner and from the journal. Resources that cannot exist are left out. */
+/**
+ * The resources whose removal removes the link of an attachment, from its owner and from the journal. Resources that cannot exist are
+ * left out.
+ */
 export function linkOf<C extends NetConf>(plugin: InterfacePlugin<C>, at: Owner & Pick<Attachment, 'netns'>, run: Run): Resource[] {
   return ownIn([...plugin.unwire(at), ...(plugin.lends ? [] : (noted(at) ?? []))], run).filter((one) => one.kind !== 'link' || run.link?.(one.name, one.ns) !== false)
 }
 
-/** The journal's resources for the removal of an attachment's link, in namespaces that still exist. Undefined when the journal has none. */
+/**
+ * The journal's resources for the removal of an attachment's link, in namespaces that still exist. Undefined when the journal has none.
+ */
 export function noted(owner: Owner): readonly Resource[] | undefined {
   return readPart(partName(LINK, owner))?.own.filter(lives)
 }
@@ -30,13 +35,16 @@ export function noteInPod<C extends NetConf>({ unwire }: InterfacePlugin<C>, { a
   note(at, { [LINK]: unwire(at) })
 }
 
-/** Writes a device to the journal before it moves into the pod. Throws CniError 4 when the attachment has a device already, because its name and settings would be lost. */
+/** Writes a device with its name and settings to the journal before it moves into the pod. Returns false when `own` is empty. */
 export function noteLent(at: Attachment, own: Wiring['own']): boolean {
   if (own.length > 0) note(at, { [LINK]: own })
   return own.length > 0
 }
 
-/** Throws CniError 4 when an attachment has the device already. A device whose pod is gone without a DEL first gets its name and settings back. */
+/**
+ * Throws CniError 4 when an attachment has a device already, because its noted name and settings would be lost. When the pod is gone
+ * without a DEL, the device gets its name and settings back.
+ */
 export async function refuseLent<C extends NetConf>({ unwire }: InterfacePlugin<C>, owner: Owner, run: Run): Promise<void> {
   const part = readPart(partName(LINK, owner))
   if (!part) return
@@ -55,7 +63,10 @@ export function taken({ ifname, netns }: Attachment, options?: ErrorOptions): Cn
   return new CniError(CODE.env, `Cannot create ${ifname} in ${netns}: a link of that name is there already`, 'it is left as it is; delete it, or use another CNI_IFNAME', options)
 }
 
-/** The resources that exist and belong to the attachment, each once. Any program may use a name in a pod, so a link there must have the owner's alias. */
+/**
+ * The resources that exist and belong to the attachment, each once. Any program may use a name in a pod, so a link there must have the
+ * owner's alias.
+ */
 export function ownIn(own: readonly Resource[], run: Run): Resource[] {
   const each = [...new Map(own.map((one) => [handler(one.kind).key(one), one])).values()]
   return each.filter((one) => one.kind !== 'link' || one.ns === 'host' || isOwn(one, run))

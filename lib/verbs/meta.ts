@@ -12,7 +12,10 @@ import { forget, type Kept, keep, keptBeside, keptFor, leftFor } from './delegat
 import { interfaces } from './interface.ts'
 import { delegate as poolOf } from './pool.ts'
 
-/** The verbs of a plugin that has another one do the work: what it asked on ADD is kept until that one's DEL is done, and nothing else is needed for DEL. */
+/**
+ * The verbs of a plugin that delegates to another plugin. ADD keeps the delegate's configuration on disk until the delegate's DEL has
+ * succeeded. DEL needs nothing else.
+ */
 export function meta<C extends NetConf>(plugin: MetaPlugin<C>): Verbs {
   return {
     add: (call) => add(plugin, call),
@@ -42,7 +45,8 @@ async function add<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
     }
     return { ...done, undo }
   } catch (cause) {
-    // CNI spec 1.1.0 section 4: who delegates an ADD that fails sends a DEL; but not to what stood before. Ours undid it already.
+    // After a failed ADD the caller must send DEL to the delegate (CNI spec 1.1.0 section 4). A repeated ADD sends no DEL, because that
+    // would remove the live attachment. A plugin of this executable has undone its ADD already.
     const undone = !foreign || isAgain || (await verbs.del(inner).then(() => true, lost))
     if (undone) restore()
     throw cause
@@ -71,8 +75,8 @@ async function del<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promis
   for (const path of [kept?.path, leftFor(plugin.dataDir(conf), at)]) if (path !== undefined) forget(path)
 }
 
-// Nothing, or nothing that can be read, is kept: there was no ADD, or the disk lost it. Our own plugins find what they made by the
-// attachment alone; another program, or its pool, would need the rest of what ADD asked.
+// DEL without a readable kept file: there was no ADD, or the disk lost the file. plumb's own plugins find their objects by the attachment
+// alone, so they get a DEL. Another program, or a pool that is another program, is left out. It would need the configuration of ADD.
 async function unkept(outline: Rendered & { readonly ipam?: { readonly type?: string; readonly ranges?: unknown } }, call: Call): Promise<void> {
   const pool = outline.ipam?.type && !outline.ipam.ranges ? await poolOf(outline.ipam.type, call).catch(() => undefined) : undefined
   const { ipam: _, ...bare } = outline
@@ -94,12 +98,13 @@ async function gc<C extends NetConf>(plugin: MetaPlugin<C>, call: Call): Promise
   for (const one of stale) if (await attempt(drop(one, call))) gone.push(one)
   const lists = Object.fromEntries(Object.entries(call.raw).filter(([key]) => key.startsWith('cni.dev/')))
   const isDone = await attempt(delegate({ ...plugin.outline(conf), ...lists }, call).then(({ verbs, inner }) => verbs.gc(inner)))
-  // What could not be dropped by name is dropped by the list.
+  // The delegate's GC also removes the objects of files that `drop` skips. So the files go only after the GC has succeeded.
   if (isDone) for (const { path } of gone) forget(path)
   throwAll(failures, call)
 }
 
-// A plugin that knows no GC, or is of another type than the network's of today, is told by DEL. Flannel's files name no interface, and a brief id is none.
+// Sends DEL to the delegate of a kept file. The delegate may not support GC, or the network may use another plugin type today. Skips files
+// of the flannel plugin, because they name no interface. Skips hashed container ids, because the real id is unknown.
 async function drop({ conf, containerId, ifname }: Kept, call: Call): Promise<void> {
   if (!conf || ifname === undefined || containerId.startsWith('+')) return
   const { netns: _, ...at } = { ...call.at, containerId, ifname } as Owner & Call['at']
@@ -108,7 +113,7 @@ async function drop({ conf, containerId, ifname }: Kept, call: Call): Promise<vo
   await verbs.del(inner)
 }
 
-/** A plugin to delegate to, with the call as it gets it. */
+/** The verbs of a delegate, and the call for it. `foreign`: the delegate is another program. */
 interface Delegated {
   readonly verbs: Verbs
   readonly inner: Call
@@ -122,10 +127,14 @@ async function delegate(conf: Rendered, call: Call): Promise<Delegated> {
   return typeof found === 'string' ? { verbs: program(found), inner, foreign: true } : { verbs: interfaces(found), inner, foreign: false }
 }
 
-/** The plugin that a configuration is for, or the path of another program, and the call as it gets it. Throws ValueError or CniError 7 when there is none. */
+/**
+ * Finds the plugin of a configuration, or the path of another program, and makes the call for it. Throws ValueError for a bad type or a
+ * configuration that is nested too deep. Throws CniError 7 (50 for STATUS) when there is no such plugin.
+ */
 export async function findDelegate(conf: Rendered, call: Call): Promise<{ readonly found: string | InterfacePlugin<NetConf>; readonly inner: Call }> {
   const found = await findPlugin(conf.type, WANTED, call)
-  // As this call was read: a configuration may have these twice, in other case.
+  // Uses the values that this call was read with. The user's configuration may have a key twice, in upper and lower case.
+  // A kept configuration has its own values, which count.
   const raw = { name: call.at.network, cniVersion: call.version, ...conf }
   const text = json(raw)
   if (text === undefined) throw new ValueError(`Cannot pass the configuration on to ${shown(conf.type)}: want values nested less deep`)
@@ -133,7 +142,7 @@ export async function findDelegate(conf: Rendered, call: Call): Promise<{ readon
   return { found, inner: typeof found === 'string' ? inner : { ...inner, at: { ...call.at, args: argsFor(found, call) } } }
 }
 
-// JSON.parse reads what JSON.stringify has no stack for.
+// JSON.stringify overflows the stack for deeply nested values that JSON.parse can read.
 function json(value: unknown): string | undefined {
   try {
     return JSON.stringify(value)
@@ -142,15 +151,18 @@ function json(value: unknown): string | undefined {
   }
 }
 
-// Each plugin has its own words in CNI_ARGS.
+// Each plugin knows different keys in CNI_ARGS, so CNI_ARGS is parsed again for the delegate.
 function argsFor({ args }: InterfacePlugin<NetConf>, { command, at, io }: Call): Call['at']['args'] {
   return args && (command === 'ADD' || command === 'CHECK') ? readArgs(io.env['CNI_ARGS'] ?? '', args) : at.args
 }
 
-// A previous result is in the words of the configuration of today, which may speak another version than that of ADD did.
+// The kept configuration, with two parts of this call. prevResult has the CNI version of today's configuration, so the version is replaced
+// too. runtimeConfig is added when ADD had none: a list that had `portmap` as its own plugin at ADD may have it inside the delegate today.
 function previously(kept: Rendered, { raw, version }: Call): Rendered {
-  const [, prevResult] = Object.entries(raw).find(([key]) => key.toLowerCase() === 'prevresult') ?? []
-  return prevResult && json(prevResult) !== undefined && compare(version, '0.4.0') >= 0 ? { ...kept, cniVersion: version, prevResult } : kept
+  const given = (name: string) => Object.entries(raw).find(([key]) => key.toLowerCase() === name)?.[1]
+  const [prevResult, runtimeConfig] = [given('prevresult'), given('runtimeconfig')]
+  const now = prevResult && json(prevResult) !== undefined && compare(version, '0.4.0') >= 0 ? { ...kept, cniVersion: version, prevResult } : kept
+  return runtimeConfig && json(runtimeConfig) !== undefined && kept['runtimeConfig'] === undefined ? { ...now, runtimeConfig } : now
 }
 
 function program(file: string): Verbs {
@@ -167,7 +179,7 @@ function program(file: string): Verbs {
   }
 }
 
-// The result as it came, with keys that only its maker knows, unless it is of another version than was asked for.
+// Returns the result unchanged, so that unknown keys of the delegate survive. Converts it only when its CNI version is not the wanted one.
 function answered(file: string, stdout: string, version: string): string {
   try {
     const raw = JSON.parse(stdout)

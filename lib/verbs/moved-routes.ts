@@ -6,10 +6,13 @@ import { routesNow } from '../os/route-tables.ts'
 import type { Route } from '../state/kinds/route.ts'
 import type { Resource } from '../state/resource.ts'
 
-/** Those of an attachment's resources that should still be where its interface plugin made them: without the routes that a later plugin of the list has moved. */
+/**
+ * The resources that are still at the place where the interface plugin made them. Left out are the routes that a later plugin of the list
+ * has moved to another table.
+ */
 export function unmoved(owner: Attachment, resources: readonly Resource[]): Resource[] {
   if (!resources.some(({ kind }) => kind === 'route')) return [...resources]
-  // Plugins that take routes from the link's main table (vrf, sbr) note them, and look after them in their own CHECK.
+  // vrf and sbr take routes out of the main table. They note these routes in the journal, and their own CHECK checks them.
   const noted = Object.values(readEntry(owner)?.parts ?? {}).flatMap((part) => part?.own ?? [])
   const taken = noted.flatMap((one) => (one.kind === 'rerouted' || one.kind === 'unrouted' ? one.route : []))
   const routes = taken.length > 0 ? taken : elsewhere(owner)
@@ -17,7 +20,7 @@ export function unmoved(owner: Attachment, resources: readonly Resource[]): Reso
   return resources.filter((one) => one.kind !== 'route' || one.ns === 'host' || one.table !== undefined || !moved.has(placeOf(one)))
 }
 
-// What the reference's plugins moved, they note nowhere: the link's routes of other tables.
+// The reference plugins keep no note of moved routes. The moved routes are the link's routes in other tables.
 function elsewhere({ netns, ifname }: Attachment): Route[] {
   if (netns === undefined) return []
   return inside(netns, () => {
@@ -29,7 +32,7 @@ function elsewhere({ netns, ifname }: Attachment): Route[] {
 // main and local
 const ORDINARY = [254, 255]
 
-// What the kernel says of one and what was asked for differ in metrics and scope that nobody chose.
+// The kernel adds a metric and a scope that the plan does not have. So only device, destination and gateways are compared.
 function placeOf({ dev, dst, via }: Route): string {
   return [dev, dst, ...[...via].sort()].join(' ')
 }

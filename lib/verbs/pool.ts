@@ -10,11 +10,11 @@ import { leases } from './lease.ts'
 
 /** A pool that an interface plugin delegates to, in this process or as another program (CNI spec 1.1.0 section 4). */
 export interface Delegate {
-  /** Whether a failed `add` may have left something behind that only `del` frees. */
+  /** The pool is another program. A failed `add` may leave reservations that only `del` frees. */
   readonly foreign: boolean
-  /** Whether it gets addresses through the container's link, which then has to be there before `add` and until `del`. */
+  /** Whether the pool gets addresses through the container's link. Then the link must exist before `add` and until `del`. */
   readonly byLink: boolean
-  /** Throws for what no state of the pool could satisfy, before anything is made; another program says that only when it is asked for an address. */
+  /** Throws for a request that the pool can never satisfy, before anything is made. Does nothing for another program: only `add` tells. */
   valid(): void
   add(): Promise<Result>
   check(): Promise<void>
@@ -25,7 +25,7 @@ export interface Delegate {
 
 const WANTED = { roles: ['ipam', 'lease'], what: 'IPAM plugin', key: 'ipam.type', example: 'host-local' } as const
 
-/** Finds the pool that `ipam.type` names along CNI_PATH. Throws CniError 7 naming the type and where it was looked for. */
+/** Finds the pool that `ipam.type` names along CNI_PATH. Throws CniError 7 with the type and the searched folders. */
 export async function delegate(type: string, call: Call): Promise<Delegate> {
   const found = await findPool(type, call)
   if (typeof found === 'string') return program(found, call, type)
@@ -45,12 +45,15 @@ export async function delegate(type: string, call: Call): Promise<Delegate> {
   }
 }
 
-/** A pool's answer as a configuration of this version sees it: CNI 0.1.0 and 0.2.0 keep of routes what leads where, and of each family only what has an address: another program's result would not hold more. */
+/**
+ * Reduces a pool's answer to the fields that the CNI version has, because another program's result would not hold more. CNI 0.1.0 and
+ * 0.2.0 keep only destination and gateway of a route. They keep one address per family, and no route of a family without an address.
+ */
 export function inVersion(result: Result, version: string): Result {
   return hasFamilies(version) ? decode(JSON.parse(encode(result, version)), version, 'the IPAM result') : result
 }
 
-/** The pool that a type names: the plugin of this executable, or the path of another program. Throws as `delegate`. */
+/** The pool of a type: a plugin of this executable, or the path of another program. Throws like `delegate`. */
 export function findPool(type: string, call: Call): Promise<IpamPlugin<NetConf> | LeasePlugin<NetConf> | string> {
   return findPlugin(type, WANTED, call)
 }
@@ -75,13 +78,13 @@ function program(file: string, call: Call, type: string): Delegate {
   const verb = (command: string) => async () => void (await start(command))
   return {
     foreign: true,
-    // The reference's, which asks through the link as ours does.
+    // The reference dhcp plugin asks through the link, like plumb's.
     byLink: type === 'dhcp',
     valid() {},
     async add() {
       const stdout = await start('ADD')
       try {
-        // CNI spec 1.1.0 section 4: a pool has no interfaces; one that names some must not name ours.
+        // A pool has no interfaces (CNI spec 1.1.0 section 4). If its result names some, they must not appear as the attachment's.
         const { interfaces: _, ...result } = decode(JSON.parse(stdout), call.version, 'the IPAM result')
         return result
       } catch (cause) {

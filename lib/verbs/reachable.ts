@@ -6,7 +6,10 @@ import type { Setting } from '../state/kinds/setting.ts'
 import type { Resource } from '../state/resource.ts'
 import { isLastOf } from '../wiring/vrfs.ts'
 
-/** Of what was noted what can still be there: what was in a pod has gone with it, and settings with their link; no process is started for those. `isFailed`: the ADD that made it fails. */
+/**
+ * The noted resources that may still exist. Resources in a pod go with the pod. Routes and settings go with their link. No process has to
+ * remove them. `isFailed` says that the ADD which made the resources fails. Then sysctls that normally stay are restored, too.
+ */
 export function reachable(note: Note, run: Run, isFailed = false): Resource[] {
   const inPod = isThere(note)
   return note.own
@@ -19,7 +22,10 @@ export function reachable(note: Note, run: Run, isFailed = false): Resource[] {
     })
 }
 
-/** What stands for a pod where one call at a time may look at it and change it (lib/os/turns.ts), by the inode of its namespace. */
+/**
+ * The name of a pod's lock (lib/os/turns.ts), from the inode of the pod's namespace. With the lock, one call at a time looks at the pod
+ * and changes it.
+ */
 export function podOf(inode: number | undefined): string {
   return `pod ${inode}`
 }

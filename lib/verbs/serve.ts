@@ -1,3 +1,5 @@
+// This folder has the verbs of the CNI protocol: ADD, CHECK, DEL, GC and STATUS, for each role of a plugin. Begin with `serve` in this
+// file. Then read add.ts for ADD of an interface plugin, and removal.ts for its DEL and GC.
 import type { Call, Done, Io, Verbs } from '../cni/call.ts'
 import { type Command, readArgs, readAttachment, readCommand } from '../cni/environment.ts'
 import type { Attachment, Plugin } from '../cni/plugin.ts'
@@ -17,15 +19,20 @@ import { ipam } from './ipam.ts'
 import { leases } from './lease.ts'
 import { meta } from './meta.ts'
 
-/** The oldest that know every word plumb says to them. */
+/** The oldest versions that know every keyword plumb uses. */
 const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them'
-/** Longer than any honest message; what a hostile value makes of one is cut. */
+/** The limit in characters for `msg` and `details`. Every normal message is shorter. A message with a hostile value is cut. */
 const LIMIT = 4096
 
-/** Three times what a GC of a hundred thousand attachments is given; parsed, some texts take fifteen times their size. */
+/**
+ * The limits for the configuration: its length in characters, and its depth of nesting. The length is three times that of a GC with
+ * 100,000 attachments. Some texts need fifteen times their size in memory when they are parsed.
+ */
 const [MOST, DEEPEST] = [2 ** 25, 100]
 
-/** Serves one CNI call from start to exit code: 0, or 1 with one error object on stdout (CNI spec 1.1.0 sections 2 and 5). Never throws. */
+/**
+ * Serves one CNI call from start to exit code: 0, or 1 with one error object on stdout (CNI spec 1.1.0 sections 2 and 5). Never throws.
+ */
 export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
   const seen: { version: string } = { version: newest }
   try {
@@ -46,12 +53,16 @@ export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
   }
 }
 
-/** A call as its verb gets it, taken apart and judged as far as that is the same for every plugin. `seen.version` becomes the one to answer in, as soon as it is known. Throws CniError. */
+/**
+ * Parses and checks a call, as far as this is the same for every plugin. Sets `seen.version` as soon as the CNI version for the answer is
+ * known. Throws CniError.
+ */
 export function readCall(plugin: Plugin, command: Command, io: Io, seen: { version: string } = { version: newest }): Call {
   const unnamed = readAttachment(command, io.env)
   const text = input(io)
   const raw = parseObject(text)
-  // Written with an indentation, as results are, such a thing takes the square of its depth. What nobody could add can be removed.
+  // Results are written with indentation, so the size of a nested value grows with the square of its depth. DEL and GC have no such limit,
+  // so that they can always remove.
   if ((command === 'ADD' || command === 'CHECK') && isDeep(raw, DEEPEST)) throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${DEEPEST} deep`)
   const network = name(raw)
   const version = versionOf(raw)
@@ -61,7 +72,7 @@ export function readCall(plugin: Plugin, command: Command, io: Io, seen: { versi
   return { command, at: { ...unnamed, network, args }, text, raw, version, io }
 }
 
-/** Any failure as what CNI answers with. */
+/** Converts any failure to the fields of a CNI error object. `msg` and `details` are cut to LIMIT and safe to print. */
 export function errorOf(cause: unknown): { readonly code: number; readonly msg: string; readonly details: string } {
   const { code, message, details } = translate(cause)
   return { code, msg: brief(message), details: brief(details) }
@@ -94,7 +105,7 @@ async function perform(plugin: Plugin, command: Command, io: Io, seen: { version
   done.delivered?.()
 }
 
-// Whatever the kernel says to a tool whose namespace is taken away meanwhile, that is the reason.
+// A tool fails with many different messages when its namespace disappears meanwhile. The error then names the missing namespace.
 async function added(verbs: Verbs, call: Call): Promise<Done> {
   try {
     return await verbs.add(call)
@@ -153,7 +164,7 @@ function anyCase(raw: Readonly<Record<string, unknown>>, key: string): unknown {
   return found === undefined ? undefined : raw[found]
 }
 
-/** Any failure as what CNI answers with: code, message, details. */
+/** Converts any failure to code, message and details, at full length. */
 function translate(cause: unknown): { code: number; message: string; details: string } {
   if (cause instanceof CniError) return cause
   if (cause instanceof ValueError) return { code: CODE.config, message: cause.message, details: '' }
@@ -170,7 +181,7 @@ function translate(cause: unknown): { code: number; message: string; details: st
   return { code: CODE.internal, message: `Unexpected failure: ${message ?? String(cause)}`, details: 'this is a fault of plumb; please report it with the configuration' }
 }
 
-// Runtimes write it to logs and terminals as it is.
+// Runtimes write messages to logs and terminals unchanged.
 function brief(text: string): string {
   const lines = (text.length > LIMIT ? `${text.slice(0, LIMIT - 1)}…` : text).split('\n')
   return lines.map(printable).join('\n')

@@ -1,13 +1,19 @@
 import { readText } from '../os/reading.ts'
 import { CniError, CODE, shown } from '../text/errors.ts'
 
-/** The node's list of sysctls that tuning may set, as upstream has it: a regular expression per line, found anywhere in the name. */
+/**
+ * The node's list of sysctls that `tuning` may set. The format is upstream's: one regular expression per line, which matches anywhere in
+ * the name.
+ */
 export const ALLOW_LIST = '/etc/cni/tuning/allowlist.conf'
 
-// Go's RE2 knows these, and JavaScript takes them for a set of letters.
+// Go's RE2 has these classes. JavaScript reads them as a set of letters.
 const CLASSES: Readonly<Record<string, string>> = { alnum: '0-9A-Za-z', alpha: 'A-Za-z', digit: '0-9', lower: 'a-z', upper: 'A-Z', space: '\\s', word: '\\w', xdigit: '0-9A-Fa-f' }
 
-/** The expressions of the list; undefined where there is no list, and everything is allowed. Throws CniError 7 naming a line that is no expression. */
+/**
+ * Returns the expressions of the list. Undefined when there is no list: then every sysctl is allowed. Throws CniError 7 that names a line
+ * with an invalid expression.
+ */
 export function readAllowList(): RegExp[] | undefined {
   return readText(ALLOW_LIST)
     ?.split('\n')

@@ -11,22 +11,25 @@ import { split } from '../text/ip.ts'
 import type { IfName, Mac } from '../text/values.ts'
 import { notForwarding } from './forwarding.ts'
 
-/** What a network wants of a bridge that others may use, too. */
+/** The settings that a network needs on a bridge. Other networks may share the bridge. */
 interface Wanted {
   readonly bridge: Link
-  /** The link that holds the gateways, and these. */
+  /** The link with the gateway addresses, and these addresses. */
   readonly holder: IfName
   readonly gateways: readonly Addr[]
   readonly isForced: boolean
-  /** The port of the pod, when it is to be locked to the pod's address. */
+  /** The pod's port, when it must accept only the pod's MAC address. */
   readonly locked: IfName | undefined
-  /** The result, once it is known what the bridge is like. */
+  /** The result of ADD. It is complete when the bridge's MAC and MTU are known. */
   result(mac: Mac, mtu: number): Result
 }
 
-/** The `settle` of what stands on a bridge. Throws CniError 7 for a link of its name that is none, and for an address in the way of its gateways unless `isForced`. */
+/**
+ * Makes the `settle` step of a bridge. It throws CniError 7 when a link of the bridge's name is not a bridge. It also throws CniError 7
+ * when another address blocks the gateways, unless `isForced`.
+ */
 export function settling({ bridge, holder, gateways, isForced, locked, result }: Wanted, now: Now): () => Settled {
-  // While tools in the pod change links, who asks the kernel for one waits for them.
+  // The kernel answers a question about a link only after the tools in the pod have finished their changes to links.
   const seen = now.seen?.(bridge.name, 'host')
   return () => {
     if (!seen) throw new CniError(CODE.internal, `Cannot see bridge ${bridge.name} after it was made`, 'another program removed it; try again')
@@ -41,7 +44,7 @@ function mustBeBridge(name: IfName, { kind }: SeenLink): void {
   if (kind !== 'bridge') throw new CniError(CODE.config, `Cannot use "${name}" as a bridge: "${name}" already exists but is not a bridge`, `it is ${kind ? `of type ${kind}` : 'hardware, or lo'}; set "bridge" to another name`)
 }
 
-// Kernels before 5.18 take the flag from a newer ip and forget it.
+// A kernel before 5.18 accepts the flag from a newer `ip` and ignores it.
 function mustBeLocked(port: IfName, now: Now): void {
   if (now.seen?.(port, 'host')?.locked === false) throw new CniError(CODE.unsupportedField, 'Cannot serve "macspoofchk": this kernel does not lock ports of a bridge', 'want Linux 5.18 or newer, or leave "macspoofchk" out')
 }
@@ -50,7 +53,8 @@ function raised({ isUp, promisc }: SeenLink, { shared: _, ...bridge }: Link): Li
   return isUp && (!bridge.promisc || promisc) ? [] : [bridge]
 }
 
-// The gateway addresses that are missing, and those in their way: any other IPv4 address, an IPv6 address of an overlapping subnet (upstream's ensureAddr).
+// Gives the missing gateway addresses and the addresses that conflict with them. Any other IPv4 address conflicts, and an IPv6 address of
+// an overlapping subnet (upstream's ensureAddr).
 function gatewayPlan(holder: SeenLink | undefined, gateways: readonly Addr[], isForced: boolean, now: Now): Plan {
   const asked = ([4, 6] as const).filter((family) => gateways.some(({ cidr }) => isSix(cidr) === (family === 6)))
   const held = asked.flatMap((family) => (holder && now.held?.(holder.index, family)) ?? []).map(({ cidr }) => cidr)
@@ -68,7 +72,10 @@ function gatewayPlan(holder: SeenLink | undefined, gateways: readonly Addr[], is
   return { put: missing, drop }
 }
 
-/** Throws CniError 50 when no bridge of this name can be had, 51 when there is one and the node does not forward what its pods send to the gateways on the link `gateway`. */
+/**
+ * Throws CniError 50 when a link of this name is not a bridge. Throws CniError 51 when the bridge exists and the node does not forward
+ * packets that pods send to the gateways on the link `gateway`.
+ */
 export function bridgeReady(name: IfName, gateway: IfName | undefined, run: Now): void {
   const seen = run.seen?.(name, 'host')
   if (!seen) return

@@ -4,19 +4,19 @@ import { listFiles, readText } from '../os/reading.ts'
 import { CniError, CODE, shown } from '../text/errors.ts'
 import { type IfName, parse } from '../text/values.ts'
 
-/** How a configuration names a device of the node; the first of these that is there counts. */
+/** The ways in which a configuration can name a device of the node. The first one that is set counts. */
 export interface DeviceKeys {
   readonly device?: IfName | undefined
   readonly hwaddr?: string | undefined
   readonly kernelpath?: string | undefined
   readonly pciBusID?: string | undefined
-  /** What a device plugin chose: a PCI device or one of the auxiliary bus. Comes before `pciBusID`. */
+  /** The choice of a device plugin: a PCI device, or a device of the auxiliary bus. It counts before `pciBusID`. */
   readonly deviceID?: string | undefined
 }
-/** What was found: `link` is absent when the device belongs to a driver in user space (DPDK), which has no link. */
+/** The device that was found. `link` is absent when a driver in user space (DPDK) has the device, because such a device has no link. */
 export interface Device {
   readonly link?: LinkFacts
-  /** Where it is on the PCI bus, `0000:00:1f.6`; absent for what is not on it. */
+  /** The device's PCI address, such as `0000:00:1f.6`. Absent for a device that is not on the PCI bus. */
   readonly pciID?: string
 }
 
@@ -24,7 +24,7 @@ const PCI = '/sys/bus/pci/devices'
 const AUXILIARY = '/sys/bus/auxiliary/devices'
 const IN_USER_SPACE = ['vfio-pci', 'uio_pci_generic', 'igb_uio']
 
-/** The device of the node that a configuration names. Throws CniError 7 when it names none, or one that is not there. */
+/** Finds the device of the node that a configuration names. Throws CniError 7 when it names no device, or a device that does not exist. */
 export function findDevice(keys: DeviceKeys): Device {
   const { device, hwaddr, kernelpath } = keys
   if (device) return ofLink(linkIn(device, 'host') ?? absent('device', device, 'a link of the node'))
@@ -33,7 +33,7 @@ export function findDevice(keys: DeviceKeys): Device {
   return onBus(keys)
 }
 
-/** Whether a device that is on a bus can be lent at all, here or in a pod: what STATUS asks. A link is one that is on the node now. */
+/** Whether the device exists, on the node or in a pod. STATUS asks this. A link must be on the node now. */
 export function isDevice(keys: DeviceKeys): boolean {
   const { device, hwaddr, kernelpath } = keys
   if (device) return linkIn(device, 'host') !== undefined
@@ -49,7 +49,7 @@ function onBus(keys: DeviceKeys): Device {
   if (!fs.existsSync(path)) return absent(key, value, 'a device of the PCI bus such as 0000:00:1f.6, or of the auxiliary bus such as mlx5_core.sf.4')
   const pci = pciOf(path)
   if (IN_USER_SPACE.includes(driverOf(path))) return { ...pci }
-  // Of virtio the link is below the device that the PCI card carries.
+  // The link of a virtio device is below the device that the PCI card carries.
   const below = [path, ...listFiles(path).flatMap((name) => (name.startsWith('virtio') ? `${path}/${name}` : []))]
   return { link: linkBelow(below) ?? absent(key, value, 'a device that is there and has a link on the node: another container may have it'), ...pci }
 }
@@ -59,7 +59,8 @@ function placeOf({ pciBusID, deviceID }: DeviceKeys): { key: string; value: stri
   return pciBusID ? { key: 'pciBusID', value: pciBusID, path: `${PCI}/${pciBusID}` } : undefined
 }
 
-// sysfs shows links of the namespace in which it was mounted: one that is not the very link of that name here is none.
+// sysfs shows the links of the namespace in which it was mounted. So a name in sysfs counts only when the link of that name here has the
+// same index.
 function linkBelow(paths: readonly string[]): LinkFacts | undefined {
   for (const path of paths)
     for (const name of listFiles(`${path}/net`)) {
@@ -74,7 +75,7 @@ function ofLink(link: LinkFacts): Device {
   return { link, ...(readText(`${own}/ifindex`)?.trim() === String(link.index) ? pciOf(`${own}/device`) : {}) }
 }
 
-// A virtio or auxiliary device stands below its PCI card.
+// A virtio device or an auxiliary device is below its PCI card.
 function pciOf(path: string): { pciID?: string } {
   if (!fs.existsSync(path)) return {}
   const pciID = fs

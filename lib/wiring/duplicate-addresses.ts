@@ -9,7 +9,10 @@ import type { Netns } from '../text/values.ts'
 const LIMIT_MS = 5000
 const STEP_MS = 50
 
-/** Waits until the kernel has made sure that nobody else has the addresses that asked for it (RFC 4862 section 5.4), up to 5 s as upstream. Throws CniError 11 naming an address that is taken or still undecided. */
+/**
+ * Waits until the kernel has finished duplicate address detection for the addresses that asked for it (RFC 4862 section 5.4). The limit is
+ * 5 s, as upstream. Throws CniError 11 that names an address which another host has, or which is still tentative.
+ */
 export async function untilUnique(resources: readonly Resource[], run: Run): Promise<void> {
   const asked = resources.filter(isAsked)
   const question = questionOf(resources)
@@ -27,7 +30,7 @@ export async function untilUnique(resources: readonly Resource[], run: Run): Pro
   }
 }
 
-/** The command that shows how far the kernel is, asked again and again; undefined when no address wants to be made sure of. */
+/** The command that shows the state of the addresses. It is repeated. Undefined when no address asks for detection. */
 export function questionOf(resources: readonly Resource[]): { readonly argv: readonly string[]; readonly ns: Netns } | undefined {
   const first = resources.find(isAsked)
   return first && { argv: ['ip', '-j', 'addr', 'show', 'dev', first.dev], ns: first.ns }

@@ -7,19 +7,27 @@ import { CniError, CODE } from '../text/errors.ts'
 import type { Owner } from '../text/owner.ts'
 import { type IfName, type Mac, type Netns, type NetnsPath, parse } from '../text/values.ts'
 
-/** A device of the node as a resource of the pod's: put, it goes there and gets the pod's name, and its own as its alias, all in one message to the kernel. The reference plugin's DEL finds the name there. What the device was like is with it, for the way back. */
+/**
+ * A device of the node, as a resource of the pod. `put` moves it into the pod, gives it the pod's interface name, and stores its own name
+ * as the alias. One message to the kernel does all of this. The DEL of the reference plugin finds the name in the alias. The resource also
+ * has the device's earlier settings, for the way back.
+ */
 export function lend({ name, index, mac, mtu, isUp, permanent, alias: text }: LinkFacts, at: Attachment): Link {
   const lent: Lent = { name, index, mac, mtu, isUp, ...(permanent && { permanent }), ...(PLAIN.test(text) && { alias: text }) }
   return { kind: 'link', ns: 'host', name, type: 'lent', up: false, lent, move: { to: at.netns as NetnsPath, name: at.ifname, ...(lent.alias !== undefined && { alias: name }) } }
 }
 
-/** What gives a device back, wherever it is and whatever it is called by now; nothing when it is gone, or back as it was. Dropped, it does that in one message: name, address, size and whether it is up as they were. Throws CniError 11 when its name on the node is another's meanwhile. */
+/**
+ * The resource that returns a device to the node, at any place and under any name. Undefined when the device is gone or
+ * already back. `drop` restores name, MAC address, MTU and state in one message. Throws CniError 11 when another link on the node has
+ * taken the device's name.
+ */
 export function givingBack(owner: Owner): Link[] {
   const note = readPart(partName(LINK, owner))
   return (note?.own ?? []).flatMap((one) => (one.kind === 'link' && one.lent ? back(one.lent, owner, note?.netns) : []))
 }
 
-/** The same for one that a reference plugin lent: its name in the alias is all that it noted. */
+/** The same for a device that a reference plugin moved. That plugin notes only the device's name, in the alias. */
 export function givingBackForeign({ netns, ifname }: Attachment): Link[] {
   const link = netns === undefined ? undefined : linkIn(ifname, netns)
   if (!link?.alias || !isName(link.alias)) return []
@@ -32,7 +40,7 @@ interface Place {
   readonly link: LinkFacts
 }
 
-// The kernel moves a card of a namespace that dies back to the node by itself, and deletes what is no hardware.
+// When a namespace ends, the kernel moves hardware devices back to the node by itself. It deletes all other links.
 function back(lent: Lent, owner: Owner, netns: NetnsPath | undefined): Link[] {
   const spaces: Netns[] = [...(netns !== undefined && netnsState(netns) === 'pod' ? [netns] : []), 'host']
   const places = spaces.flatMap((ns) => inside(ns, linksNow).map((link): Place => ({ ns, link })))
@@ -40,12 +48,14 @@ function back(lent: Lent, owner: Owner, netns: NetnsPath | undefined): Link[] {
   return found ? returning(lent, found) : []
 }
 
-// By its alias, which stays with it. One that is on the node as it was has never left, or is back. Any other, which could not be given one or lost it, by what it has in common with what was lent: the address of its hardware, or without one two of number, address and name.
+// Finds the device by its alias, which stays with it. A device that is on the node with its earlier settings never left, or is back. A
+// device without an alias is found by the facts that it shares with the moved device: the hardware address, or two of index, MAC address
+// and name.
 function sought(places: readonly Place[], lent: Lent, owner: Owner): Place | undefined {
   const alike = ({ ns, link: { name, index, mac } }: Place) => [index === lent.index, mac === lent.mac, name === lent.name || (ns !== 'host' && name === owner.ifname)].filter(Boolean).length
   const others = places.filter(({ link }) => link.permanent === lent.permanent).sort((a, b) => alike(b) - alike(a))
   const likely = others.find((place) => alike(place) >= (lent.permanent === undefined ? 2 : 0))
-  // Two devices of one pod may have had the same name one after the other.
+  // Two devices of one pod may have had the same name at different times.
   return others.find(({ link }) => lent.alias !== undefined && link.alias === lent.name) ?? others.find((place) => place.ns === 'host' && alike(place) === 3) ?? likely
 }
 
@@ -67,7 +77,7 @@ function returning(lent: Lent, { ns, link }: Place): Link[] {
   ]
 }
 
-// What can stand in a line of ip's.
+// The characters that a line of `ip` can contain.
 const PLAIN = /^[\w.:/@+-]*$/
 
 function isMac(text: string): text is Mac {

@@ -2,14 +2,14 @@ import type { NodeFacts } from '../cni/plugin.ts'
 import { type LinkFacts, linkFacts, linkIn } from '../os/links.ts'
 import { parse } from '../text/values.ts'
 
-/** The node's end of a pod's veth, asked of the kernel itself (rtnetlink), without a process: the pod's link and the node's name each other. */
+/** Finds the node's end of a pod's veth by rtnetlink, without a process. The pod's end and the node's end name each other. */
 export const hostEnd: NonNullable<NodeFacts['hostEnd']> = ({ netns, ifname }) => {
   if (netns === undefined) return undefined
   let inPod: LinkFacts | undefined
   try {
     inPod = linkIn(ifname, netns)
   } catch {
-    // It is gone, or not to be entered: whoever needs it says so.
+    // The namespace is gone or cannot be entered. A caller that needs the link reports it.
     return undefined
   }
   const outer = inPod?.on && inPod.isOnElsewhere ? linkFacts(inPod.on) : undefined

@@ -6,21 +6,21 @@ import { field } from '../text/shape.ts'
 import { type IfName, type Mac, type Netns, parse } from '../text/values.ts'
 import { nodeFacts } from './node-facts.ts'
 
-/** The keys that say on which link a pod's link stands, and how large it is; spread into a plugin's shape. */
+/** The keys that name the master of a pod's link and its MTU. A plugin spreads them into its shape. */
 export const masterKeys = {
   master: field.filled(parse.ifname),
-  // 0: the master's.
+  // 0 means the master's MTU.
   mtu: v.optional(field.int(0, 65535), 0),
   linkInContainer: v.optional(field.flag, false),
 }
-/** What `masterKeys` read. */
+/** The values of `masterKeys`. */
 export interface OnMaster {
   readonly master?: IfName | undefined
   readonly mtu: number
   readonly linkInContainer: boolean
 }
 
-/** The link that a pod's link stands on. */
+/** The master of a pod's link. */
 export interface Master {
   readonly name: IfName
   readonly ns: Netns
@@ -28,7 +28,10 @@ export interface Master {
   readonly mac: Mac
 }
 
-/** Finds the master: the one that is named, else the link of the default route; the pod's own with `linkInContainer`. Throws CniError 7 when there is none or it is none that another can stand on, ValueError for an `mtu` above its. */
+/**
+ * Finds the master: the named link, else the link of the default route. With `linkInContainer` it is a link of the pod. Throws CniError 7
+ * when there is no master or it cannot carry another link. Throws ValueError for an `mtu` above the master's MTU.
+ */
 export function masterOf({ master, mtu, linkInContainer }: OnMaster, { netns }: Pick<Attachment, 'netns'>, node: NodeFacts): Master {
   const ns: Netns = linkInContainer && netns !== undefined ? netns : 'host'
   const where = ns === 'host' ? 'on the node' : `in ${ns}`
@@ -41,7 +44,7 @@ export function masterOf({ master, mtu, linkInContainer }: OnMaster, { netns }: 
   return { name, ns, mtu: found.mtu, mac: found.mac }
 }
 
-/** Throws CniError 50 when the node has no such master. One in a pod is there when the pod is. */
+/** Throws CniError 50 when the node has no such master. A master inside a pod is not checked, because it exists only with the pod. */
 export function masterReady(conf: OnMaster): void {
   if (conf.linkInContainer) return
   try {
@@ -52,7 +55,7 @@ export function masterReady(conf: OnMaster): void {
   }
 }
 
-/** The address that was asked for: by the runtime, by CNI_ARGS, or by the configuration, in this order. Throws CniError 4. */
+/** The requested MAC address: from the runtime, else from CNI_ARGS, else from the configuration. Throws CniError 4. */
 export function askedMac({ mac, runtimeConfig }: { readonly mac?: Mac | undefined; readonly runtimeConfig: { readonly mac?: Mac | undefined } }, at: Pick<Attachment, 'args'>): Mac | undefined {
   return runtimeConfig.mac ?? argument(at, 'MAC', parse.mac) ?? mac
 }

@@ -10,10 +10,10 @@ import { readSysctl } from '../os/sysctls.ts'
 import { readAllowList } from './allow-list.ts'
 import { hostEnd } from './host-end.ts'
 
-// One plugin call asks several times.
+// One plugin call reads these facts several times.
 let machineId: string | undefined
 
-/** The node's settings, read when they are asked for. */
+/** The node's settings. Each is read on first use. */
 export const nodeFacts: NodeFacts = {
   get machineId() {
     machineId ??= readMachineId()
@@ -42,7 +42,8 @@ export const nodeFacts: NodeFacts = {
   hostEnd,
 }
 
-// machine-id(5). An image without one, or that has not booted yet, has the id of this boot: MACs need not outlive it.
+// machine-id(5). An image without a machine id, or before its first boot, uses the id of this boot. MAC addresses do not have to outlive a
+// boot.
 function readMachineId(): string {
   const text = readText('/etc/machine-id')?.trim() ?? ''
   return /^[0-9a-f]{32}$/.test(text) ? text : (readText('/proc/sys/kernel/random/boot_id')?.trim() ?? '')

@@ -9,7 +9,7 @@ type PodPlugin<C extends NetConf> = Pick<InterfacePlugin<C>, 'about' | 'conf' | 
     readonly linkOf: (conf: C, at: Attachment, node: NodeFacts) => PodLink
   }
 
-/** A plugin whose link stands in the pod alone, with nothing on the node: what it is like decides all the rest. */
+/** A plugin whose link is only in the pod, with nothing on the node. The description of the link decides everything else. */
 export function definePodPlugin<C extends NetConf & { readonly dns?: Dns }>({ kind, linkOf, ...rest }: PodPlugin<C>): Plugin {
   return definePlugin<C>({
     role: 'interface',

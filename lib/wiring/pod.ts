@@ -6,7 +6,12 @@ import { contains, hostCidr, isSix, networkOf } from '../text/cidr.ts'
 import { type Cidr, format, type Ip, split } from '../text/ip.ts'
 import type { IfName, Netns } from '../text/values.ts'
 
-/** The pod's side of an attachment with addresses: sysctls before the link comes up, addresses, link, routes, as pkg/ipam ConfigureIface leaves them. `dad`: duplicate address detection stays on; undefined: where there is nothing but a link-local address it is left as it is. `routed`: nothing but the gateways is on the link, and all else, the pod's own subnet too, is behind them (ptp). */
+/**
+ * The pod's side of an attachment with addresses: sysctls before the link comes up, addresses, link, routes. The final state is that of
+ * pkg/ipam ConfigureIface. With `dad`, duplicate address detection stays on. When `dad` is undefined and there is only a link-local
+ * address, the setting stays unchanged. With `routed`, only the gateways are on the link. All other addresses, also in the pod's own
+ * subnet, are reached through them (ptp).
+ */
 export function podSide(link: Link, given: Result, dad: boolean | undefined, routed = false): Resource[] {
   const { ns, name: dev } = link
   const { ips = [] } = given
@@ -15,7 +20,7 @@ export function podSide(link: Link, given: Result, dad: boolean | undefined, rou
   return [
     ...(six || dad !== undefined ? [set(`ipv6/conf/${dev}/accept_dad`, dad ? '1' : '0')] : []),
     ...(dad ? [set(`ipv6/conf/${dev}/enhanced_dad`, '1')] : []),
-    // Neighbours learn of a reused address at once: a gratuitous ARP when the link comes up.
+    // A gratuitous ARP tells neighbours of a reused address at once, when the link comes up.
     set(`ipv4/conf/${dev}/arp_notify`, '1'),
     ...(six ? [set('ipv6/conf/lo/disable_ipv6', '0'), set(`ipv6/conf/${dev}/disable_ipv6`, '0'), set(`ipv6/conf/${dev}/keep_addr_on_down`, '1')] : []),
     ...ips.map(({ address }): Resource => ({ kind: 'addr', ns, dev, cidr: address, ...(dad && isSix(address) ? { dad } : {}), ...(routed ? { noprefixroute: true } : {}) })),
@@ -24,13 +29,14 @@ export function podSide(link: Link, given: Result, dad: boolean | undefined, rou
   ]
 }
 
-/** The gateway of an address: the one given, else the first address of its subnet (upstream's calcGatewayIP). */
+/** The gateway of an address: the given one, else the first address of its subnet (upstream's calcGatewayIP). */
 export function gatewayOf({ address, gateway }: IpConfig): Ip {
   const { family, first } = split(address)
   return gateway ?? format({ family, bits: first + 1n })
 }
 
-// Each gateway is on the link, and each subnet behind its gateway: what the reference ptp has, too, after it deleted the kernel's route.
+// Each gateway is on the link, and each subnet is behind its gateway. The reference ptp has the same routes after it deletes the kernel's
+// route.
 function gatewayRoutes(ns: Netns, dev: IfName, ips: readonly IpConfig[]): Route[] {
   const made = new Map<Cidr, Route>()
   for (const ip of ips) {
@@ -38,29 +44,30 @@ function gatewayRoutes(ns: Netns, dev: IfName, ips: readonly IpConfig[]): Route[
     const [gateway, subnet] = [hostCidr(gatewayOf(ip)), networkOf(ip.address)]
     const add = (dst: Cidr, more: Pick<Route, 'via' | 'scope'>) => made.has(dst) || made.set(dst, { kind: 'route', ns, dev, dst, ...more, src, beside: 'append' })
     add(gateway, { via: [], ...(isSix(gateway) ? {} : { scope: LINK }) })
-    // An address without a subnet is its own.
+    // An address with the full prefix length has no further subnet.
     if (subnet !== hostCidr(src)) add(subnet, { via: [gatewayOf(ip)] })
   }
   return [...made.values()]
 }
 
-// rt_scopes of iproute2; IPv6 has none.
+// The rt_scopes of iproute2. IPv6 has none.
 const LINK = 253
 
-// Further gateways of a subnet are asked for on the link, as if the subnet were there.
+// Further gateways of a subnet get `onlink`, as if the subnet were on the link.
 function behind(route: Route, ips: readonly IpConfig[]): Route {
   const gateways = ips.map(gatewayOf)
   const further = route.via.some((via) => !gateways.includes(via) && ips.some(({ address }) => contains(address, via)))
   return { ...route, ...(further ? { onlink: true } : {}) }
 }
 
-// A route without a gateway takes the family's first; two gateways for one destination make one multipath route. As with the reference plugins
-// (netlink's NLM_F_CREATE alone) the routes of a pod's latest link come first, and when that link goes those of the others count again.
+// A route without a gateway takes the first gateway of its family. Two gateways for one destination make one multipath route. The routes
+// of a pod's latest link come first, as with the reference plugins (netlink's NLM_F_CREATE alone). When that link goes, the routes of the
+// other links count again.
 function routes(ns: Netns, dev: IfName, { ips = [], routes = [] }: Result): Route[] {
   const gateway = (dst: Cidr) => ips.find((ip) => ip.gateway !== undefined && isSix(ip.address) === isSix(dst))?.gateway
   const made = new Map<string, Route>()
   for (const { dst, gw, ...rest } of routes) {
-    // What is on the link has no gateway, whatever the family's is.
+    // A destination on the link has no gateway, whatever the family's gateway is.
     const via = gw ?? (rest.scope !== undefined && rest.scope >= LINK ? undefined : gateway(dst))
     const key = JSON.stringify([dst, rest])
     const before = made.get(key)
@@ -70,7 +77,7 @@ function routes(ns: Netns, dev: IfName, { ips = [], routes = [] }: Result): Rout
   return [...made.values()]
 }
 
-// Zero means "not given" in the attributes that Go leaves out when zero; a table or scope of zero is a value.
+// Zero means "not given" for the attributes that Go leaves out when they are zero. A table or scope of zero is a value.
 function known({ mtu, advmss, priority, table, scope }: Omit<RouteConfig, 'dst' | 'gw'>): Pick<Route, 'mtu' | 'advmss' | 'priority' | 'table' | 'scope'> {
   return { ...(mtu ? { mtu } : {}), ...(advmss ? { advmss } : {}), ...(priority ? { priority } : {}), ...(table === undefined ? {} : { table }), ...(scope === undefined ? {} : { scope }) }
 }

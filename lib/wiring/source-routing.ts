@@ -15,23 +15,26 @@ import { type Cidr, type Ip, split } from '../text/ip.ts'
 import type { IfName, Netns } from '../text/values.ts'
 
 const MAIN = 254
-/** The first table that is taken, as upstream. */
+/** The number of the first table that is used, as upstream. */
 const FIRST = 100
-// The rule for the main table has this priority.
+// The priority of the kernel's rule for the main table.
 const LAST = 32_766
 const LINK_LOCAL = 'fe80::/64' as Cidr
 
-/** How the addresses of a link are routed by their source. */
+/** The source-based routes of a link's addresses. */
 interface Sourcing {
   readonly ns: Netns
   readonly dev: IfName
-  /** In place of those of the addresses. */
+  /** Replaces the subnets of the addresses. */
   readonly gateways: readonly Ip[]
-  /** The subnets stay in the main table, with the address that packets to them get. */
+  /** The subnets also stay in the main table, with the source address of packets to them. */
   readonly hints: boolean
 }
 
-/** A rule and a table for each address, the routes of the link moved there from the main table. `before` are the rules and routes that are there, and what an earlier ADD made. Pure: the same out of the same. */
+/**
+ * Makes a rule and a table for each address, and moves the link's routes there from the main table. `before` has the existing rules and
+ * routes, and the objects of an earlier ADD. Pure: the same input gives the same output.
+ */
 export function bySource(ips: readonly IpConfig[], how: Sourcing, before: readonly Resource[]): Resource[] {
   const { dev } = how
   const main = distinct(before.flatMap((one) => (one.kind === 'unrouted' ? one.route : one.kind === 'route' && one.dev === dev && one.table === MAIN && one.dst !== LINK_LOCAL && !isHint(one, before) ? one : []))).sort(direct)
@@ -43,7 +46,10 @@ export function bySource(ips: readonly IpConfig[], how: Sourcing, before: readon
   return [...made, ...hints, ...rulesFor(ips, tables, how.ns, before), ...main.filter((one) => !(how.hints && one.scope === RT_SCOPE_LINK)).map((one): Unrouted => ({ kind: 'unrouted', ns: how.ns, dev, route: one }))]
 }
 
-/** A rule for each address to its table: one that is there already is that very one, and new ones come before all others but local's, as the kernel does it. Pure. */
+/**
+ * Makes a rule for each address to its table. An existing rule is reused. New rules come before all others except the rule for the table
+ * `local`, in the kernel's order. Pure.
+ */
 export function rulesFor(ips: readonly IpConfig[], tables: readonly number[], ns: Netns, before: readonly Resource[]): Rule[] {
   const known = before.filter((one): one is Rule => one.kind === 'rule')
   let next = Math.min(LAST, ...known.map(({ priority }) => priority).filter((one) => one > 0))
@@ -54,7 +60,7 @@ export function rulesFor(ips: readonly IpConfig[], tables: readonly number[], ns
   })
 }
 
-/** Removes the rules that the reference sbr made for the addresses of a link that is still there. */
+/** Removes the rules that the reference sbr made for the addresses of an existing link. */
 export async function removeForeignRules(table: number | undefined, { netns: ns, ifname }: Attachment, run: Run): Promise<void> {
   if (ns === undefined) return
   const found = inside(ns, () => {
@@ -65,12 +71,12 @@ export async function removeForeignRules(table: number | undefined, { netns: ns,
   if (found.length > 0) await apply({ put: [], drop: found.map((one): Rule => ({ kind: 'rule', ns, ...one })) }, run)
 }
 
-// What an earlier ADD made in the main table is told without a table.
+// The notes of an earlier ADD name the main table by leaving the table out.
 function isHint({ dst, src, via }: Route, before: readonly Resource[]): boolean {
   return via.length === 0 && before.some((one) => one.kind === 'route' && one.table === undefined && one.dst === dst && one.src === src)
 }
 
-// The one that a rule for the address leads to already: an earlier ADD's, or the reference's.
+// The table of an existing rule for the address. An earlier ADD or the reference plugin made it.
 function tableFor(ip: Ip, rules: readonly Rule[], taken: Set<number>): number {
   const known = rules.find((one) => one.from === ip && one.table >= FIRST)?.table
   if (known !== undefined) return known
@@ -80,7 +86,7 @@ function tableFor(ip: Ip, rules: readonly Rule[], taken: Set<number>): number {
   return table
 }
 
-// default, main and local.
+// The tables default, main and local.
 const RESERVED = [253, 254, 255]
 
 function tableOf({ address, gateway: own }: IpConfig, table: number, main: readonly Route[], { ns, dev, gateways }: Sourcing): Route[] {
@@ -89,13 +95,13 @@ function tableOf({ address, gateway: own }: IpConfig, table: number, main: reado
   const gateway = chosen ?? own
   const isMine = ({ dst, src, via }: Route) => isSix(dst) === six && (src !== undefined || via.length > 0 ? [src, ...via].some((one) => one !== undefined && (one === own || contains(address, one))) : true)
   const moved = main.filter((one) => isMine(one) && !(chosen !== undefined && isDefault(one.dst))).map(({ proto: _, ...one }): Route => ({ ...one, table }))
-  // That one stays in the main table too: the link's own address is none of these.
+  // This route also stays in the main table, because the link's own address is not in the moved routes.
   const all: Route[] = six ? [{ kind: 'route', ns, dev, dst: LINK_LOCAL, via: [], priority: IP6_RT_PRIO_ADDRCONF, table }, ...moved] : moved
   if (gateway === undefined || all.some(({ dst, priority }) => isDefault(dst) && (priority ?? 0) === (six ? IP6_RT_PRIO_USER : 0))) return all
   return [...all, { kind: 'route', ns, dev, dst: (six ? '::/0' : '0.0.0.0/0') as Cidr, via: [gateway], table }]
 }
 
-// linux/ipv6_route.h: the metric of an IPv6 route that asked for none, and of one that the kernel makes of an address.
+// linux/ipv6_route.h: the default metric of an IPv6 route, and the metric of a route that the kernel derives from an address.
 const [IP6_RT_PRIO_USER, IP6_RT_PRIO_ADDRCONF] = [1024, 256]
 
 function hint({ address }: IpConfig, main: readonly Route[], { ns, dev }: Sourcing): Route[] {
@@ -109,7 +115,7 @@ function isDefault(dst: Cidr): boolean {
   return split(dst).length === 0
 }
 
-// What is on the link comes before what is behind a gateway that it leads to.
+// Routes on the link come before routes through a gateway that they lead to.
 function direct(a: Route, b: Route): number {
   return Math.sign(a.via.length) - Math.sign(b.via.length)
 }

@@ -12,10 +12,10 @@ import { field } from '../text/shape.ts'
 import type { IfName } from '../text/values.ts'
 import { ALLOW_LIST } from './allow-list.ts'
 
-/** A sysctl as a configuration asks for it: the name as it was written, and the value. */
+/** A sysctl of a configuration: the name as written, and the value. */
 export type SysctlWish = readonly [name: string, value: string]
 
-/** `sysctl` of tuning's configuration: names and values, both texts. Throws ValueError. */
+/** Reads `sysctl` of tuning's configuration: names and values, both as text. Throws ValueError. */
 export function readSysctls(value: unknown): SysctlWish[] {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new ValueError(`${shown(value)}: want an object of sysctl names and values, both texts`)
   return Object.entries(value).map(([name, one]) => {
@@ -25,7 +25,11 @@ export function readSysctls(value: unknown): SysctlWish[] {
   })
 }
 
-/** The file below /proc/sys/net of a sysctl (`ipv4/ip_forward`). As sysctl(8) reads it, the first separator decides: in `net/ipv4/conf/eth0.7/arp_filter` and `net.ipv4.conf.eth0/7.arp_filter` eth0.7 is one word. IFNAME stands for the attachment's interface. Throws ValueError for a name outside net. */
+/**
+ * The file of a sysctl below /proc/sys/net (`ipv4/ip_forward`). The first separator decides, as in sysctl(8). So eth0.7 is one word in
+ * `net/ipv4/conf/eth0.7/arp_filter` and in `net.ipv4.conf.eth0/7.arp_filter`. IFNAME stands for the attachment's interface. Throws
+ * ValueError for a name outside net.
+ */
 export function fileOf(name: string, ifname: IfName): string {
   const first = /[./]/.exec(name)?.[0]
   const path = first === '.' ? name.replace(/[./]/g, (one) => (one === '.' ? '/' : '.')) : name
@@ -34,13 +38,16 @@ export function fileOf(name: string, ifname: IfName): string {
   return rest.join('/').replaceAll('IFNAME', ifname)
 }
 
-/** Refuses a sysctl that the node's list does not have: its expressions are found anywhere in the name as it was written. Throws CniError 7. */
+/**
+ * Refuses a sysctl that the node's list does not have. An expression of the list may match anywhere in the name as written. Throws
+ * CniError 7.
+ */
 export function refuseForbidden(wishes: readonly SysctlWish[], allowed: readonly RegExp[] | undefined): void {
   const other = allowed && wishes.find(([name]) => !allowed.some((one) => one.test(name)))
   if (other) throw new CniError(CODE.config, `Sysctl ${shown(other[0])} is not allowed`, `${ALLOW_LIST} allows those that match one of: ${allowed.map(({ source }) => source).join(' ')}`)
 }
 
-/** Puts back what the reference plugin noted for an attachment, as far as its link is still there, and forgets the note. */
+/** Restores the values that the reference plugin noted for an attachment, as far as its link still exists. Then removes the note. */
 export async function restoreSaved(dataDir: string, at: Attachment, run: Run): Promise<void> {
   const path = savedPath(dataDir, at)
   const text = textOf(path)
@@ -51,7 +58,7 @@ export async function restoreSaved(dataDir: string, at: Attachment, run: Run): P
   keepSaved({ kind: 'saved', ns: 'host', path, text }, false)
 }
 
-// Where no file can be, none was written: DEL must not fail for a folder that ADD refused.
+// The path cannot exist, so no note was written. DEL must not fail for a folder that ADD refused.
 function textOf(path: string): string | undefined {
   try {
     return readRegular(path)
@@ -64,7 +71,7 @@ function textOf(path: string): string | undefined {
 const number = v.exactOptional(field.int(0, 2 ** 32 - 1))
 const noted = v.object({ mac: v.exactOptional(field.mac), mtu: number, txQLen: number, promisc: v.exactOptional(field.flag), allmulti: v.exactOptional(field.flag) })
 
-// A file that somebody cut short says nothing.
+// A truncated file has no usable values.
 function settingsIn(text: string): Settings | undefined {
   try {
     return v.parse(noted, JSON.parse(text))

@@ -7,16 +7,19 @@ import { hostMac, hostVeth, podMac } from '../text/link-names.ts'
 import { alias } from '../text/owner.ts'
 import { type IfName, type NetnsPath, parse } from '../text/values.ts'
 
-/** The two ends of an attachment's veth pair, and how the result shows them. */
+/** The two ends of an attachment's veth pair, and their entries in the result. */
 export interface Pair {
   readonly host: Link
   readonly pod: Link
   readonly shown: readonly Interface[]
 }
-// What veth_setup gives a pair that is told no size.
+// The default MTU of veth_setup in the kernel.
 const VETH_MTU = 1500
 
-/** The pair of an attachment, of `mtu` bytes (0: the kernel's own choice). CHECK names the ends as ADD's result did: a reference plugin may have made them. Throws ValueError for a prevResult whose names cannot be links'. */
+/**
+ * The veth pair of an attachment, with an MTU of `mtu` bytes. 0 means that the kernel chooses. CHECK takes the names from ADD's result,
+ * because a reference plugin may have made the pair. Throws ValueError for a prevResult with names that cannot be names of links.
+ */
 export function vethPair(at: Attachment, mtu: number, { interfaces = [] }: Result, node: NodeFacts): Pair {
   const made = { host: interfaces.find(({ sandbox }) => !sandbox), pod: interfaces.find(({ name, sandbox }) => sandbox && name === at.ifname) }
   const own = hostVeth(at)
@@ -35,12 +38,16 @@ export function vethPair(at: Attachment, mtu: number, { interfaces = [] }: Resul
   }
 }
 
-/** Switches IPv6 off for a node's end that has no use for it: else the kernel keeps addresses and routes for it, which it walks through with each change of any link: among 4,000 ports of a bridge an ADD took half as long again. An end that a reference plugin made has it, and only takes no routes. */
+/**
+ * Switches IPv6 off on the node's end of a veth that does not use it. Otherwise the kernel keeps addresses and routes for it, and walks
+ * through them at each change of any link. Among 4,000 ports of a bridge this made an ADD half as long again. An end that a reference
+ * plugin made keeps IPv6, and only accepts no router advertisements.
+ */
 export function mute({ name, alias }: Link): Resource {
   return alias === undefined ? ofSix(name, 'accept_ra', '0') : withoutSix(name)
 }
 
-/** Switches IPv6 off for a link of the node. */
+/** Switches IPv6 off on a link of the node. */
 export function withoutSix(name: IfName): Resource {
   return ofSix(name, 'disable_ipv6', '1')
 }

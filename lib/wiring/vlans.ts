@@ -4,16 +4,19 @@ import { shown, ValueError } from '../text/errors.ts'
 import { field } from '../text/shape.ts'
 import type { IfName } from '../text/values.ts'
 
-/** The `vlan` key: 0 (none) to 4094, IEEE 802.1Q; upstream's words. */
+/** The key `vlan`: 0 (none) to 4094, IEEE 802.1Q. The error texts are upstream's. */
 export const vlanId = field.by((value) => {
   if (!Number.isInteger(value) || (value as number) < 0 || (value as number) > 4094) throw new ValueError(`${shown(value)}: invalid VLAN ID (must be between 0 and 4094)`)
   return value as number
 })
 
-/** The `vlanTrunk` key: ids and ranges of ids, 1 to 4094; upstream's words. */
+/** The key `vlanTrunk`: ids and ranges of ids, 1 to 4094. The error texts are upstream's. */
 export const trunkShape = v.array(field.by(range))
 
-/** The VLANs of a bridge port: `vlan` untagged as its native one, the trunk's tagged, VLAN 1 as the native one of a trunk alone. The default VLAN 1 goes when another is native, unless it is to stay. */
+/**
+ * The VLANs of a bridge port. `vlan` is the untagged native VLAN, and the trunk's VLANs are tagged. VLAN 1 is the native VLAN of a port
+ * that has only a trunk. The default VLAN 1 is removed when another VLAN is native, unless it must stay.
+ */
 export function portVlans(dev: IfName, { vlan, vlanTrunk, preserveDefaultVlan }: { readonly vlan: number; readonly vlanTrunk: readonly Range[]; readonly preserveDefaultVlan: boolean }): Vlan[] {
   if (vlan === 0 && vlanTrunk.length === 0) return []
   const at = { kind: 'vlan', ns: 'host', dev } as const
@@ -21,7 +24,7 @@ export function portVlans(dev: IfName, { vlan, vlanTrunk, preserveDefaultVlan }:
   return [...(preserveDefaultVlan || native === 1 ? [] : [{ ...at, first: 1, last: 1, absent: true as const }]), ...merged(vlanTrunk).map((one) => ({ ...at, ...one })), { ...at, first: native, last: native, pvid: true }]
 }
 
-/** VLAN ids from first to last, both included. */
+/** The VLAN ids from first to last, both included. */
 interface Range {
   readonly first: number
   readonly last: number

@@ -6,7 +6,7 @@ import type { Vrf } from '../state/kinds/vrf.ts'
 import type { Resource } from '../state/resource.ts'
 import type { IfName, Netns, NetnsPath } from '../text/values.ts'
 
-/** Whether a VRF has no port but this one, which need not be there: then it goes with it. */
+/** Whether a VRF has no port except this one. This port may already be gone. Such a VRF is removed with the port. */
 export function isLastOf({ ns, name }: Pick<Vrf, 'ns' | 'name'>, dev: IfName): boolean {
   return inside(ns, () => {
     const vrf = linkFacts(name)
@@ -14,7 +14,9 @@ export function isLastOf({ ns, name }: Pick<Vrf, 'ns' | 'name'>, dev: IfName): b
   })
 }
 
-/** Takes a link out of a VRF that another plugin put it in, and removes that with its last port; nothing where it is in none. */
+/**
+ * Takes a link out of the VRF that another plugin put it into. Removes the VRF with its last port. Does nothing for a link without a VRF.
+ */
 export async function leaveForeign(name: IfName, ns: NetnsPath | undefined, dev: IfName, run: Run): Promise<void> {
   if (ns === undefined) return
   const drop = inside(ns, (): Resource[] => {

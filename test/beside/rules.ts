@@ -155,7 +155,7 @@ function uses({ list }: Scene, type: string): boolean {
   return list.plugins.some((one) => one.type === type)
 }
 
-/** Whether its first plugin makes a link of which nothing is on the node. */
+/** Whether its first plugin makes a link with nothing on the node. */
 function standsInPod({ list }: Scene): boolean {
   return ['macvlan', 'ipvlan', 'vlan', 'dummy', 'tap'].includes(list.plugins[0]?.type ?? '')
 }

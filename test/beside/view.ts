@@ -27,7 +27,7 @@ function isNamed(word: string, ruleset: string): boolean {
   return new RegExp(`(?<![0-9a-f:.])${word.replaceAll('.', '\\.')}(?!${after})`).test(ruleset)
 }
 
-/** Neighbours whose link address was learned, but for link-local ones: who answers for whom. */
+/** Neighbours whose link address was learned, except link-local ones: which address answers for which. */
 export function neighboursOf(sight: Part<'links' | 'neighbours'>, names: Names): Facts {
   names.learn(sight)
   const facts = new Map<string, string>()

@@ -99,7 +99,7 @@ function needStrace(this: Mocha.Context): void {
   if (!existsSync(STRACE)) skip(this, `${STRACE} is not installed, which stops a program at a system call`)
 }
 
-/** Two nodes, of which the second has an agent; the first has had one. */
+/** Two nodes: the second has an agent; the first has had one. */
 function inPlace(work: (place: Place) => Promise<void>): (this: Mocha.Context) => Promise<void> {
   return inCluster(
     2,

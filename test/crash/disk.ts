@@ -17,7 +17,7 @@ export interface Loss {
   readonly when: string
 }
 
-/** A file's data, and what of it is on the disk whatever happens. */
+/** A file's data, and the part of it that is on the disk whatever happens. */
 interface Inode {
   data: string
   safe: string
@@ -31,7 +31,7 @@ export function readFiles(dirs: readonly string[]): Files {
   return new Map(dirs.flatMap((dir) => [[dir, '/'] as const, ...below(dir)]))
 }
 
-/** Puts that in place of all that lies there. */
+/** Puts that instead of all that lies there. */
 export function writeFiles(dirs: readonly string[], files: Files): void {
   for (const dir of dirs) rmSync(dir, { recursive: true, force: true })
   // Folders come before what is in them.

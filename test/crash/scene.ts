@@ -22,7 +22,7 @@ export interface Scene {
 }
 
 const PLACES = ['/run/cni', '/var/lib/cni']
-/** One for many: written anew by the next call, and no reservation. */
+/** One for many: written again by the next call, and no reservation. */
 const DRAFT = /\/(draft|\.draft|records\.draft)$/
 /** Of a pod, besides what `snapshot` looks at; what tuning sets for a whole pod stays (docs/decisions/0015). */
 const SYSCTLS = 'grep -s . /proc/sys/net/ipv4/conf/*/arp_filter /proc/sys/net/ipv4/conf/*/arp_notify'

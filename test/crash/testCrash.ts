@@ -11,7 +11,7 @@ import { type Point, STRACE, spread, stand } from './shots.ts'
 /** The file that the figures go to, when the whole matrix is wanted. */
 const WHOLE = process.env['PLUMB_CRASH']
 const VERBS: readonly Verb[] = ['ADD', 'CHECK', 'DEL', 'GC', 'STATUS']
-// A pod that is made anew has no servers: those that need it as it is come first.
+// A pod that is made again has no servers: those that need it as it is come first.
 const SEQUELS: readonly Sequel[] = ['DEL', 'ADD', 'GC', 'DEL without the namespace']
 
 interface Round {

@@ -10,7 +10,7 @@ const OTHER = { Network: '10.245.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:2
 
 describe('plumb agent', () => {
   it(
-    'begins anew at SIGHUP when the store has another network configuration: other subnets, other ways, nothing of the old; a wrong one changes nothing and is named',
+    'begins again at SIGHUP when the store has another network configuration: other subnets, other ways, nothing of the old; a wrong one changes nothing and is named',
     inCluster(
       2,
       (cluster) => fileStore(cluster, NETWORK),
@@ -30,7 +30,7 @@ describe('plumb agent', () => {
         for (const { pid } of agents) process.kill(pid, 'SIGHUP')
         for (const node of nodes) await until(() => /^10\.245\./.test(subnetEnv(node)?.['FLANNEL_SUBNET'] ?? ''), 10_000)
         for (const agent of agents) {
-          assert.match(agent.log(), /the store has another network configuration; beginning anew with it/)
+          assert.match(agent.log(), /the store has another network configuration; starting again with it/)
           await until(async () => {
             const seen = await agent.status()
             return seen?.ready && seen.backend === 'host-gw' && seen.peers.length === 1
@@ -84,7 +84,7 @@ describe('plumb agent', () => {
   )
 
   it(
-    '[FA20] begins anew at SIGHUP when the file of --net-config-path says something else',
+    '[FA20] begins again at SIGHUP when the file of --net-config-path says something else',
     inCluster(
       1,
       (cluster) => {

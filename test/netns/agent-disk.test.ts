@@ -160,7 +160,7 @@ async function onDisk({ dir }: Node, work: (disk: string) => Promise<void>): Pro
   }
 }
 
-// The agent's own among those of the node bears its name.
+// The agent's own among those of the node has its name.
 function isThere(disk: string, file: string): boolean {
   return readdirSync(disk).some((name) => name.replace(/-\w+/, '') === file)
 }

@@ -22,7 +22,7 @@ describe('plumb agent and what others do to its links and routes', () => {
     { what: 'a group', link: 'id 1 dev eth0 local 172.30.0.1 dstport 8472 group 239.1.1.1' },
   ])
     it(
-      `[F 23] a flannel.1 with ${what}, there before the agent, is made anew`,
+      `[F 23] a flannel.1 with ${what}, there before the agent, is made again`,
       inCluster(2, on(), async ({ nodes }, test) => {
         test.timeout(60_000)
         const [one] = nodes as [Node]

@@ -160,14 +160,14 @@ describe('plumb agent and the firewall', () => {
   )
 })
 
-// proc(5): the page faults of all children that ended, of which even the smallest has some, and those that live.
+// proc(5): the page faults of all children that ended, and even the smallest has some, and those that live.
 function childrenOf(pid: number): { readonly faults: number; readonly living: readonly string[] } {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
   const tasks = [...new Bun.Glob('*').scanSync({ cwd: `/proc/${pid}/task`, onlyFiles: false })]
   return { faults: Number(fields[8]), living: tasks.flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter(Boolean)).sort() }
 }
 
-// What the agent has in the place of the programs of iptables.
+// The programs that the agent has instead of those of iptables.
 function readdir(pid: number): string[] {
   return existsSync(`/proc/${pid}/root/usr/sbin`) ? [...new Bun.Glob('*').scanSync({ cwd: join(`/proc/${pid}/root`, 'usr/sbin'), onlyFiles: false })] : ['no such process: tables']
 }

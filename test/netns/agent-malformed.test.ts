@@ -168,7 +168,7 @@ describe('plumb agent and what is malformed', () => {
   )
 
   it(
-    '[FA18] what is no regular file among the leases, or in place of the configuration, is named and holds nothing up',
+    '[FA18] what is no regular file among the leases, or instead of the configuration, is named and holds nothing up',
     inCluster(
       1,
       ({ dir }) => ['--store', 'file', '--file-store-dir', join(dir, 'store')],

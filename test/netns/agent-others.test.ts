@@ -45,7 +45,7 @@ describe('plumb agent beside others', () => {
           await until(async () => (await one.ns.exec(['sh', '-c', isThere(peer)])).stdout !== '')
           assert.ok(await ping(one.ns, peer))
           // Neither a flood of lines nor none.
-          const lines = agent.log().match(/put right what somebody else had changed/g)?.length ?? 0
+          const lines = agent.log().match(/repaired changes of another program/g)?.length ?? 0
           assert.ok(lines > 5 && lines < 60, `${lines}`)
         },
       ),

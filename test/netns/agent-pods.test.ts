@@ -53,7 +53,7 @@ describe('plumb agent --install-cni', () => {
         const agent = one.agent()
         await agent.ready(20_000)
         await until(() => agent.log().includes(`${first} comes before ${own}: the container runtime takes that one`))
-        await until(() => agent.log().includes(`${own} is somebody else's and was left as it is`))
+        await until(() => agent.log().includes(`${own} is not plumb's file and stays as it is`))
         assert.equal(readFileSync(own, 'utf8'), '{}')
       },
     ),

@@ -159,7 +159,7 @@ describe('plumb agent: ready, degraded, not ready', () => {
           harm()
           await until(isBack, 4000)
         }
-        assert.match(agent.log(), /put right what somebody else had changed: .*run\/subnet\.env/)
+        assert.match(agent.log(), /repaired changes of another program: .*run\/subnet\.env/)
         assert.equal((await agent.status())?.state, 'ready')
       },
     ),

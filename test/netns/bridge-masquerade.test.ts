@@ -212,7 +212,7 @@ async function ruleset(node: Namespace): Promise<string> {
   return (await node.exec(['nft', 'list', 'ruleset'])).stdout
 }
 
-/** What of a ruleset is not elements. */
+/** The parts of a ruleset that are not elements. */
 function rulesIn(text: string): string {
   return text.replace(/\t\telements = \{[^}]*\}\n/g, '')
 }

@@ -51,7 +51,7 @@ describe('bridge: the port', () => {
         assert.equal((await pod.json('link', 'show', 'dev', 'eth0'))[0]?.['address'], mac)
         assert.ok(await ping(node, '10.1.0.2'))
         await net.check(pod, result, more)
-        // Whoever wrote the result down may have spelled it in another way.
+        // The writer of the result may have spelled it in another way.
         const spelled = { ...result, interfaces: result['interfaces'].map((one: Row) => ({ ...one, mac: one['mac'].toUpperCase().replaceAll(':', '-') })) }
         await net.check(pod, spelled, more)
       }),

@@ -96,7 +96,7 @@ describe('Converger and the monitors', () => {
           assert.ok((repaired[kind] ?? []).length > 0, JSON.stringify(repaired))
           assert.deepEqual(await held(a), right)
           await caughtUp()
-          // A device that is changed step by step, or made anew, tells of each; one more look finds all in order.
+          // A device that is changed step by step, or made again, tells of each; one more look finds all in order.
           if (kind === 'link') assert.equal((await a.reach([b, c])).changed, 0)
           const before = news().length
           await caughtUp()

@@ -35,7 +35,7 @@ const TAMPERING = [
 
 describe('Converger, at random', () => {
   it(
-    'whatever is changed by hand, and whoever comes and goes: told by the monitors alone, the next steps leave exactly what a fresh start would',
+    'whatever is changed by hand, and whatever comes and goes: told by the monitors alone, the next steps leave exactly what a fresh start would',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns, test) => {
       test.timeout(120_000)
       const [a, b, c] = await cluster(ns, { backend: vxlan })

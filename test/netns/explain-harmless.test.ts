@@ -142,7 +142,7 @@ describe('plumb cni explain', () => {
         rest.map(({ argv }) => argv),
         clean?.runs.map(({ argv }) => argv),
       )
-      // Freed first, then taken anew: the next one's turn.
+      // Freed first, then taken again: the next one's turn.
       assert.deepEqual(addresses(told), ['10.1.0.3/24', 'fd00:1::3/64'])
       const added = await place.plumb(['add', 'net', pod.path, '--container-id', 'c1', '--json'])
       assert.deepEqual(addresses({ result: JSON.parse(added.stdout) }), addresses(told))
@@ -210,7 +210,7 @@ function placeOn(node: Namespace): Place {
   return place
 }
 
-/** What of a trace is a change: any of those calls, but the program's own start, files opened to be read, threads, and what a runtime says to itself. */
+/** The changes in a trace: any of those calls, but the program's own start, files opened to be read, threads, and what a runtime says to itself. */
 function changes(trace: string): string[] {
   return trace.split('\n').filter((row) => {
     const call = row.replace(/^\d+ +/, '')

@@ -31,7 +31,7 @@ describe('bridge with ipMasq, when others use nft', () => {
         assert.match((await net.fails('CHECK', pod, { conf: { ...net.conf, prevResult: result } })).details, /nft/)
         await net.add(next)
         await net.del(next)
-        // A chain made anew is listed behind the others.
+        // A chain made again is listed behind the others.
         assert.deepEqual(parts(await ruleset(node)), parts(before))
         await net.check(pod, result)
       }),

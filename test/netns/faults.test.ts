@@ -13,11 +13,11 @@ describe('bridge with tools that do not work', () => {
     refuses(`${tool} is missing`, () => shimmed('bridge', {}, without(tool)), { code: 5, text: new RegExp(`Cannot run ${tool}: it is not installed.*install the package ${PACKAGE[tool]}`) })
     refuses(`${tool} cannot be executed`, (dir) => shimmed('bridge', {}, `: > ${dir}/empty; mount --bind ${dir}/empty $(command -v ${tool})`), {
       code: 999,
-      text: new RegExp(`Cannot use ${tool}: cannot be started: .*EACCES.*; want iproute2`),
+      text: new RegExp(`Cannot use /\\S+/${tool}: cannot be started: .*EACCES.*; want iproute2`),
     })
     refuses(`${tool} is for another machine`, (dir) => shimmed('bridge', {}, `echo gibberish > ${dir}/bad; chmod 755 ${dir}/bad; mount --bind ${dir}/bad $(command -v ${tool})`), {
       code: 999,
-      text: new RegExp(`Cannot use ${tool}: cannot be started: .*ENOEXEC.*; want iproute2`),
+      text: new RegExp(`Cannot use /\\S+/${tool}: cannot be started: .*ENOEXEC.*; want iproute2`),
     })
     refuses(`${tool} prints garbage and fails`, () => shimmed('bridge', { [tool]: 'head -c 10000 /dev/urandom; head -c 3000 /dev/urandom >&2; exit 3' }), { code: 999, text: new RegExp(`Cannot use ${tool}|refused`) })
     refuses(`${tool} is killed`, () => shimmed('bridge', { [tool]: 'kill -KILL $$' }), { code: 999, text: new RegExp(`Cannot use ${tool}: .*(137|signal)|${tool}.*(137|signal)`) })
@@ -87,7 +87,7 @@ describe('bridge on a node with limits', () => {
       await net.add(pod)
       const { file } = shimmed('bridge', {}, 'mount --bind /run/cni /run/cni; mount -o remount,bind,ro /run/cni')
       await net.del(pod, { file })
-      // What cannot be removed there goes when the address is given out anew.
+      // What cannot be removed there goes when the address is given out again.
       const left = await leftOf(net.conf, node, pod)
       assert.deepEqual(
         left.filter((one) => !one.startsWith('/run/cni/plumb/')),

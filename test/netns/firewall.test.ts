@@ -90,7 +90,7 @@ describe('firewall: open', () => {
 
   for (const admin of ['CNI-ADMIN', 'my-rules'])
     it(
-      `[FW 194] an admin's rules in ${admin}, of nft and of iptables, come before what pods may, and stay when the rules are loaded anew`,
+      `[FW 194] an admin's rules in ${admin}, of nft and of iptables, come before what pods may, and stay when the rules are loaded again`,
       inNamespaces(['node', 'pod', 'other', 'world'], async ({ node, pod, other, world }) => {
         await wireWorld(node, world, '10.1.0.0/24', 'fd00:1::/64')
         for (const tool of ['iptables', 'ip6tables']) await node.exec([tool, '-P', 'FORWARD', 'DROP'])

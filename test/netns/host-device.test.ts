@@ -37,7 +37,7 @@ describe('host-device', () => {
   )
 
   it(
-    'HD 110: finds its device by pciBusID, by a deviceID on the PCI bus or the auxiliary one, of which deviceID comes first; HD 117: pciID is in the result',
+    'HD 110: finds its device by pciBusID, by a deviceID on the PCI bus or the auxiliary one, and deviceID comes first; HD 117: pciID is in the result',
     lending(async (node, pod) => {
       const [card, part] = ['pci/devices/0000:5e:00.1', 'auxiliary/devices/mlx5_core.sf.4']
       const cases = [

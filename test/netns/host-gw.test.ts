@@ -46,7 +46,7 @@ describe('host-gw', () => {
   }
 
   it(
-    '[F 29] a route that another program put in place of ours stays, and is reported; an agent that takes over replaces it',
+    '[F 29] a route that another program put instead of ours stays, and is reported; an agent that takes over replaces it',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: hostGw })
       await b.reach([a])

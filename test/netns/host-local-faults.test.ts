@@ -150,7 +150,7 @@ for (const file of PEERS) {
         await net.does('DEL', 'theirs')
         await net.does('DEL', 'ours', { file })
         assert.deepEqual(net.reserved(), ['10.1.0.4', 'fd00::4'])
-        // The reference freed it: it is not believed to be held, and can be taken anew.
+        // The reference freed it: it is not believed to be held, and can be taken again.
         await net.fails('CHECK', 'ours', 3, /^Cannot find an address/)
         assert.deepEqual(await net.add('ours'), ['10.1.0.5', 'fd00::5'])
         await net.does('DEL', 'theirs2')

@@ -36,7 +36,7 @@ describe('an ADD for a container whose former namespace went without a DEL', () 
       const net = network(node, deviceConf({ device: 'dev0', ipam: undefined }))
       await net.add(pod, { containerId: 'same' })
       await execa('ip', ['netns', 'delete', containerId(pod)])
-      // What is no hardware the kernel deletes with the namespace: somebody makes it anew.
+      // What is no hardware the kernel deletes with the namespace: somebody makes it again.
       await until(async () => !(await node.json('link')).some(({ ifname }) => ifname === 'far-dev0'))
       await makeDevices(node, 'dev0')
       await net.add(next, { containerId: 'same' })

@@ -61,7 +61,7 @@ describe('rules of plugins', () => {
   )
 
   it(
-    '[FP12] whoever loads the rules deletes the marks and chains of other versions, and leaves what an admin added',
+    '[FP12] a load of the rules deletes the marks and chains of other versions, and leaves what an admin added',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const older = 'table inet plumb { set ruleset_0123456789abcdef { type mark; }; set rules_masquerade_0123456789abcdef { type mark; }; chain olden { drop; }; chain CNI-ADMIN { counter name mine; }; counter mine { }; }'
       const { status, stderr } = await node.exec(['nft', '-f', '-'], { stdin: older })

@@ -45,7 +45,7 @@ describe('portmap: what the reference portmap made', () => {
 
     if (version >= '1.5')
       it(
-        `DEL with prevResult leaves what portmap ${version} made with nftables for another network of the container, whose rules bear the same comment`,
+        `DEL with prevResult leaves what portmap ${version} made with nftables for another network of the container, whose rules have the same comment`,
         inNamespaces(['node', 'pod'], async ({ node, pod }) => {
           const [a, b] = [
             portNetwork(node, { portmap: { backend: 'nftables' }, dir: path }),

@@ -127,7 +127,7 @@ describe('portmap: DEL, GC and STATUS', () => {
         works(answer)
         assert.deepEqual(tools, [])
       }
-      // Nor does an ADD without mappings.
+      // An ADD without mappings does not either.
       for (const keys of [{ prevResult }, { prevResult, runtimeConfig: { portMappings: [] } }]) {
         const { answer, tools } = await call('ADD', pod, keys)
         assert.deepEqual([works(answer).result, tools], [prevResult, []])

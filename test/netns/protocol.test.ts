@@ -153,7 +153,7 @@ describe('protocol: environment and standard input', () => {
       const good = await call(node, 'bridge', 'ADD', bridgeConf({ hairpinmod: true }), { netns: pod })
       assert.equal(good.status, 0)
       assert.match(good.stderr, /^plumb: unknown key "hairpinmod", did you mean "hairpinMode"\? network=net\d+\n$/)
-      // A failure of which the protocol knows no code: the tool's own words, and what was asked of it.
+      // A failure without a code in the protocol: the tool's own words, and what was asked of it.
       const net = network(node, bridgeConf({ ipam: { type: 'host-local', dataDir: mkdtempSync('/run/ipam-'), ranges: [[{ subnet: '10.1.0.0/24' }]], routes: [{ dst: '10.9.0.0/16', gw: '192.0.2.1' }] } }))
       const { code, msg, details } = await net.fails('ADD', pod, { ifname: 'eth1' })
       assert.deepEqual([code, msg], [999, 'The kernel or a tool refused: Nexthop has invalid gateway.'])

@@ -131,7 +131,7 @@ async function checked({ cniVersion }: Sample, run: Attached['run']): Promise<vo
   else await assert.rejects(run('check'), /config version does not allow CHECK/)
 }
 
-/** What leads nowhere by itself answers in its own pod; a VLAN, of which there can be one, leads to its gateway. */
+/** What leads nowhere by itself answers in its own pod; a single VLAN leads to its gateway. */
 async function stands(sample: Sample, { node, pod }: Nodes): Promise<void> {
   await pod.ip('link', 'set', 'lo', 'up')
   const run = caller(sample, node, pod, 1)

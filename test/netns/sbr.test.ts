@@ -106,7 +106,7 @@ describe('sbr: ADD', () => {
   )
 
   it(
-    'sends by the link whose address a packet bears: two links to one place, each with its own way',
+    'sends by the link whose address a packet has: two links to one place, each with its own way',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       await pod.exec(['sh', '-c', 'echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter'])
       await node.exec(['sh', '-ec', 'ip link set lo up; ip addr add 192.0.2.1/32 dev lo; echo 2 >/proc/sys/net/ipv4/conf/all/rp_filter'])
@@ -218,7 +218,7 @@ async function rules(pod: Namespace): Promise<string[]> {
   return all.flatMap(({ src, table }) => (src === 'all' ? [] : `${src} ${table}`)).sort()
 }
 
-/** The unicast routes of a table, but for those of table local; the kernel makes that of the link's own address when it comes to it. */
+/** The unicast routes of a table, except those of table local; the kernel makes that of the link's own address when it comes to it. */
 async function routes(pod: Namespace, table: string): Promise<string[]> {
   const both = await Promise.all(['-4', '-6'].map(async (family) => rowsOf(await pod.exec(['ip', '-j', family, 'route', 'show', 'table', table]))))
   return both

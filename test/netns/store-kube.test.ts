@@ -131,6 +131,43 @@ describe('the kube store, when the API misbehaves', () => {
     end.abort()
   })
 
+  it('a server that is away and back every few seconds: what is known stays, and 5 s after the last return everything is right', async () => {
+    const { server, admin, store, peers, end } = await watching()
+    for (let round = 0; round < 3; round++) {
+      server.close()
+      await until(() => !store.state().connected, 15_000)
+      assert.deepEqual(peers(), ['peer'])
+      server.open()
+      await until(() => store.state().connected, 6000)
+    }
+    await admin.create('third', ['10.244.3.0/24'], published(3))
+    await until(() => peers().includes('third'), 6000)
+    end.abort()
+  }).timeout(90_000)
+
+  it('a server that takes 10 s for each answer is slow, and not away', async () => {
+    const { server, store, peers, end } = await watching()
+    server.fault = async () => void (await Bun.sleep(10_000))
+    server.cut()
+    assert.deepEqual((await store.claim(draft('own', 1), CONF, signal)).subnets, { v4: '10.244.1.0/24' })
+    assert.deepEqual([peers(), store.state().error], [['peer'], undefined])
+    end.abort()
+  }).timeout(90_000)
+
+  it('certificates of another authority in the same files count from the next connection on; those that have expired are told as such', async () => {
+    const { server, admin, store, peers, end } = await watching()
+    await server.renew()
+    await until(() => store.state().connected, 15_000)
+    await admin.create('third', ['10.244.3.0/24'], published(3))
+    await until(() => peers().includes('third'), 6000)
+    await server.renew(-1)
+    await until(() => /its certificate has expired/.test(store.state().error ?? ''), 15_000)
+    assert.deepEqual(peers(), ['peer', 'third'])
+    await server.renew()
+    await until(() => store.state().connected, 6000)
+    end.abort()
+  }).timeout(90_000)
+
   it('a token that is renewed in its file counts at once; one that does not count is told with what is wrong', async () => {
     const server = await kubeServer()
     const admin = administered(server)

@@ -76,7 +76,7 @@ describe('tap', () => {
         [{ mtu: 65522 }, 7, /^Cannot read mtu 65522: want a whole number, 0 to 65521$/],
         [{ multiQueue: 'yes' }, 7, /^Cannot read multiQueue "yes": want true or false$/],
         [{ bridge: 'br7' }, 7, /^Cannot find the bridge "br7" in \S+: there is no such link$/],
-        [{ bridge: 'lo' }, 7, /^Cannot use "lo" in \S+ as a bridge: it is none$/],
+        [{ bridge: 'lo' }, 7, /^Cannot use "lo" in \S+ as a bridge: it is not a bridge$/],
         [{ selinuxContext: 'not a context' }, 7, /^Cannot read selinuxContext "not a context": want an SELinux context such as /],
         [{ selinuxContext: 'system_u:system_r:svirt_t:s0:c1,c2' }, 4, /^Cannot give the tap the SELinux context "system_u:system_r:svirt_t:s0:c1,c2": SELinux is not on in this kernel$/],
       ] as const) {

@@ -171,7 +171,7 @@ describe('tuning: ADD', () => {
   )
 
   it(
-    '[TU 205] a key that stands twice is refused by name, and so is an interface name with a slash, before anything is changed',
+    '[TU 205] a key that stands twice is refused by name, as an interface name with a slash is, before anything is changed',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const net = chain(node, { type: 'tuning', sysctl: { 'net.core.somaxconn': '3' } })
       const prevResult = await net.link(pod)

@@ -14,7 +14,7 @@ testBackend(vxlan, true)
 
 describe('vxlan', () => {
   it(
-    '[F 15] the device, its address, neighbours, FDB entries and routes are flannel’s, but for our number on what can carry one',
+    '[F 15] the device, its address, neighbours, FDB entries and routes are flannel’s, except our number where an object can carry one',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan, nexthops: false })
       await a.reach([b])
@@ -71,7 +71,7 @@ describe('vxlan', () => {
 
   for (const [what, options] of Object.entries({ Port: { Port: 4789 }, GBP: { GBP: true } })) {
     it(
-      `[F 23] an incompatible device (${what}) is made anew with everything on it, in one step, and packets pass`,
+      `[F 23] an incompatible device (${what}) is made again with everything on it, in one step, and packets pass`,
       inNamespaces(['lan', 'a', 'b'], async (ns) => {
         const [a, b] = await cluster(ns, { backend: vxlan })
         await a.reach([b])
@@ -89,7 +89,7 @@ describe('vxlan', () => {
   }
 
   it(
-    '[F 23] an incompatible device that flannel left (VNI of another, local address) is made anew',
+    '[F 23] an incompatible device that flannel left (VNI of another, local address) is made again',
     inNamespaces(['lan', 'a', 'b'], async (ns) => {
       const [a, b] = await cluster(ns, { backend: vxlan })
       await a.ns.ip(...'link add flannel.1 type vxlan id 7 dev eth0 local 192.0.2.200 dstport 8472 nolearning'.split(' '))

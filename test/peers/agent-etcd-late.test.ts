@@ -49,7 +49,7 @@ describe('plumb agent, when its etcd is not there at a boot', () => {
       for (const each of agents) await until(async () => ((await each.status()) ?? { stale: 1 }).stale === undefined, 60_000)
       await until(async () => (await one.ns.ip('route', 'show', 'proto', '112')).includes('10.244.200.0/24'), 20_000)
       assert.deepEqual(subnetEnv(one), had)
-      assert.match(agent.log(), /the store answers: what was known before the start counts no more/)
+      assert.match(agent.log(), /the store answers; the snapshot from before the start is no longer used/)
       for (const each of agents) assert.equal(await each.stop(), 0)
       // Cleanup forgets it.
       assert.equal((await one.ns.exec([PLUMB, 'agent', 'cleanup', ...one.options])).status, 0)
@@ -61,7 +61,7 @@ describe('plumb agent, when its etcd is not there at a boot', () => {
   )
 
   it(
-    '[FA13] another configuration that etcd has when it comes is begun anew with',
+    '[FA13] another configuration that etcd has when it comes is begun again with',
     inCluster(1, store, async (cluster, test) => {
       test.timeout(120_000)
       const [one] = await began(cluster, etcd)
@@ -73,7 +73,7 @@ describe('plumb agent, when its etcd is not there at a boot', () => {
       await etcd.start()
       await until(() => /^10\.245\./.test(subnetEnv(one)?.['FLANNEL_SUBNET'] ?? ''), 60_000)
       await until(async () => (await agent.status())?.state === 'ready', 20_000)
-      assert.match(agent.log(), /the store has another network configuration; beginning anew with it/)
+      assert.match(agent.log(), /the store has another network configuration; starting again with it/)
     }),
   )
 
@@ -108,7 +108,7 @@ async function began(cluster: Cluster, etcd: Etcd): Promise<[Node, Node]> {
   return cluster.nodes as [Node, Node]
 }
 
-/** A boot while etcd is away: /run is empty, and so is the kernel. */
+/** A boot while etcd is away: /run is empty, as the kernel is. */
 async function boot(etcd: Etcd, nodes: readonly Node[]): Promise<void> {
   await etcd.kill()
   for (const { ns, dir } of nodes) {

@@ -44,7 +44,7 @@ describe('a cluster of nodes with flanneld and nodes with plumb', () => {
     )
 
   it(
-    "[F 15] [F 18] vxlan: plumb's device, address, routes, neighbours and FDB entries are flanneld's; a flannel.1 that flanneld makes anew has another MAC, plumb follows, and keeps no entry of the old one",
+    "[F 15] [F 18] vxlan: plumb's device, address, routes, neighbours and FDB entries are flanneld's; a flannel.1 that flanneld makes again has another MAC, plumb follows, and keeps no entry of the old one",
     network.on(2, NETWORKS[1].conf, async ([first, second], cluster) => {
       const theirs = await flannel(first)
       await second.agent().ready(20_000)

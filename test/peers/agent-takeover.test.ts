@@ -22,7 +22,7 @@ const THEIRS = ['-t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE', '-A FORWA
 
 const confOf = (type: string) => ({ Network: '10.5.0.0/16', EnableIPv6: true, IPv6Network: 'fd66::/48', Backend: { Type: type } })
 
-describe('plumb in the place of a flanneld, and back', () => {
+describe('plumb instead of a flanneld, and back', () => {
   const network = besideFlanneld()
   const { flannel } = network
   const keys = async () => (await network.leases()).map(({ key }) => key)

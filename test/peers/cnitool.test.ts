@@ -38,7 +38,7 @@ describe('cnitool over plumb', () => {
           )
           for (const { gateway } of added['ips'] ?? [added['ip4']]) if (gateway) assert.ok(await until(() => ping(pod, gateway)), `no answer from the gateway ${gateway}`)
           await checks(sample, one, pod)
-          // The address is not to be had twice, and goes with its own pod.
+          // The address cannot be taken twice, and goes with its own pod.
           await two.works(['add', name, other.path])
           if (netns === 'gone') await node.ip('netns', 'delete', pod.path.replace('/run/netns/', ''))
           for (const again of ['', ' again']) assert.equal(await one.works(['del', name, pod.path]), '', `del${again}`)
@@ -58,11 +58,11 @@ describe('cnitool over plumb', () => {
       )
     }
 
-    // Below 1.0.0 the reference loopback does not say of which family its addresses are; of minicni and flannel there is no reference here, and the server gives dhcp what it likes.
+    // Below 1.0.0 the reference loopback does not name the family of its addresses; of minicni and flannel there is no reference here, and the server gives dhcp what it likes.
     const isComparable = type !== 'minicni' && type !== 'flannel' && pool !== 'dhcp' && !(type === 'loopback' && cniVersion < '1.0.0')
     if (isComparable)
       it(
-        `conf/${file}: answers what the reference plugins answer, but for names and what 1.1.0 adds`,
+        `conf/${file}: answers what the reference plugins answer, except names and what 1.1.0 adds`,
         onFreshNode(['node', 'pod', 'theirs', 'peer'], async ({ node, pod, theirs, peer }, test) => {
           const [reference] = references()
           if (!reference) return skip(test, 'no reference plugins (package containernetworking-plugins)')

@@ -43,6 +43,27 @@ describe('flannel among the reference plugins', () => {
   )
 
   it(
+    "takes over a pod with host ports of flannel's list, in which portmap is a plugin of its own: DEL of the list in one process removes the ports' rules too",
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const conf = flannelConf(ENV.v4, { cniVersion: '1.0.0' })
+      const asked = { cniVersion: '1.0.0', bridge: 'br0', ipam: { dataDir: conf.ipam?.dataDir, ranges: [[{ subnet: '10.1.17.0/24' }]], type: 'host-local' }, isDefaultGateway: true, isGateway: true, name: conf.name, type: 'bridge' }
+      writeFileSync(join(conf.dataDir, containerId(pod)), JSON.stringify(asked))
+      const call = (type: string, conf: object) => plugin(type, { command: 'ADD', conf, containerId: containerId(pod), netns: pod, path: PLUGINS, file: `${PLUGINS}/${type}` }, node)
+      const added = await call('bridge', asked)
+      assert.equal(added.status, 0, added.stdout)
+      const runtimeConfig = { portMappings: [{ hostPort: 8080, containerPort: 80, protocol: 'tcp' }] }
+      const mapped = await call('portmap', { cniVersion: '1.0.0', name: conf.name, type: 'portmap', capabilities: { portMappings: true }, runtimeConfig, prevResult: added.result })
+      assert.equal(mapped.status, 0, mapped.stdout)
+      const rules = async () => (await node.exec(['iptables-save', '-t', 'nat'])).stdout
+      assert.match(await rules(), /--dport 8080|--dports 8080/)
+      const net = network(node, { ...conf, delegate: { bridge: 'br0', portMappings: true }, runtimeConfig })
+      await net.del(pod)
+      assert.doesNotMatch(await rules(), /8080/)
+      assert.deepEqual(readdirSync(conf.dataDir), [])
+    }),
+  )
+
+  it(
     'delegates to the reference bridge, which uses the reference pool or ours, as CNI_PATH has them: packets, DEL three ways, nothing left',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const conf = flannelConf(ENV.v4, { cniVersion: '1.0.0' })
@@ -57,7 +78,7 @@ describe('flannel among the reference plugins', () => {
           assert.ok(existsSync(fileOf(conf, pod)))
           await net.del(pod, { path, netns })
           assert.deepEqual(readdirSync(conf.dataDir), [])
-          // Without the namespace the reference bridge leaves the link to whoever removes that.
+          // Without the namespace the reference bridge leaves the link to the owner of that.
           if (netns !== pod) await pod.ip('link', 'delete', 'eth0')
         }
       }

@@ -29,7 +29,7 @@ describe('the etcd store over TLS, with a password', () => {
     opened.push(store)
     return store
   }
-  /** What is told of a call that has to fail, to whoever reads it: with its causes, as a log shows them. */
+  /** What is told of a call that has to fail, to its reader: with its causes, as a log shows them. */
   async function told(store: SubnetStore, work: Promise<unknown>): Promise<string> {
     const cause = await work.then(
       () => assert.fail('It was to fail'),

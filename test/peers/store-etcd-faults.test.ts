@@ -135,7 +135,7 @@ describe('the etcd store, when its one etcd fails', () => {
     assert.deepEqual((await store.claim(draft('a', 2), conf, signal)).subnets, own.subnets)
   })
 
-  it('emptied, and started anew under the same address: the node takes its subnet again, and hears of the others [F 4]', async () => {
+  it('emptied, and started again under the same address: the node takes its subnet again, and hears of the others [F 4]', async () => {
     const { store, seen, own } = await started()
     for (let n = 20; n < 40; n++) await etcd().put(key(n), value(n))
     await seen.until(({ leases }) => leases.length === 22)

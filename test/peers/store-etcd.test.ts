@@ -114,7 +114,7 @@ describe('the etcd store, with leases that end', () => {
     assert.notEqual((await etcd.list(`${prefix}/subnets/`))[0]?.lease, lease)
   })
 
-  it('a lease that somebody made anew under the node’s key is not the node’s', async () => {
+  it('a lease that somebody made again under the node’s key is not the node’s', async () => {
     const { open, put, del, list } = network()
     const store = await open()
     await store.claim(draft('a', 2, { before: { v4: '10.5.1.0/24' as never } }), conf, signal)

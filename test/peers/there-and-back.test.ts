@@ -146,7 +146,7 @@ describe('there and back', () => {
         ['plumb', 'the reference and gc', 'the reference'],
       ] as const)
         it(
-          `a host port (${backend}) that ${maker} made leads nowhere after DEL by ${remover}, when the pod's address is given anew by ${next} (${reference.version})`,
+          `a host port (${backend}) that ${maker} made leads nowhere after DEL by ${remover}, when the pod's address is given again by ${next} (${reference.version})`,
           onFreshNode(['node', 'pod', 'next', 'world'], async (ns, test) => {
             const one = CASES[`bridge, portmap${backend === 'nftables' ? ' by nftables' : ''}`] as Case
             const lacks = lackOf(reference, one)

@@ -99,7 +99,7 @@ export async function unreached(one: Pods, two: Pods): Promise<string[]> {
   return lost
 }
 
-// Whoever types `plumb cni` on a node: what it took is counted.
+// A person who types `plumb cni` on a node: the time is counted.
 function caller(node: Node, count: Count) {
   const file = standIn(node)
   return async (verb: 'add' | 'del', path: string, ...more: readonly string[]): Promise<Finished> => {

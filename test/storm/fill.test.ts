@@ -7,7 +7,7 @@ import { settled } from '../support/network.ts'
 import { call, crowd, netns, quiet, spread, type Told } from './calls.ts'
 
 const WIDTH = 16
-/** As many as a bridge of Linux can have (net/bridge/br_private.h, BR_MAX_PORTS, of which number 0 is none). */
+/** As many as a bridge of Linux can have (net/bridge/br_private.h, BR_MAX_PORTS, where number 0 is none). */
 const BRIDGE_PORTS = 1023
 
 describe('a node filled to the last', () => {

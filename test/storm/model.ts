@@ -40,7 +40,7 @@ export function makeModel(): Model {
   const asked = new Map<string, readonly number[]>()
   const [wrong, foreseen]: [string[], Record<string, number>] = [[], {}]
   const addresses = (name: string) => networks.get(name) ?? (networks.set(name, new Map()).get(name) as Map<string, string>)
-  // Of a port that is taken: whoever has it must have asked for it.
+  // Of a port that is taken: its holder must have asked for it.
   const why = (pod: Pod, code: number, msg: string, details: string): string | undefined => {
     const [, port, other = ''] = /^Cannot give host port (\d+)\/tcp to this container: container (\S+) has it$/.exec(msg) ?? []
     if (port !== undefined) return code === 7 && pod.ports.includes(Number(port)) && asked.get(other)?.includes(Number(port)) ? 'port taken' : undefined
@@ -62,7 +62,7 @@ export function makeModel(): Model {
     mapped(pod) {
       for (const port of pod.ports) {
         const other = ports.get(port)
-        // One whose namespace is gone has given its ports up to whoever wants them.
+        // One whose namespace is gone has given its ports up to any pod.
         if (other && !other.isGone) wrong.push(`host port ${port} was given to ${pod.id} while ${other.id} had it`)
         ports.set(port, pod)
       }

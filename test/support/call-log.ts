@@ -17,7 +17,7 @@ export interface Seen {
 export interface Held {
   /** Resolves when it is there. */
   reached(): Promise<void>
-  /** Lets it go on, and resolves at its end, whoever waits for it by then. */
+  /** Lets it go on, and resolves at its end, even when nobody waits for it. */
   release(): Promise<void>
 }
 /** A folder of plugins for a runtime: each writes its call down and is then dist/'s own. */

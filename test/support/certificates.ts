@@ -9,8 +9,8 @@ export interface Certificates {
   readonly keyFile?: string
 }
 
-/** Makes a certificate authority in a folder, NAME.pem and NAME.key for each server, and those of a client. */
-export async function certificates(dir: string, servers: readonly { readonly name: string; readonly ip: string }[]): Promise<Certificates> {
+/** Makes a certificate authority in a folder, NAME.pem and NAME.key for each server, and those of a client, all good for so many days: with -1 they expired yesterday. */
+export async function certificates(dir: string, servers: readonly { readonly name: string; readonly ip: string }[], days = 2): Promise<Certificates> {
   const make = 'openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
   const sh = (script: string) => execa('sh', ['-ec', script], { cwd: dir })
   await sh(`${make} -x509 -keyout ca.key -out ca.pem -days 2 -subj /CN=plumb-test-ca`)
@@ -18,7 +18,7 @@ export async function certificates(dir: string, servers: readonly { readonly nam
   for (const [name, names] of [...servers.map((one) => [one.name, `IP:${one.ip}`]), ['client', 'DNS:client']])
     await sh(`${make} -keyout ${name}.key -subj / -out ${name}.csr
       printf 'subjectAltName=${names}\nextendedKeyUsage=serverAuth,clientAuth' >${name}.ext
-      openssl x509 -req -in ${name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ${name}.ext -out ${name}.pem`)
+      openssl x509 -req -in ${name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days ${days} -extfile ${name}.ext -out ${name}.pem`)
   return { caFile: join(dir, 'ca.pem'), certFile: join(dir, 'client.pem'), keyFile: join(dir, 'client.key') }
 }
 

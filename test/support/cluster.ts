@@ -23,7 +23,7 @@ export interface Member {
   /** One step towards it. */
   reach(peers: readonly Member[]): Promise<Outcome>
   readonly converger: Converger
-  /** An agent that is started anew: it knows nothing. */
+  /** An agent that is started again: it knows nothing. */
   restarted(more?: Partial<How>): Member
 }
 /** What a cluster has to be told. */

@@ -9,7 +9,7 @@ import { type Finished, inNamespaces, type Namespace, snapshot, until } from './
 export const DIST = join(import.meta.dir, '../../dist')
 const PLUMB = join(DIST, 'plumb')
 
-/** A program in the place of real ones, and the step that has to find it out. */
+/** A program instead of real ones, and the step that has to find it out. */
 export interface Sabotage {
   readonly what: string
   /** One file, or several with blanks between them. */

@@ -6,7 +6,7 @@ const DIST = join(import.meta.dir, '../../dist')
 /** What a CNI call inherits: nothing but a PATH, as a careful runtime would have it. */
 const PATH = '/usr/sbin:/usr/bin:/sbin:/bin'
 let serial = 0
-/** Programs that are called in place of those of dist/, by type and verb: `bridge ADD`. */
+/** Programs that are called instead of those of dist/, by type and verb: `bridge ADD`. */
 export const standIns = new Map<string, string>()
 
 /** A network namespace of a test. `path` is its file; the rest runs inside it, in the test's mount namespace. */

@@ -28,7 +28,7 @@ export async function wire(node: Namespace, device: string): Promise<void> {
   await node.ip('link', 'set', 'dev', `far-${device}`, 'up', 'master', 'br0')
 }
 
-/** What of a link a device must have when it is given back. */
+/** The settings of a link that a device must have when it is given back. */
 export async function linkOf(ns: Namespace, name: string): Promise<Row> {
   const [row] = await ns.json('link', 'show', 'dev', name)
   assert.ok(row)

@@ -33,14 +33,17 @@ export interface ApiServer extends KubeCluster {
   compact(): Promise<void>
 }
 
-/** Starts them. The agent's user has flannel's role and nothing more: pods get; nodes get, list, watch; nodes/status patch. */
-export async function apiServer(): Promise<ApiServer> {
+/**
+ * Starts them. The server listens on `ip`, an address of this machine. The agent's user has flannel's role and nothing more: pods get; nodes get, list, watch;
+ * nodes/status patch.
+ */
+export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
   const dir = mkdtempSync('/tmp/apiserver-')
-  const { caFile = '' } = await certificates(dir, [{ name: 'api', ip: '127.0.0.1' }])
+  const { caFile = '' } = await certificates(dir, [{ name: 'api', ip }])
   await execa('openssl', ['genrsa', '-out', join(dir, 'sa.key'), '2048'])
   writeFileSync(join(dir, 'tokens.csv'), `${ADMIN},admin,admin,"system:masters"\n${AGENT},plumb,plumb\n`)
-  writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(`https://127.0.0.1:${API}`, caFile, `token: ${AGENT}`))
-  const url = `https://127.0.0.1:${API}`
+  writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(`https://${ip}:${API}`, caFile, `token: ${AGENT}`))
+  const url = `https://${ip}:${API}`
   const etcd = run('etcd', ['--data-dir', join(dir, 'etcd'), '--unsafe-no-fsync', '--listen-peer-urls', 'http://127.0.0.1:12380', '--listen-client-urls', `http://127.0.0.1:${ETCD}`, '--advertise-client-urls', `http://127.0.0.1:${ETCD}`])
   let server: ReturnType<typeof run> | undefined
   const ask = async (method: string, path: string, body?: object, type = 'application/json') => {
@@ -56,7 +59,7 @@ export async function apiServer(): Promise<ApiServer> {
     const files = given.map((one) => `--${one.replace('=', `=${dir}/`)}`)
     server = run('kube-apiserver', [
       `--etcd-servers=http://127.0.0.1:${ETCD}`,
-      '--bind-address=127.0.0.1',
+      `--bind-address=${ip}`,
       '--advertise-address=192.0.2.1',
       '--endpoint-reconciler-type=none',
       `--secure-port=${API}`,
@@ -90,7 +93,7 @@ export async function apiServer(): Promise<ApiServer> {
   return {
     url,
     kubeconfig: join(dir, 'kubeconfig'),
-    create: async (name, podCIDRs, annotations = {}) => void (await ask('POST', NODES, { metadata: { name, annotations }, spec: podCIDRs.length > 0 ? { podCIDR: podCIDRs[0], podCIDRs } : {} })),
+    create: async (name, podCIDRs, annotations = {}, status) => void (await ask('POST', NODES, { metadata: { name, annotations }, spec: podCIDRs.length > 0 ? { podCIDR: podCIDRs[0], podCIDRs } : {}, ...(status && { status }) })),
     annotate: async (name, annotations) => void (await patch(`${NODES}/${name}`, { metadata: { annotations } })),
     heartbeat: async (name) => void (await patch(`${NODES}/${name}/status`, { status: { conditions: [{ type: 'Ready', status: 'True', reason: 'KubeletReady', message: 'ready', lastHeartbeatTime: `${new Date().toISOString().slice(0, 19)}Z` }] } })),
     remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),

@@ -10,8 +10,8 @@ export interface Raw {
   status?: { conditions?: { type: string; [key: string]: unknown }[]; [key: string]: unknown }
 }
 
-/** What a request is answered with in place of the truth; undefined for the truth. */
-export type Fault = (asked: { readonly method: string; readonly url: URL; readonly headers: Headers }) => Response | Promise<Response> | undefined
+/** What a request is answered with instead of the truth; undefined for the truth. */
+export type Fault = (asked: { readonly method: string; readonly url: URL; readonly headers: Headers }) => Response | Promise<Response | undefined> | undefined
 
 /** An API server in this process: objects by path, lists in pages, watches, patches. It stands in for kube-apiserver where a test has to make it lie, hang or cut; `suites/testKube.ts` passes on both. */
 export interface KubeServer {
@@ -26,8 +26,10 @@ export interface KubeServer {
   cut(how?: string | Uint8Array): void
   /** Sends a line to every watch. */
   tell(line: string): void
-  /** Forgets all changes: whoever watches from before them is told 410. */
+  /** Forgets all changes: a client that watches from before them is told 410. */
   compact(): void
+  /** Closes the port, and opens it again with other certificates in the same files: of another authority, good for so many days. */
+  renew(days?: number): Promise<void>
   /** Closes the port; `open` opens it again. */
   close(): void
   open(): void
@@ -47,7 +49,7 @@ interface Watcher {
   readonly end: () => void
 }
 
-/** Starts one, until the test ends: with a certificate of an authority of its own, for whoever has the token. */
+/** Starts one, until the test ends: with a certificate of an authority of its own, for clients with the token. */
 export async function kubeServer(): Promise<KubeServer> {
   const dir = mkdtempSync('/tmp/kube-')
   dirs.push(dir)
@@ -77,6 +79,11 @@ export async function kubeServer(): Promise<KubeServer> {
     },
     compact() {
       oldest = ++version
+    },
+    async renew(days) {
+      await server?.stop(true)
+      await certificates(dir, [{ name: 'api', ip: '127.0.0.1' }], days)
+      open()
     },
     close() {
       server?.stop(true)

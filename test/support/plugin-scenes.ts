@@ -49,7 +49,7 @@ export interface Stage {
   addUpTo(at: number): Promise<Row | undefined>
   /** A call to one of them, in whose mounts these shell commands are run first, and in which these tools are scripts (see shim.ts). */
   call(command: string, at: number, prevResult?: Row, scripts?: Partial<Record<Any, string>>, before?: string): Promise<Answer>
-  /** DEL of all, the last first, each of which has to work. */
+  /** DEL of all, the last first, and each has to work. */
   del(): Promise<void>
   /** What is on the node, in the pod, and in the files of plugins. */
   look(): Promise<string>

@@ -22,15 +22,20 @@ export interface Sample {
   capabilities(nth: number): Row
 }
 
-const all: readonly Sample[] = [...new Glob('**/*.{conf,conflist,json}').scanSync({ cwd: CONF })].sort().map(read)
+// conf/chart has no networks: its JSON is the schema of the chart's values.
+const all: readonly Sample[] = [...new Glob('**/*.{conf,conflist,json}').scanSync({ cwd: CONF })].filter(isNetwork).sort().map(read)
 /** Every file below conf/ that is a network; one that is added there is run by every test that walks these. */
 export const SAMPLES = all.filter(({ type }) => type !== 'host-device')
 /** Those that have a device of the node for one container at a time. */
 export const LENDING = all.filter(({ type }) => type === 'host-device')
 
-/** The files below conf/ that hold JSON, whatever they are called; what begins with two braces is a template of it. */
+/** The files below conf/ that hold JSON and are no part of the chart, whatever they are called; what begins with two braces is a template of it. */
 export function jsonFiles(): string[] {
-  return [...new Glob('**/*').scanSync({ cwd: CONF })].filter((file) => /^\s*\{(?!\{)/.test(readFileSync(join(CONF, file), 'utf8'))).sort()
+  return [...new Glob('**/*').scanSync({ cwd: CONF })].filter((file) => isNetwork(file) && /^\s*\{(?!\{)/.test(readFileSync(join(CONF, file), 'utf8'))).sort()
+}
+
+function isNetwork(file: string): boolean {
+  return !file.startsWith('chart/')
 }
 
 function read(file: string): Sample {

@@ -120,7 +120,7 @@ host nft: add element inet plumb masq4 { 10.1.0.0/24 comment "net" }`,
 })
 
 describe('apply()', () => {
-  it('gives a line that failed as what was asked, of which resource, and what the tool said', async () => {
+  it('gives a line that failed with its command, its resource, and what the tool said', async () => {
     const failing = answering({ status: 1, stdout: '', stderr: 'Error: Nexthop has invalid gateway.\nCommand failed -:2\n' })
     await assert.rejects(apply({ put: [addr(POD, '10.1.0.2/24'), route], drop: [] }, failing.run), (thrown: ApplyError) => {
       assert.ok(thrown instanceof ApplyError)

@@ -139,7 +139,7 @@ describe('fs', () => {
 
   it('tells files apart as stat(2) does', () => {
     for (const path of ['/dev/null', '/usr', import.meta.path]) assert.deepEqual(fs.statSync(path), theirs.statSync(path), path)
-    // The kernel makes those of /proc and /sys anew when nobody holds them: their time is when.
+    // The kernel makes those of /proc and /sys again when nobody holds them: their time is when.
     for (const path of ['/proc/self/ns/net', '/sys/class/net/lo']) assert.deepEqual({ ...fs.statSync(path), mtimeNs: 0n }, { ...theirs.statSync(path), mtimeNs: 0n }, path)
   })
 

@@ -71,7 +71,7 @@ describe('what the agent installs', () => {
     }
   })
 
-  it('installPlugins() leaves alone what is right already, whoever put it there, and then it is not uninstalled either; a link to plumb it makes one to the plugins', () => {
+  it('installPlugins() leaves alone what is right already, also when somebody else put it there, and then it is not uninstalled either; a link to plumb it makes one to the plugins', () => {
     const { places, program, bin, listed } = node()
     mkdirSync(places.binDir)
     linkSync(program, bin('plumb'))
@@ -188,7 +188,7 @@ describe('what the agent installs', () => {
     const sample = JSON.parse(readFileSync(join(ROOT, 'conf/flannel.conflist'), 'utf8'))
     assert.deepEqual([JSON.parse(readFileSync(path, 'utf8')), statSync(path).mode & 0o777], [sample, 0o644])
     const { name, cniVersion, plugins } = loadNetwork(places.confDir)
-    assert.deepEqual([name, cniVersion, plugins.map(({ type }) => type)] as unknown, ['cbr0', '1.1.0', ['flannel', 'portmap']])
+    assert.deepEqual([name, cniVersion, plugins.map(({ type }) => type)] as unknown, ['cbr0', '1.1.0', ['flannel']])
     const before = statSync(path).ino
     assert.deepEqual([installNetwork(places, ENV).made, statSync(path).ino], [false, before])
     assert.deepEqual(installNetwork(places, '/run/other/subnet.env').made, true)

@@ -117,7 +117,7 @@ describe('a VXLAN link', () => {
     'external mode': { id: undefined, external: true },
     'l2miss of old flannels': { l2miss: true },
   })) {
-    it(`is made anew when it differs in what the kernel cannot change: ${what}`, () => {
+    it(`is made again when it differs in what the kernel cannot change: ${what}`, () => {
       const [first, second] = change(seen({}, data))
       assert.equal(first, 'link delete dev flannel.1')
       assert.match(second as string, /^link add name flannel\.1 /)

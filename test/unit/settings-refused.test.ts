@@ -82,7 +82,7 @@ describe('settings that are wrong', () => {
     assert.throws(() => readSettings([], {}, undefined, 'a b'), new ValueError(`"a b": want a node's name: a letter or digit, then letters, digits, ".", "_" or "-"`))
   })
 
-  it('flanneld’s flags without an effect are taken, and whoever gave one is told why; so for variables that no setting has', () => {
+  it('flanneld’s flags without an effect are taken, and the user is told why; so for variables that no setting has', () => {
     const { notes } = read(['--kube-subnet-mgr=false', '-v=5', '--iptables-resync', '10', '--kubeconfig-file=/k', '--vmodule=x=1'], {
       FLANNELD_KUBE_API_URL: 'https://a',
       FLANNELD_ETCD_ENPOINTS: 'x',
@@ -105,7 +105,7 @@ describe('settings that are wrong', () => {
     assert.deepEqual(read(['--etcd-username=u'], { FLANNELD_ETCD_PASSWORD: 'p' }).notes, [])
   })
 
-  it('describe() tells what was said, and whose lease it is, on one line, without a secret wherever that came from', () => {
+  it('describe() tells what was said, and whose lease it is, on one line, without a secret, from any source', () => {
     assert.equal(shown(read(['--iface=a', '--iface=b'], { FLANNELD_ETCD_PASSWORD: 'swordfish', NODE_NAME: 'n1' }, 'etcd-username: u\n')), 'node=n1 store=etcd etcd-username=u etcd-password=(secret) iface=a,b')
     for (const told of [read(['--etcd-username=u', '--etcd-password=swordfish']), read([], {}, 'etcd-username: u\netcd-password: swordfish\n')]) assert.doesNotMatch(`${shown(told)} ${told.notes} ${told.said}`, /swordfish/)
     assert.deepEqual(

@@ -95,6 +95,7 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'tx-checksum-offload': ['network.txChecksumOffload', ['on', 'on'], ['off', 'off'], ['auto', 'auto']],
   resync: ['network.resyncMs', ['1', 1000], ['0', 0], ['86400', 86_400_000]],
   'probe-interval': ['network.probeMs', ['0', 0], ['1', 1000], ['3600', 3_600_000]],
+  'network-policy': ['policy', ['kubernetes', { from: 'api' }], ['/etc/plumb/manifests', { from: 'folder', dir: '/etc/plumb/manifests' }], ['/srv/m', { from: 'folder', dir: '/srv/m' }]],
   'quiet-ms': ['network.quietMs', ['0', 0], ['1', 1], ['60000', 60_000]],
   'allow-overlap': ['network.allowOverlap', ['true', true], ['false', false], ['t', true]],
 }
@@ -185,7 +186,7 @@ describe('settings', () => {
     assert.ok(file?.includes(`| \`dir\`        | \`${FLAGS['file-store-dir'].fallback}\` `))
   })
 
-  it('version and check-config say what is to be done in place of running; config names the file', () => {
+  it('version and check-config say what to do instead of running; config names the file', () => {
     assert.deepEqual([read(['--version']).only, read(['-check-config']).only, read([]).only], ['version', 'check-config', undefined])
     assert.deepEqual([settingsPath(['--ip-masq', '--config', '/a'], {}), settingsPath([], { FLANNELD_CONFIG: '/b' }), settingsPath([], {})], ['/a', '/b', undefined])
   })

@@ -33,7 +33,7 @@ describe('read()', () => {
   }
   for (const [message, keys] of Object.entries(bad)) it(`says: ${message}`, () => assert.throws(() => read(shape, { ...CONF, ...keys }), { name: 'ValueError', message }))
 
-  it('[P 21] matches keys in any case, at any depth, and notes it, but for what runtimes write', () => {
+  it('[P 21] matches keys in any case, at any depth, and notes it, except what runtimes write', () => {
     const { value, notes } = read(shape, { ...CONF, MTU: 1400, ISGATEWAY: true, Ipam: { TYPE: 'host-local', Ranges: [[{ Subnet: '10.1.0.0/24' }]] }, runtimeConfig: { Mac: '02:00:00:00:00:01' } })
     assert.deepEqual([value.mtu, value.isGateway, value.ipam, value.runtimeConfig], [1400, true, { type: 'host-local', ranges: [[{ subnet: '10.1.0.0/24' }]] }, { mac: '02:00:00:00:00:01' }])
     assert.deepEqual(

@@ -76,7 +76,7 @@ describe('keepTable()', () => {
     assert.equal(await table.ensure(WANTED, kernel.run), true)
     assert.equal(kernel.text, RULES)
   })
-  it('loads it anew where there is more than what is wanted, or where it cannot be loaded over what there is', async () => {
+  it('loads it again where there is more than what is wanted, or where it cannot be loaded over what there is', async () => {
     for (const isRefused of [false, true]) {
       const { kernel, table } = nft()
       const run = async (argv: readonly string[], stdin: string) => (isRefused && stdin === WANTED.over ? { status: 1, stdout: '', stderr: 'no' } : kernel.run(argv, stdin, 'host'))

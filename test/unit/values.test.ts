@@ -18,7 +18,7 @@ describe('parse', () => {
       assert.throws(() => parse.ifname(name), { name: 'ValueError', message: `${shown(name)}: want an interface name of 1 to 15 bytes without "/", ":" or blanks` })
   })
 
-  it('no hostile character gets through a parser of names, wherever it stands', () => {
+  it('no hostile character gets through a parser of names, at any place', () => {
     for (const bad of HOSTILE) {
       for (const text of [bad, `${bad}a`, `a${bad}`, `a${bad}b`]) {
         for (const one of ['containerId', 'network'] as const) assert.throws(() => parse[one](text), { name: 'ValueError', message: `${shown(text)}: want ${NAME}` })

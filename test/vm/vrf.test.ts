@@ -140,7 +140,7 @@ async function wire(pod: Namespace, peer: Namespace, name: string, then: string)
   assert.equal(status, 0, stderr)
 }
 
-/** What of a pod this is about. */
+/** The parts of a pod that this is about. */
 interface Seen {
   /** Of each link that has one. */
   readonly masters: Readonly<Record<string, string>>
@@ -148,7 +148,7 @@ interface Seen {
   readonly vrfs: readonly string[]
   /** Of eth0. */
   readonly addresses: readonly string[]
-  /** The unicast routes of main and of table 1, but for those of the links' own addresses. */
+  /** The unicast routes of main and of table 1, except those of the links' own addresses. */
   readonly main: readonly string[]
   readonly first: readonly string[]
 }

@@ -8,7 +8,10 @@ import { Peers } from './peers.tsx'
 import { Picture } from './picture.tsx'
 import { Repairs } from './repairs.tsx'
 
-/** The status page. Addresses are relative: it works behind a proxy's path too. */
+/**
+ * The status page. This folder has the sources of the page. Begin to read here.
+ * All URLs are relative, so that the page also works under the path of a proxy.
+ */
 export function App() {
   const seen = useAgent('events')
   const now = useNow()

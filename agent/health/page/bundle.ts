@@ -1,15 +1,18 @@
 import { readFileSync } from 'node:fs'
 
-/** Parts of the style sheet, in the order in which they win. */
+/** The parts of the style sheet. Later parts override earlier parts. */
 const STYLES = ['base', 'cards', 'picture', 'narrow']
 
-/** Makes the page's files, as texts. A macro: Bun runs it while it builds the executable or loads a test, and puts in what it returns; the page's sources are not looked for at run time. Throws what `bun build` said. */
+/**
+ * Makes the page's files as texts. This function is a macro. Bun runs it when it builds the executable or loads a test.
+ * Bun inserts the returned value, so the page's sources are not needed at run time. Throws Error with the output of `bun build`.
+ */
 export function bundle(): { html: string; js: string; css: string; icon: string } {
   const text = (name: string) => readFileSync(`${import.meta.dir}/${name}`, 'utf8')
   return { html: text('index.html'), js: script(`${import.meta.dir}/main.tsx`), css: STYLES.map((name) => text(`${name}.css`)).join(''), icon: text('icon.svg') }
 }
 
-// Another process: Bun.build inside of a build waits for itself.
+// Runs a subprocess, because Bun.build inside a build waits for itself forever.
 function script(entry: string): string {
   const made = Bun.spawnSync([process.execPath, 'build', '--target=browser', '--production', entry])
   if (!made.success) throw new Error(`Cannot bundle ${entry}: ${made.stderr}`)

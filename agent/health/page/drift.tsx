@@ -4,11 +4,11 @@ import { useWidth } from './hooks.ts'
 const HEIGHT = 132
 const FLOOR = HEIGHT - 20
 const LEFT = 26
-/** The picture begins with a minute of room, so that the first seconds are no wall. */
+/** The shortest time span of the chart. Without it, the first seconds would fill the whole width. */
 const SPAN_MS = 60_000
 const clock = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' })
 
-/** How much was not as wanted, and how much was repaired, since the page was opened; `now` by the browser's clock. */
+/** A chart of the drift and the repairs since the opening of the page. `now` is by the browser's clock. */
 export function Drift({ history, now }: { history: History; now: number }) {
   const [ref, width] = useWidth<HTMLDivElement>()
   const { bins } = history
@@ -64,12 +64,12 @@ function Plot({ history: { start, binMs, bins, drift }, width, now }: { history:
   )
 }
 
-// A line that goes in steps: a count does not pass through what lies between.
+// Draws a line with steps, because a count jumps from one value to the next.
 function steps(bins: readonly Bin[], x: (bin: number) => number, y: (n: number) => number): string {
   return bins.map(({ drift }, i) => `V${y(drift).toFixed(1)}H${x(i + 1).toFixed(1)}`).join('')
 }
 
-// An even number, 4 at least: half of it is written too.
+// The top of the scale. It is even and at least 4, because the chart also labels half of it.
 function ceiling(n: number): number {
   const step = 10 ** Math.max(Math.floor(Math.log10(Math.max(n, 1))), 0)
   return [4, 10, ...[2, 4, 6, 8, 10].map((k) => k * step)].sort((a, b) => a - b).find((nice) => nice >= n) ?? n

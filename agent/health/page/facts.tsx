@@ -3,7 +3,7 @@ import { span, stepWords, storeWords } from '../phrases.ts'
 import { drift, total, unreachable } from '../reachability.ts'
 import type { Status } from '../status.ts'
 
-/** What there is to know of the node at a glance; `now` by the agent's clock. */
+/** The main facts about the node. `now` is by the agent's clock. */
 export function Facts({ status, now }: { status: Status; now: number }) {
   const { subnets, network, backend, mtu, uplink, store, peers, kinds, steps, started, unreadable } = status
   const lost = unreachable(peers).length
@@ -45,7 +45,7 @@ function Fact({ name, value, tone = '', children }: { name: string; value: Compo
   )
 }
 
-/** Values of both families, in one line where there is room. */
+/** Shows the values of both address families, in one line if there is enough space. */
 export function Both({ of: { v4, v6 } }: { of: { readonly v4?: string; readonly v6?: string } }) {
   if (!v4 && !v6) return <>–</>
   return (

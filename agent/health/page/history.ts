@@ -1,27 +1,30 @@
-/** A stretch of time: how much was not as it should be at the worst moment, and how much was put right. */
+/** A period of time, with the highest drift (kernel objects not as wanted) and the number of repairs. */
 export interface Bin {
   readonly drift: number
   readonly repairs: number
 }
-/** What has been seen since a moment, in stretches of one length. */
+/** The observations since a moment, in periods of equal length. */
 export interface History {
   /** Milliseconds since 1970. */
   readonly start: number
   readonly binMs: number
   readonly bins: readonly Bin[]
-  /** What is not as it should be now: a stretch remembers its worst moment, and that may be over. */
+  /** The current drift. It can be lower than the drift of the last period, because a period keeps its highest value. */
   readonly drift: number
 }
 
 const BINS = 120
 const FIRST_MS = 1000
 
-/** Nothing seen yet. */
+/** Makes an empty history. `start` is in milliseconds since 1970. */
 export function begin(start: number): History {
   return { start, binMs: FIRST_MS, bins: [], drift: 0 }
 }
 
-/** A history and one moment more. What lasts is carried on: drift is what it was until it is told otherwise. When there are too many stretches, two and two become one. */
+/**
+ * Adds an observation and returns the new history. Periods without an observation get the last known drift.
+ * When there are too many periods, it merges them in pairs.
+ */
 export function add(history: History, at: number, { drift, repairs }: Bin): History {
   const { start, binMs, bins } = history
   const index = Math.max(Math.floor((at - start) / binMs), bins.length - 1, 0)

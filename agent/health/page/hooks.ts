@@ -5,17 +5,17 @@ import type { Status } from '../status.ts'
 import { add, begin, type History } from './history.ts'
 import { follow } from './live.ts'
 
-/** All that the page shows. */
+/** The data that the page shows. `aheadMs` is the lead of the agent's clock over the browser's clock, in milliseconds. */
 export interface Seen {
   readonly status: Status | undefined
   readonly connected: boolean
-  /** When the connection was lost, by the browser's clock; undefined while it stands. */
+  /** The time of the connection loss, by the browser's clock. Undefined while the page is connected. */
   readonly lost: number | undefined
   readonly aheadMs: number
   readonly history: History
 }
 
-/** What the agent tells, as it comes. */
+/** Follows the agent's events at `url` and gives the current data. */
 export function useAgent(url: string): Seen {
   const [seen, set] = useState<Seen>(() => ({ status: undefined, connected: false, lost: undefined, aheadMs: 0, history: begin(Date.now()) }))
   useEffect(
@@ -23,7 +23,7 @@ export function useAgent(url: string): Seen {
       follow(url, {
         status: (status, aheadMs) =>
           set((before) => {
-            // Another version may say more than this page knows to show.
+            // Loads the page again after an update of the agent. The new version may send data that this page does not know.
             if (before.status && before.status.version !== status.version) location.reload()
             return { ...before, status, aheadMs, history: extended(before, status) }
           }),
@@ -34,14 +34,14 @@ export function useAgent(url: string): Seen {
   return seen
 }
 
-// An agent that was started again counts from 0.
+// After a restart, the agent counts repairs from 0 again.
 function extended({ status: before, history }: Seen, status: Status): History {
   const repaired = total(status.kinds).repaired
   const counted = before === undefined ? repaired : before.started === status.started ? total(before.kinds).repaired : 0
   return add(history, Date.now(), { drift: drift(status.kinds), repairs: Math.max(repaired - counted, 0) })
 }
 
-/** The browser's clock in milliseconds since 1970, once a second. */
+/** Gives the browser's clock in milliseconds since 1970, updated once a second. */
 export function useNow(): number {
   const [now, set] = useState(Date.now)
   useEffect(() => {
@@ -51,7 +51,7 @@ export function useNow(): number {
   return now
 }
 
-/** The width of an element in pixels, as it changes; 0 before it is known. */
+/** Gives the current width of an element in pixels. The width is 0 before the first measurement. */
 export function useWidth<E extends Element>(): [RefObject<E | null>, number] {
   const ref = useRef<E>(null)
   const [width, set] = useState(0)

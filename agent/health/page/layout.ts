@@ -1,10 +1,13 @@
-/** Where something stands, in pixels from the top left; `angle` in degrees, 0 to the right, clockwise. */
+/** A position in pixels from the top left. `angle` is in degrees, clockwise, and 0 points to the right. */
 export interface Place {
   readonly x: number
   readonly y: number
   readonly angle: number
 }
-/** How nodes are drawn: each as a card, as a spoke with its name along it, or as a dot; `none` when they are too many for a picture. */
+/**
+ * The drawing of the nodes. Each node is a card, a spoke with its name along the spoke, or a dot.
+ * The look is `none` when there are too many nodes for a picture.
+ */
 export interface Layout {
   readonly look: 'cards' | 'spokes' | 'dots' | 'none'
   readonly height: number
@@ -12,28 +15,31 @@ export interface Layout {
   readonly places: readonly Place[]
 }
 
-/** More are counted, not drawn. */
+/** The maximum number of drawn nodes. For more nodes the page shows only counts. */
 const MOST = 1000
 const CARD = { width: 132, narrow: 104, height: 48 }
 const SELF = { width: 132, height: 82 }
 const GAP = 8
 const MOST_CARDS = 16
-/** Room for a name along its spoke, and between two of them. */
+/** The space for a name along its spoke (NAME), and the distance between two spokes at the circle (SPOKE), in pixels. */
 const NAME = 112
 const SPOKE = 11.5
-/** Between two dots, and between their rings. */
+/** The distance between two dots (DOT), and between two rings of dots (RING), in pixels. */
 const DOT = 15
 const RING = 22
-/** As far does this node's own card reach. */
+/** The radius that this node's card covers in the centre, in pixels. */
 const CENTRE = 72
 
-/** Places for nodes around a centre, clockwise from the top, in a picture of a width in pixels. The same for the same numbers. */
+/**
+ * Places nodes around a centre, clockwise from the top. `width` is the width of the picture in pixels.
+ * Equal arguments give an equal layout.
+ */
 export function layout(count: number, width: number): Layout {
   const drawn = count > MOST ? undefined : (cards(count, width) ?? spokes(count, width) ?? dots(count, width))
   return drawn ?? { look: 'none', height: 0, centre: { x: 0, y: 0, angle: 0 }, places: [] }
 }
 
-// On the flattest ellipse on which the cards, and the centre's, leave each other room.
+// Uses the flattest ellipse on which no card touches another card or the centre's card.
 function cards(count: number, width: number): Layout | undefined {
   const wide = width < 480 ? CARD.narrow : CARD.width
   const rx = Math.min((width - wide) / 2, 340)
@@ -53,7 +59,7 @@ function clear(places: readonly Place[], centre: Place, wide: number): boolean {
   return places.every(({ x, y }) => Math.abs(x - centre.x) >= (wide + SELF.width) / 2 + GAP || Math.abs(y - centre.y) >= (CARD.height + SELF.height) / 2 + GAP)
 }
 
-// Three nodes stand higher than they hang: the picture is as high as what is in it.
+// Fits the picture's height to its content. Three nodes, for example, extend further above the centre than below it.
 function framed(centre: Place, places: readonly Place[]): Pick<Layout, 'height' | 'centre' | 'places'> {
   const ys = [centre, ...places].map(({ y }) => y)
   const pad = SELF.height / 2 + 8
@@ -69,7 +75,7 @@ function spokes(count: number, width: number): Layout | undefined {
   return { look: 'spokes', height, centre, places: circle(count, radius, radius, centre) }
 }
 
-// Rings from the outside in; as many as it takes, each with its share.
+// Fills rings of dots from the outside to the inside. Each ring gets a share of the nodes in proportion to its radius.
 function dots(count: number, width: number): Layout | undefined {
   const outer = Math.min(width / 2 - 12, 340)
   const rings: number[] = []

@@ -1,18 +1,18 @@
 import type { Status } from '../status.ts'
 
-/** What comes in. */
+/** The callbacks for the agent's events. */
 export interface Ears {
-  /** A status, and by how many milliseconds the agent's clock is ahead of the browser's. */
+  /** A status arrived. `aheadMs` is the lead of the agent's clock over the browser's clock, in milliseconds. */
   status(status: Status, aheadMs: number): void
-  /** The connection stands, or it is gone. */
+  /** The connection works, or it is lost. */
   connected(yes: boolean): void
 }
 
-/** The agent says something at least every 15 s. */
+/** A longer silence means that the connection is lost, because the agent sends an event at least every 15 s. */
 const SILENCE_MS = 40_000
 const AGAIN_MS = [1000, 1000, 2000, 5000, 10_000]
 
-/** Listens to the agent's events, and asks again for as long as the page stands when the connection is lost. Gives what ends it. */
+/** Listens to the agent's events at `url`. Reconnects after each loss, as long as the page is open. Returns a function that stops it. */
 export function follow(url: string, ears: Ears): () => void {
   let source: EventSource | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
@@ -34,7 +34,7 @@ export function follow(url: string, ears: Ears): () => void {
     ears.connected(true)
     wait(lost, SILENCE_MS)
   }
-  // Not left to the browser: it gives up for good when it gets an error instead of events.
+  // Reconnects itself, because a browser gives up forever when it gets an HTTP error instead of events.
   function lost(): void {
     source?.close()
     ears.connected(false)

@@ -4,11 +4,11 @@ import { nameOf, ordered, reach, trouble, unreachable } from '../reachability.ts
 import type { Peer } from '../status.ts'
 import { Both } from './facts.tsx'
 
-/** So many rows at first, and more with each press of the button: a browser would take seconds for ten thousand. */
+/** The number of rows at first (ROWS), and the added rows per click (MORE). A browser needs seconds for ten thousand rows. */
 const ROWS = 25
 const MORE = 100
 
-/** All other nodes, those that cannot be reached first, with a search over everything that a row says. */
+/** A table of all peers, with the unreachable peers first. The search covers the text of each row. */
 export function Peers({ peers, search, setSearch }: { peers: readonly Peer[]; search: string; setSearch: (text: string) => void }) {
   const [rows, setRows] = useState(ROWS)
   const sorted = useMemo(() => {

@@ -6,7 +6,7 @@ import { Both } from './facts.tsx'
 import { useWidth } from './hooks.ts'
 import { type Layout, layout, type Place } from './layout.ts'
 
-/** The nodes around this one, and how packets get to them. `select` gets the name of a node that was chosen. */
+/** A picture of the peers around this node, with the way of packets to each peer. `select` gets the name of a clicked peer. */
 export function Picture({ status, select }: { status: Status; select: (name: string) => void }) {
   const [ref, width] = useWidth<HTMLDivElement>()
   const peers = useMemo(() => ordered(status.peers), [status.peers])
@@ -38,7 +38,7 @@ function Legend({ peers }: { peers: readonly Peer[] }) {
   )
 }
 
-// A tunnel, or a route straight to the node.
+// Whether packets go through a tunnel or by a direct route to the node.
 function way(backend: string): 'tunnel' | 'straight' {
   return /^(host-gw|alloc)$/.test(backend) ? 'straight' : 'tunnel'
 }
@@ -49,7 +49,7 @@ function Nodes({ status, peers, drawn, width, select }: { status: Status; peers:
   const { centre, places, look } = drawn
   const at = shown === undefined ? undefined : places[shown]
   const peer = shown === undefined ? undefined : peers[shown]
-  // One stop of the tab key for all nodes; the arrows go from one to the next.
+  // The tab key stops only once for all nodes. The arrow keys move between nodes.
   function move(event: KeyboardEvent, i: number): void {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key]
     if (event.key === 'Escape') show(undefined)
@@ -177,7 +177,7 @@ function spot({ x, y }: Place): { left: string; top: string } {
   return { left: `${x}px`, top: `${y}px` }
 }
 
-// Names on the left are turned once more, so that none stands on its head.
+// Turns names on the left by another 180 degrees, so that no name is upside down.
 function turn({ angle }: Place): Record<string, string> {
   return angle > 90 ? { transform: `rotate(${angle - 180}deg) translateX(-100%)`, flexDirection: 'row-reverse' } : { transform: `rotate(${angle}deg)` }
 }

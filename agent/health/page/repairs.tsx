@@ -4,7 +4,7 @@ import type { Repair, Status } from '../status.ts'
 
 const clock = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' })
 
-/** What was repaired last, and how each kind of kernel object stands; `now` by the agent's clock. */
+/** The last repairs, and the counts of each kind of kernel object. `now` is by the agent's clock. */
 export function Repairs({ status: { kinds, repairs, lastError }, now }: { status: Status; now: number }) {
   return (
     <section class="card" aria-labelledby="repairs">

@@ -1,10 +1,13 @@
+// The store that is the Kubernetes cluster itself: leases are annotations of Node objects. Begin to read here with `open`. `node.ts`
+// converts between a Node and a lease.
 import { log } from '../../../lib/os/log.ts'
 import { readText } from '../../../lib/os/reading.ts'
 import { shown, ValueError } from '../../../lib/text/errors.ts'
-import { type Ip, parseIp } from '../../../lib/text/ip.ts'
+import { type Cidr, type Ip, parseIp } from '../../../lib/text/ip.ts'
 import { accessOf, type Wish } from '../../cluster/access.ts'
 import { Api } from '../../cluster/api.ts'
 import { Collection, PATIENCE } from '../../cluster/collection.ts'
+import { overlaps } from '../../lease/allocate.ts'
 import { prefixOf } from '../../lease/annotation-prefix.ts'
 import { both, isSame } from '../../lease/families.ts'
 import { type Both, type Lease, parseNode } from '../../lease/lease.ts'
@@ -20,11 +23,11 @@ import { annotationsOf, type KubeNode, leaseOf, NAMES, overwriteOf, projectNode,
 export interface Options extends Wish {
   /** This node's name in the cluster. */
   readonly node: string
-  /** net-conf.json, which a ConfigMap puts in place; read each time when somebody asks. */
+  /** The path of net-conf.json, which a ConfigMap provides. It is read again for each request. */
   readonly configFile: string
-  /** What flannel's annotations begin with; flannel.alpha.coreos.com unless given. */
+  /** The prefix of flannel's annotations. Default: flannel.alpha.coreos.com. */
   readonly annotationPrefix?: string
-  /** Whether the node's condition NetworkUnavailable is written; yes unless given. */
+  /** Whether the store writes the node's condition NetworkUnavailable. Default: true. */
   readonly setCondition?: boolean
   /** plumb's version, for the API server's log. */
   readonly version?: string
@@ -34,7 +37,10 @@ const NODES = '/api/v1/nodes'
 const CONFIG_MS = 500
 const FAMILIES = ['v4', 'v6'] as const
 
-/** The store that is the cluster itself, as flanneld's `--kube-subnet-mgr`: Kubernetes gives each Node its pod CIDR, and the nodes publish what peers need in annotations. Nothing is sent before the first call. Throws ValueError for options that cannot be used. */
+/**
+ * Opens the store, as flanneld's `--kube-subnet-mgr`. Kubernetes gives each Node its pod CIDR, and the nodes publish data for their peers
+ * in annotations. Sends nothing before the first call. Throws ValueError for unusable options.
+ */
 export function open(options: Options): SubnetStore {
   return new KubeStore(options)
 }
@@ -52,7 +58,7 @@ class KubeStore implements SubnetStore {
   #asking: Promise<KubeNode | undefined> | undefined
   #had: Lease | undefined
   #changed = () => {}
-  /** The node serves its pods: its condition is kept so. */
+  /** The node serves its pods. The store then keeps its condition up to date. */
   #isReady = false
 
   constructor(options: Options) {
@@ -65,7 +71,7 @@ class KubeStore implements SubnetStore {
 
   async config(signal: AbortSignal): Promise<NetworkConf> {
     const ended = this.#until(signal)
-    // A file says nothing of whether the cluster answers, on which all else depends.
+    // The file does not show whether the cluster answers, and all other steps need the cluster.
     await this.#tried(() => this.#answer(ended))
     while (!ended.aborted) {
       const text = readText(this.#options.configFile)
@@ -86,7 +92,7 @@ class KubeStore implements SubnetStore {
       const differs = Object.entries(wanted).filter(([name, value]) => node.annotations[name] !== value)
       if (differs.length > 0) await this.#annotate(Object.fromEntries(differs), ended)
       if (this.#had && !isSame(this.#had.subnets, lease.subnets))
-        log(`agent: Kubernetes gave this node ${both(lease.subnets).join(' ')} in place of ${both(this.#had.subnets).join(' ')}: no other node reaches pods that started before; start them again`)
+        log(`agent: Kubernetes gave this node ${both(lease.subnets).join(' ')} instead of ${both(this.#had.subnets).join(' ')}: no other node reaches pods that started before; start them again`)
       this.#had = lease
       return lease
     })
@@ -132,7 +138,7 @@ class KubeStore implements SubnetStore {
       try {
         if (json) data[family] = JSON.parse(json)
       } catch {
-        // Somebody's text: what cannot be read is published again.
+        // Unreadable data counts as absent. The node publishes its data again.
       }
     }
     return { addresses, data }
@@ -154,7 +160,7 @@ class KubeStore implements SubnetStore {
     this.#closing.abort()
   }
 
-  // What this node is to publish, of its Node as it is now. Throws StoreError.
+  // The lease that this node must publish, from its current Node object. Throws StoreError.
   #wanted({ ips, backend, data }: Draft, conf: NetworkConf, node: KubeNode): Lease {
     try {
       if (node.podCidrs.length === 0) throw new ValueError('it has no pod CIDR; want the controller manager to give one (kube-controller-manager --allocate-node-cidrs=true --cluster-cidr=…, kubeadm --pod-network-cidr=…)')
@@ -175,8 +181,8 @@ class KubeStore implements SubnetStore {
     }
   }
 
-  #older(subnets: Both<string>, { name, created }: KubeNode): string | undefined {
-    const holder = this.#snapshot().leases.find((lease) => lease.node !== name && FAMILIES.some((family) => subnets[family] !== undefined && lease.subnets[family] === subnets[family]))
+  #older(subnets: Both<Cidr>, { name, created }: KubeNode): string | undefined {
+    const holder = this.#snapshot().leases.find((lease) => lease.node !== name && overlaps(lease.subnets, subnets))
     const other = holder && this.#nodes.items.get(holder.node ?? '')
     return other && (other.created < created || (other.created === created && other.name < name)) ? other.name : undefined
   }
@@ -189,7 +195,7 @@ class KubeStore implements SubnetStore {
     }
   }
 
-  // Who asks again while the server is slow waits for the same answer, and does not begin a new one each time.
+  // Callers share one request. A caller that asks again while the server is slow waits for the same answer.
   async #answer(signal: AbortSignal): Promise<KubeNode | undefined> {
     this.#asking ??= this.#own(this.#closing.signal).finally(() => {
       this.#asking = undefined
@@ -221,7 +227,7 @@ class KubeStore implements SubnetStore {
     await this.#api.patch(`${NODES}/${this.#node}/status`, { status: { conditions: [{ type: 'NetworkUnavailable', status, reason, message, lastTransitionTime: now, lastHeartbeatTime: now }] } }, signal)
   }
 
-  // A Node that was deleted and made again has no condition.
+  // A Node that was deleted and created again has no condition, so the condition is written again.
   #noticed(key: string, now: KubeNode | undefined): void {
     if (key === this.#node && now && this.#isReady && now.networkUnavailable !== 'False') this.ready().catch((cause) => log(`agent: ${(cause as Error).message}`))
     if (this.#nodes.isListed) this.#changed()
@@ -233,7 +239,7 @@ class KubeStore implements SubnetStore {
     return snapshotOf(this.#nodes.items.values(), this.#nodes.refused, (node) => this.#leaseOf(node, conf))
   }
 
-  // Ten thousand nodes are read once each, not with every change of one of them.
+  // Each Node is parsed only once. Otherwise each change of one Node would parse ten thousand Nodes again.
   #leaseOf(node: KubeNode, conf: NetworkConf): Lease | undefined {
     let known = this.#read.get(node)
     if (!known) {
@@ -249,7 +255,7 @@ class KubeStore implements SubnetStore {
     return known.lease
   }
 
-  // An administrator has told this node to publish another address than it does: its lease counts as gone, and is published again.
+  // False when an administrator has set another address for this node to publish. The lease then counts as gone, and is published again.
   #isPublished(node: KubeNode): boolean {
     return node.name !== this.#node || FAMILIES.every((family) => node.annotations[NAMES.ip[family]] === undefined || [undefined, node.annotations[NAMES.ip[family]]].includes(overwriteOf(node, family)))
   }

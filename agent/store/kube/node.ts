@@ -5,19 +5,19 @@ import { type Both, decodeLease, encodeValue, type Lease } from '../../lease/lea
 import type { NetworkConf, Pool } from '../../lease/network-configuration.ts'
 import type { Snapshot } from '../store.ts'
 
-/** What is kept of a Node: its name, its pod CIDRs, and flannel's annotations without their prefix. */
+/** The kept data of a Node: its name, its pod CIDRs, and flannel's annotations without their prefix. */
 export interface KubeNode {
   readonly name: string
-  /** When it was made, in milliseconds since 1970. */
+  /** The creation time, in milliseconds since 1970. */
   readonly created: number
-  /** `spec.podCIDRs`, else `spec.podCIDR`. */
+  /** From `spec.podCIDRs`, or from `spec.podCIDR` when that is absent. */
   readonly podCidrs: readonly string[]
   readonly annotations: Readonly<Record<string, string>>
-  /** The status of the condition NetworkUnavailable, when it has one. */
+  /** The status of the condition NetworkUnavailable. Absent when there is no such condition, or for another node. */
   readonly networkUnavailable?: string
 }
 
-/** flannel's names of what it writes on a Node, after the prefix (pkg/subnet/kube/annotations.go). */
+/** flannel's annotations of a Node, without the prefix (pkg/subnet/kube/annotations.go). */
 export const NAMES = {
   managed: 'kube-subnet-manager',
   backend: 'backend-type',
@@ -28,14 +28,17 @@ export const NAMES = {
 } as const
 
 const FAMILIES = ['v4', 'v6'] as const
-/** Those of flannel's annotations that any node reads of another. */
+/** The annotations that a node reads of every node. */
 const READ: readonly string[] = [NAMES.managed, NAMES.backend, ...Object.values(NAMES.data), ...Object.values(NAMES.ip)]
-/** Those that a node reads of its own, too. */
+/** The annotations that a node reads of its own Node. */
 const OWN: readonly string[] = [...READ, ...Object.values(NAMES.overwrite), ...Object.values(NAMES.own)]
-/** No annotation that a backend writes is longer. */
+/** No annotation of a backend has more characters. */
 const LONGEST = 4096
 
-/** What is kept of a Node as the API gives it; of all but this node's own less. Throws ValueError for what is no Node. */
+/**
+ * The kept data of a Node from the API. Nodes other than `own` keep fewer annotations and no condition. Throws ValueError for an invalid
+ * Node.
+ */
 export function projectNode(raw: unknown, prefix: string, own: string): KubeNode {
   const { metadata, spec, status } = (raw ?? {}) as { metadata?: Record<string, unknown>; spec?: Record<string, unknown>; status?: Record<string, unknown> }
   const name = metadata?.['name']
@@ -55,7 +58,10 @@ export function projectNode(raw: unknown, prefix: string, own: string): KubeNode
   return { name, created: Number.isNaN(created) ? 0 : created, podCidrs: cidrs.map(String), annotations, ...(condition !== undefined && { networkUnavailable: condition }) }
 }
 
-/** The subnets that Kubernetes gave a node, of the families that the network has. Throws ValueError, as a clause. */
+/**
+ * The subnets that Kubernetes gave a node, in the families of the network. Throws ValueError. Its message is a clause such as `it has no
+ * pod CIDR`.
+ */
 export function subnetsOf({ podCidrs }: Pick<KubeNode, 'podCidrs'>, conf: Pick<NetworkConf, 'v4' | 'v6'>): Both<Cidr> {
   if (podCidrs.length > 2) throw new ValueError(`it has ${podCidrs.length} pod CIDRs; want one per family`)
   const found: { v4?: Cidr; v6?: Cidr } = {}
@@ -70,7 +76,10 @@ export function subnetsOf({ podCidrs }: Pick<KubeNode, 'podCidrs'>, conf: Pick<N
   return found
 }
 
-/** The lease of a Node; undefined for one that flannel does not manage, or that has no pod CIDR yet. Throws ValueError, as a clause. */
+/**
+ * The lease of a Node. Undefined for a Node that flannel does not manage, or that has no pod CIDR yet. Throws ValueError. Its message is
+ * a clause.
+ */
 export function leaseOf(node: KubeNode, conf: Pick<NetworkConf, 'v4' | 'v6'>): Lease | undefined {
   const { annotations, name, podCidrs } = node
   if (annotations[NAMES.managed] !== 'true' || podCidrs.length === 0) return undefined
@@ -83,18 +92,22 @@ export function leaseOf(node: KubeNode, conf: Pick<NetworkConf, 'v4' | 'v6'>): L
   return { node: name, ...decodeLease(subnets, JSON.stringify(value)) }
 }
 
-/** The leases of all nodes, oldest first; `read` is `leaseOf`. Of two with one subnet the older has it: a subnet is never two nodes'. */
+/**
+ * The leases of all nodes, oldest first. `read` is `leaseOf`. When two nodes have overlapping subnets, only the older node has a lease.
+ */
 export function snapshotOf(nodes: Iterable<KubeNode>, refused: ReadonlyMap<string, string>, read: (node: KubeNode) => Lease | undefined): Snapshot {
   const unreadable = [...refused].map(([key, why]) => ({ key, why }))
   const leases: Lease[] = []
   const holders = new Map<string, Lease>()
+  const lengths = new Set<string>()
   for (const node of [...nodes].sort((a, b) => a.created - b.created || (a.name < b.name ? -1 : 1))) {
     try {
       const lease = read(node)
       if (!lease) continue
-      const other = holderOf(lease, holders, leases)
+      const other = holderOf(lease, holders, leases, lengths)
       if (other) throw new ValueError(`its pod CIDR ${[lease.subnets.v4, lease.subnets.v6].filter(Boolean).join(' and ')} overlaps that of node ${shown(other.node ?? '')}, which is older`)
       leases.push(lease)
+      for (const length of lengthsOf(lease)) lengths.add(length)
       for (const subnet of [lease.subnets.v4, lease.subnets.v6]) if (subnet) holders.set(subnet, lease)
     } catch (cause) {
       if (!(cause instanceof ValueError)) throw cause
@@ -104,12 +117,15 @@ export function snapshotOf(nodes: Iterable<KubeNode>, refused: ReadonlyMap<strin
   return { leases, unreadable }
 }
 
-/** What a node publishes, as annotations: byte for byte flannel's (pkg/subnet/kube/kube.go, AcquireLease). `node` has what an administrator wants published in place of its own address. */
+/**
+ * The annotations that a node publishes, byte for byte as in flannel (pkg/subnet/kube/kube.go, AcquireLease). An address that an
+ * administrator set in `node` replaces the node's own address.
+ */
 export function annotationsOf({ ips, backend, data }: Pick<Lease, 'ips' | 'backend' | 'data'>, node: Pick<KubeNode, 'annotations'>): Record<string, string> {
   const said: Record<string, string> = { [NAMES.managed]: 'true', [NAMES.backend]: backend }
   for (const family of FAMILIES) {
     if (ips[family] === undefined) continue
-    // A backend that publishes nothing has no data: Go writes null.
+    // A backend without data writes null, as Go does.
     const value = data[family] === undefined ? 'null' : jsonOf(data[family])
     said[NAMES.data[family]] = value
     said[NAMES.ip[family]] = overwriteOf(node, family) ?? ips[family]
@@ -117,13 +133,13 @@ export function annotationsOf({ ips, backend, data }: Pick<Lease, 'ips' | 'backe
   return said
 }
 
-/** What an administrator wants published in place of this node's own address, when it can be read. */
+/** The address that an administrator set to be published instead of the node's own address. Undefined when it is absent or empty. */
 export function overwriteOf({ annotations }: Pick<KubeNode, 'annotations'>, family: 'v4' | 'v6'): string | undefined {
   const text = annotations[NAMES.overwrite[family]]
   return text === undefined || text === '' ? undefined : text
 }
 
-// As encodeValue writes it, which is Go's way.
+// JSON in Go's spelling, as encodeValue writes it.
 function jsonOf(data: unknown): string {
   const text = encodeValue({ ips: {}, backend: '', data: { v4: data } })
   return text.slice(text.indexOf('"BackendData":') + '"BackendData":'.length, -1)
@@ -159,14 +175,15 @@ function conditionOf(status: Record<string, unknown> | undefined): string | unde
   return found === undefined ? undefined : String(found.status)
 }
 
-// The same subnet is found at once; another length of it costs a look at all, which only a misconfigured cluster has.
-function holderOf(lease: Lease, holders: ReadonlyMap<string, Lease>, leases: readonly Lease[]): Lease | undefined {
+// The map finds an equal subnet at once. Subnets of another length need a search through all leases. Only a misconfigured cluster has
+// several lengths in one family.
+function holderOf(lease: Lease, holders: ReadonlyMap<string, Lease>, leases: readonly Lease[], lengths: ReadonlySet<string>): Lease | undefined {
   const same = [lease.subnets.v4, lease.subnets.v6].flatMap((subnet) => (subnet && holders.get(subnet)) || [])[0]
   if (same) return same
-  const isOther = (other: Lease) => FAMILIES.some((family) => lengthOf(other.subnets[family]) !== lengthOf(lease.subnets[family]))
-  return leases.length > 0 && isOther(leases[0] as Lease) ? leases.find((other) => overlaps(other.subnets, lease.subnets)) : undefined
+  const isMixed = FAMILIES.some((family) => new Set([...lengths, ...lengthsOf(lease)].filter((one) => one.startsWith(family))).size > 1)
+  return isMixed ? leases.find((other) => overlaps(other.subnets, lease.subnets)) : undefined
 }
 
-function lengthOf(subnet: Cidr | undefined): string | undefined {
-  return subnet?.slice(subnet.indexOf('/'))
+function lengthsOf({ subnets }: Lease): string[] {
+  return FAMILIES.flatMap((family) => (subnets[family] === undefined ? [] : [`${family} ${subnets[family].split('/')[1]}`]))
 }

@@ -9,15 +9,18 @@ export interface Addr {
   readonly ns: Netns
   readonly dev: IfName
   readonly cidr: Cidr
-  /** Duplicate address detection is left on: the address is tentative for one to two seconds (RFC 4862). */
+  /** Duplicate address detection stays on. The address is tentative for one to two seconds (RFC 4862). */
   readonly dad?: true
-  /** Another gave it to the link: it is not taken away with this. */
+  /** Another program gave the link this address. `drop` does not remove the address. */
   readonly stays?: true
-  /** The kernel makes no route to its subnet of it. */
+  /** The kernel makes no route to the subnet of the address. */
   readonly noprefixroute?: true
 }
 
-/** Addresses. IPv6 ones come without duplicate address detection unless asked: a pool gave them out once, and DAD costs 1 to 2 s. */
+/**
+ * Addresses of links. IPv6 addresses skip duplicate address detection unless `dad` asks for it. A pool gives each address out once,
+ * and the detection takes 1 to 2 s.
+ */
 export const addr: Handler<Addr> = {
   tool: 'ip',
   title: ({ ns, dev, cidr }) => `address ${cidr} on ${dev}${inPodOf(ns)}`,

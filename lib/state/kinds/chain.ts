@@ -1,17 +1,20 @@
 import type { Netns } from '../../text/values.ts'
 import type { Handler, Line } from '../handler.ts'
 
-/** A chain of a network, for rules of its own; its elements lead there. */
+/** An nft chain in table `inet plumb`, with its own rules. Elements of verdict maps jump to it. */
 export interface Chain {
   readonly kind: 'chain'
   readonly ns: Netns
   readonly name: string
   readonly rules: readonly string[]
-  /** Its rules are somebody else's: it is only made. */
+  /** The rules belong to the admin. plumb only makes the chain. */
   readonly kept?: true
 }
 
-/** Chains of a network in our table, for the few rules that cannot be elements; written anew each time. */
+/**
+ * nft chains in the table `inet plumb`, for the few rules that cannot be elements. Each `put` flushes the chain and writes its rules
+ * again.
+ */
 export const chain: Handler<Chain> = {
   tool: 'nft',
   title: ({ name }) => `nft chain ${name}`,
@@ -20,7 +23,7 @@ export const chain: Handler<Chain> = {
   put: ({ name, rules, kept }) => (kept ? [{ text: `add chain inet plumb ${name}` }] : [{ text: `add chain inet plumb ${name}` }, { text: `flush chain inet plumb ${name}` }, ...rules.map((rule) => ({ text: `add rule inet plumb ${name} ${rule}` }))]),
   drop: () => [],
   ask: ({ name }) => `list chain inet plumb ${name}`,
-  // As many rules as there should be: nft prints them in its own words.
+  // nft prints rules in other words than plumb wrote them. So only the number of rules is compared.
   read: (row, want) => (String(row).match(/^\t\t/gm)?.length === want.rules.length || want.kept ? want : undefined),
 }
 

@@ -1,7 +1,10 @@
 import type { PartName } from '../../text/owner.ts'
 import type { Handler, Line, Named } from '../handler.ts'
 
-/** A host port that belongs to one attachment: `ip` is an address of the node, or any4 or any6. `part` names the part of the journal that owns it. */
+/**
+ * A host port that belongs to one attachment. `ip` is an address of the node, or `any4` or `any6`. `part` names the part of the
+ * journal that owns the port.
+ */
 export interface Claim {
   readonly kind: 'claim'
   readonly ns: 'host'
@@ -11,7 +14,7 @@ export interface Claim {
   readonly part: PartName
 }
 
-/** Host ports reserved for their owner, as files: a second owner is refused before anything else is made. */
+/** Host ports that files reserve for their owner. A second owner is refused before anything else is made. */
 export const claim: Handler<Claim> = {
   tool: 'file',
   title: ({ protocol, port }) => `claim to host port ${port}/${protocol}`,
@@ -20,7 +23,7 @@ export const claim: Handler<Claim> = {
   put: ({ protocol, port, ip }) => [{ text: `reserve ${protocol} port ${port} of ${ip}` }],
   drop: ({ protocol, port, ip }) => [{ text: `free ${protocol} port ${port} of ${ip}` }],
   ask: () => '',
-  // Looked at in the journal (lib/state/observe.ts).
+  // lib/state/observe.ts asks the journal.
   read: (_row, want) => want,
 }
 

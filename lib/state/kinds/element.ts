@@ -2,7 +2,7 @@ import type { PartName } from '../../text/owner.ts'
 import type { Netns } from '../../text/values.ts'
 import type { Handler, Line } from '../handler.ts'
 
-/** An element of a set or map of lib/nft/sets.nft. `owner` becomes its comment. */
+/** An element of a set or map of lib/nft/sets.nft. `owner` becomes the comment of the element. */
 export interface Element {
   readonly kind: 'element'
   readonly ns: Netns
@@ -10,13 +10,19 @@ export interface Element {
   readonly key: string
   readonly value?: string
   readonly owner: string
-  /** Its set forgets it after a moment: it is added when what it belongs to is made, or when that is removed, and never looked for. */
+  /**
+   * The set forgets the element after 1 s. It is added when its attachment is made (`made`) or removed (`removed`). Nobody looks for
+   * it afterwards.
+   */
   readonly moment?: 'made' | 'removed'
-  /** Whose it is, for one that several attachments may have at once: it goes with the last of them. */
+  /** The part of the journal that owns an element. Several attachments may own the same element. The last of them removes it. */
   readonly part?: PartName
 }
 
-/** Elements of the sets and maps in lib/nft/sets.nft. Adding one that is there is no error; removing one that is not there is one, as nft 1.0.6 has no `destroy`. */
+/**
+ * Elements of the sets and maps in lib/nft/sets.nft. Adding an existing element is no error. Removing a missing element is an error,
+ * because nft 1.0.6 has no `destroy`.
+ */
 export const element: Handler<Element> = {
   tool: 'nft',
   title: ({ set, key }) => `nft element ${key} of ${set}`,
@@ -29,13 +35,13 @@ export const element: Handler<Element> = {
   read: (row, want) => (want.value === undefined ? want : { ...want, value: /elements = \{ .*? : ([^{}]*?) \}/.exec(String(row))?.[1] ?? '' }),
 }
 
-/** The line that adds an element: no error when it is there. */
+/** The line that adds an element. An existing element is no error. */
 export function addition({ set, key, value, owner, moment }: Element): string {
-  // Said outright the second begins anew for one that is there (Linux 6.12; before, it stays what is left of its first).
+  // With `expires 1s` the second starts again for an existing element (Linux 6.12). Older kernels keep the remaining time.
   return `add element inet plumb ${set} { ${key}${moment ? ' timeout 1s expires 1s' : ''} comment "${owner}"${value === undefined ? '' : ` : ${value}`} }`
 }
 
-/** The line that removes an element: an error, for the whole script, when it is not there. */
+/** The line that removes an element. A missing element fails the whole script. */
 export function removal({ set, key }: Element): string {
   return `delete element inet plumb ${set} { ${key} }`
 }
@@ -49,7 +55,7 @@ function hostPort(key: readonly string[]): string {
   return `host port ${key.at(-1)}/${key.at(-2)}${key.length > 2 ? ` of ${key[0]}` : ''}`
 }
 
-// By the beginning of the set's name in lib/nft/sets.nft.
+// The phrases for `purpose`, by the prefix of a set's name in lib/nft/sets.nft. The first match counts.
 const ELEMENTS: readonly (readonly [string, (key: readonly string[], value: string | undefined) => string])[] = [
   ['masqall', ([protocol, ip, port]) => `every client of ${ip} port ${port}/${protocol} takes the node's address (masqAll)`],
   ['masq', ([ip]) => `what ${ip} sends out of its subnet takes the node's address (ipMasq)`],

@@ -2,7 +2,10 @@ import type { IfName, Mac, Netns } from '../../text/values.ts'
 import type { Handler, Line } from '../handler.ts'
 import { inPodOf } from '../handler.ts'
 
-/** Static entries of a bridge's forwarding table; `sticky` keeps another port from taking the address over (bridge(8)). They go with their port. */
+/**
+ * Static entries of a bridge's forwarding table. `sticky` keeps another port from taking over the address (bridge(8)). The entries go
+ * with their port.
+ */
 export const fdb: Handler<Fdb> = {
   tool: 'bridge',
   title: ({ ns, dev }) => `fdb of ${dev}${inPodOf(ns)}`,

@@ -1,7 +1,11 @@
 import type { Ip } from '../../text/ip.ts'
 import type { Handler } from '../handler.ts'
 
-/** UDP connections to a host port that the kernel still remembers: forgotten whenever the port changes hands, else datagrams go on to the old target. `ip` is the address of the node, absent for all; `pod` is where the port leads. */
+/**
+ * The UDP connections to a host port that conntrack remembers. The kernel must forget them whenever the port changes its owner.
+ * Otherwise datagrams still go to the old target.
+ * `ip` is the address of the node. Without `ip` all addresses count. `pod` is the address that the port leads to.
+ */
 export interface Flows {
   readonly kind: 'flows'
   readonly ns: 'host'
@@ -11,7 +15,7 @@ export interface Flows {
   readonly pod: Ip
 }
 
-/** UDP connections to a host port; forgotten when the port is given and when it is taken away. */
+/** UDP connections to a host port. The kernel forgets them when the port is given to a pod and when it is taken away. */
 export const flows: Handler<Flows> = {
   tool: 'conntrack',
   title: ({ port }) => `connections of host port ${port}`,
@@ -27,12 +31,15 @@ function purpose({ port, pod }: Flows): string {
   return `UDP clients of port ${port} do not go on to ${pod}`
 }
 
-/** The command that forgets what led to the pod of a port. */
+/** The conntrack command that forgets a port's connections to its pod. */
 export function forgetOf({ family, port, ip, pod }: Flows): string {
   return `-D -f ipv${family} -p udp${ip === undefined ? '' : ` --orig-dst ${ip}`} --orig-port-dst ${port} --reply-src ${pod}`
 }
 
-/** The commands that list the connections to ports of one family, and those from them: one list for any number of ports, as it looks at every connection of the node. */
+/**
+ * The conntrack commands that list the UDP connections to and from ports of one family. Several ports share one list, because each
+ * list looks at every connection of the node.
+ */
 export function listsOf([first, ...others]: readonly [Flows, ...Flows[]]): string[] {
   const all = `-L -f ipv${first.family} -p udp`
   return others.some(({ port }) => port !== first.port) ? [all] : [`${all} --orig-port-dst ${first.port}`, `${all} --orig-port-src ${first.port}`]

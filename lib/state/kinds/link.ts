@@ -1,10 +1,12 @@
+// This folder has one file per kind of kernel object, or of file on disk. Each file has the data type of the kind and its handler, which
+// knows the lines for the tools. handler.ts one folder up defines the interface. index.ts lists all kinds. Begin with this file.
 import { BRIDGE_ALIAS } from '../../text/owner.ts'
 import type { IfName, Mac, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
 import { type Birth, inPod, isPodKind, type Likeness, type LikenessRow, likenessOf, type PodKind } from './podlink.ts'
 import { changeVxlan, createVxlan, type Vxlan, type VxlanRow, vxlanOf } from './vxlan.ts'
 
-/** A device of the node as it was before a pod got it. `isMarked` says that it had no alias, so that it bears the attachment's for a while. */
+/** A device of the node as it was before the pod got it. The plugin host-device lends such devices. DEL restores these values. */
 export interface Lent {
   readonly name: IfName
   readonly index: number
@@ -12,54 +14,66 @@ export interface Lent {
   readonly permanent?: string
   readonly mtu: number
   readonly isUp: boolean
-  /** Absent for one that is kept: it has letters that no tool's line can hold. */
+  /**
+   * The earlier alias of the device. Absent when the alias has characters that no tool line can contain. Then the alias stays on the
+   * device.
+   */
   readonly alias?: string
 }
 
-/** A link. What is undefined is left to the kernel and not compared. */
+/** A link. The kernel chooses values that are undefined here, and they are not compared. */
 export interface Link {
   readonly kind: 'link'
   readonly ns: Netns
   readonly name: IfName
-  /** What `ip link add … type` takes; `peer` says that the other half of a veth makes it, `port` that another plugin did, `lent` that it is a device of the node's own, which is never deleted. */
+  /**
+   * The argument of `ip link add … type`. `peer` is the end of a veth pair that the other end's line makes. `port` is a link that
+   * another plugin made. `lent` is a device of the node, and plumb never deletes it.
+   */
   readonly type: 'bridge' | 'veth' | 'vxlan' | 'loopback' | 'peer' | 'port' | PodKind | 'ifb' | 'lent'
   readonly mac?: Mac
-  /** The address is set on a bridge that is there already, too: from then on it no longer takes its lowest port's. */
+  /** Also sets the MAC address on an existing bridge. From then on the bridge no longer takes the MAC of its lowest port. */
   readonly pinned?: true
   readonly mtu?: number
   readonly alias?: string
   readonly promisc?: true
-  /** The other end, made with it. */
+  /** The other end of the veth pair. The same line makes both ends. */
   readonly peer?: { readonly ns: Netns; readonly name: IfName; readonly mac?: Mac }
-  /** The bridge it is a port of, and the port's attributes. */
+  /** The bridge of the port, and the port's attributes. */
   readonly port?: { readonly master: IfName; readonly hairpin?: boolean; readonly isolated?: boolean; readonly locked?: boolean }
   readonly vlanFiltering?: true
   readonly vxlan?: Vxlan
-  /** Of a link that stands in a pod alone: what it is like there. */
+  /** The attributes of a link that has no part on the node, such as a macvlan. */
   readonly like?: Likeness
-  /** How it is made, under the name it has then. */
+  /** How to make the link. `name` is then its name at birth. */
   readonly born?: Birth
-  /** The name it was made under: it gets its own, and its alias, at once. */
+  /** The name of the link at birth. One line gives the link its final name and its alias. */
   readonly was?: IfName
   readonly up: boolean
-  /** What a lent device was like on the node. */
+  /** The earlier values of a lent device on the node. */
   readonly lent?: Lent
-  /** Where a lent device goes, what it is called there, and what else of it is set: when it is put, or on its way back when it is dropped. */
+  /**
+   * The move of a lent device: the target namespace, the name there, and the values to set. `put` moves the device to the pod, and
+   * `drop` moves it back.
+   */
   readonly move?: { readonly to?: Netns; readonly name: IfName; readonly alias?: string; readonly mac?: Mac; readonly mtu?: number }
-  /** May be there already and be somebody else's: adding it again is no error, and only `drop` by name removes it. */
+  /** The link may exist already and belong to another program. Then adding it is no error. Only `drop` removes it, by name. */
   readonly shared?: true
 }
 
-/** Links: made by `ip link add`, exclusively unless shared, so that nobody else's link is ever taken over. */
+/**
+ * Links. `ip link add` makes them, and it fails when the link exists, unless the link is shared. So plumb never takes over another
+ * program's link.
+ */
 export const link: Handler<Link> = {
   tool: 'ip',
   title: ({ ns, name }) => `link ${name}${inPodOf(ns)}`,
   purpose,
   key: ({ ns, name }) => `link ${ns} ${name}`,
   put(want) {
-    // The other half of a pair is made with the first; what is left is to bring it up.
+    // The line of the other end made this end. Only `up` is missing.
     if (want.type === 'peer') return want.up ? [{ text: `link set dev ${want.name} up` }] : []
-    // Another's link: what is no port of a Linux bridge is left as it is.
+    // Another plugin made this link. It stays unchanged when it is no port of a Linux bridge.
     if (want.type === 'port') return [{ text: `link set dev ${want.name} type bridge_slave${want.port?.hairpin ? ' hairpin on' : ''}${want.port?.isolated ? ' isolated on' : ''}`, unless: /not supported|Cannot find device/ }]
     if (want.type === 'loopback') return [{ text: `link set dev ${want.name} up` }]
     if (want.type === 'lent') return [{ text: want.move ? moving(want) : `link set dev ${want.name} up` }]
@@ -80,10 +94,10 @@ export const link: Handler<Link> = {
       kind: 'link',
       ns: want.ns,
       name: seen.ifname as IfName,
-      // Told from the other half only by which one was asked for.
+      // Both ends of a veth pair show the kind veth. So `want` decides which end this is.
       type: want.type === 'lent' || ((want.type === 'peer' || want.type === 'port') && seen.linkinfo?.info_kind === 'veth') ? want.type : ((seen.linkinfo?.info_kind ?? seen.link_type) as Link['type']),
       mac: seen.address as Mac,
-      // An ifb carries whatever its pair does, which may have been told another size since.
+      // The MTU of an ifb is not compared. The MTU of the shaped link may have changed since.
       ...(want.type === 'ifb' && want.mtu !== undefined ? { mtu: want.mtu } : { mtu: seen.mtu }),
       up: seen.flags.includes('UP'),
       ...(seen.ifalias === undefined ? {} : { alias: seen.ifalias }),
@@ -98,7 +112,7 @@ export const link: Handler<Link> = {
 
 const NONE = /Cannot find device|No such device/
 
-/** What `ip -d -j addr show dev X` prints of a link, as far as it is read. */
+/** The output of `ip -d -j addr show dev X` for a link. Lists only the keys that plumb reads. */
 export interface LinkRow {
   readonly ifindex: number
   readonly link_index?: number
@@ -118,7 +132,7 @@ export interface LinkRow {
   }
   readonly addr_info: readonly AddrRow[]
 }
-/** One address of a link, as `ip -j addr show` prints it. */
+/** One address of a link in the output of `ip -j addr show`. */
 export interface AddrRow {
   readonly family: 'inet' | 'inet6'
   readonly local: string
@@ -128,8 +142,9 @@ export interface AddrRow {
   readonly dadfailed?: boolean
 }
 
-// Nothing else is set on one that is there before the caller has judged it: it may be another's. It comes up with the address, for the kernel tells the state
-// of a bridge (`state UNKNOWN`) only when its carrier changes, and that of one with a fixed address changes with its first port alone, and only while it is up.
+// An existing bridge may belong to another program. So these lines change only its address, when `pinned` is set. The line with the
+// address also brings the bridge up. The kernel updates the state of a bridge (`state UNKNOWN`) only when its carrier changes. The
+// carrier of a bridge with a fixed address changes only with its first port, and only while the bridge is up.
 function bridge({ name, mac, pinned, mtu, up, promisc, vlanFiltering }: Link): Line[] {
   const pin = pinned && mac ? [{ text: `link set dev ${name} address ${mac}${up ? ' up' : ''}` }] : []
   return [
@@ -139,7 +154,7 @@ function bridge({ name, mac, pinned, mtu, up, promisc, vlanFiltering }: Link): L
   ]
 }
 
-// Its name is its owner's alone: one that is there is left from an earlier call.
+// Only its owner uses this name. An existing ifb is left from an earlier call.
 function ifb({ name, mac, mtu }: Link): Line[] {
   return [{ text: `link add name ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} txqueuelen 0 up type ifb`, unless: /File exists/, otherwise: [{ text: `link set dev ${name} up` }] }]
 }
@@ -149,10 +164,11 @@ function drop({ name, type }: Link): Line[] {
   return type === 'loopback' ? [{ text: `link set dev ${name} down` }] : [{ text: `link delete dev ${name}`, unless: NONE }]
 }
 
-// All in one message to the kernel, which does what is behind `netns` once the device is there (rtnl_setlink): nobody sees it half moved, and a killed call leaves it on one side or the other.
+// One message to the kernel. The kernel applies what follows `netns` after the device arrives there (rtnl_setlink). So no program sees
+// a half moved device, and a killed call leaves it on one side or the other.
 function moving({ name, up, move }: Link): string {
   const { to, name: called = name, alias, mac, mtu } = move ?? {}
-  // `ip` may run in the pod: the node's namespace is this process's.
+  // `ip` may run in the pod. This process runs in the node's namespace.
   const netns = to === undefined ? '' : ` netns ${to === 'host' ? `/proc/${process.pid}/ns/net` : to}`
   return `link set dev ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} name ${called}${alias === undefined ? '' : ` alias ${alias || '""'}`}${netns}${up ? ' up' : ''}`
 }

@@ -12,14 +12,14 @@ export interface Neigh {
   readonly proto: number
 }
 
-/** Permanent neighbours, marked with who made them. */
+/** Permanent neighbours. `protocol` marks which program made them. */
 export const neigh: Handler<Neigh> = {
   tool: 'ip',
   title: ({ ns, dev, ip }) => `neighbour ${ip} on ${dev}${inPodOf(ns)}`,
   purpose: ({ ip, mac }) => `packets for ${ip} go to ${mac}`,
   key: ({ ns, dev, ip }) => `neigh ${ns} ${dev} ${ip}`,
   put: ({ dev, ip, mac, proto }) => [{ text: `neigh replace ${ip} lladdr ${mac} dev ${dev} nud permanent protocol ${proto}` }],
-  // iproute2 ends at once, with all lines to come, when it is to delete one that is not there: so it is made first.
+  // A delete of a missing neighbour ends iproute2 at once, together with all lines that follow. So the neighbour is made first.
   drop: ({ dev, ip, mac }) => [
     { text: `neigh replace ${ip} lladdr ${mac} dev ${dev} nud stale`, unless: /Cannot find device/ },
     { text: `neigh delete ${ip} dev ${dev}`, unless: /Cannot find device/ },
@@ -31,7 +31,7 @@ export const neigh: Handler<Neigh> = {
   },
 }
 
-/** What `ip -j neigh show dev X nud permanent` prints of one. */
+/** One neighbour in the output of `ip -j neigh show dev X nud permanent`. */
 export interface NeighRow {
   readonly dst: string
   readonly lladdr?: string

@@ -2,7 +2,10 @@ import type { Ip } from '../../text/ip.ts'
 import type { IfName, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf } from '../handler.ts'
 
-/** A nexthop object (ip-nexthop(8)): routes through one hash by its number, not by their gateway, of which the kernel keeps all routes of one device in one bucket. */
+/**
+ * A nexthop object (ip-nexthop(8)). The kernel hashes a route through such an object by the object's number. It keeps all other routes
+ * of one device in one hash bucket.
+ */
 export interface Nexthop {
   readonly kind: 'nexthop'
   readonly ns: Netns
@@ -13,7 +16,10 @@ export interface Nexthop {
   readonly proto: number
 }
 
-/** Nexthop objects: added, never put in the place of another's, as an id may be anybody's. One that is removed takes its routes with it. */
+/**
+ * Nexthop objects. Uses `add` for new objects, never `replace`: another program may own the id. The kernel removes the routes of
+ * a removed object.
+ */
 export const nexthop: Handler<Nexthop> = {
   tool: 'ip',
   title: ({ ns, dev, via }) => `nexthop ${via} on ${dev}${inPodOf(ns)}`,
@@ -30,7 +36,7 @@ export const nexthop: Handler<Nexthop> = {
   },
 }
 
-/** What `ip -j nexthop show` prints of one. */
+/** One nexthop object in the output of `ip -j nexthop show`. */
 export interface NexthopRow {
   readonly id: number
   readonly gateway?: string

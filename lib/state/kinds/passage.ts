@@ -1,32 +1,38 @@
 import type { Handler, Line } from '../handler.ts'
 
-/** Lets what lib/nft/firewall.nft marks pass the FORWARD chain of iptables, made once for all pods; `admin` is a chain of iptables that is asked before. */
+/**
+ * An iptables chain that lets packets with the mark of lib/nft/firewall.nft pass the FORWARD chain. It is made once for all pods.
+ * `admin` is an iptables chain that decides before.
+ */
 export interface Passage {
   readonly kind: 'passage'
   readonly ns: 'host'
   readonly family: 4 | 6
   readonly admin: string
-  /** The bit of the packet mark that says so (lib/nft/ruleset.ts). */
+  /** The bit of the packet mark that plumb's nft rules set (lib/nft/ruleset.ts). */
   readonly bit: number
-  /** Where there is no FORWARD chain, too: one that is made later, by Docker say, then finds it. */
+  /** Makes the chain also when no FORWARD chain exists. A FORWARD chain that Docker makes later then finds it. */
   readonly always?: true
 }
 
-/** The chain of iptables that lets pods' packets pass. */
+/** The iptables chain that lets pods' packets pass. */
 export const CHAIN = 'PLUMB-PODS'
 
-/** What of a passage stands. */
+/** The parts of a passage that exist. */
 export interface Standing {
   readonly isJumped: boolean
   readonly isAdminThere: boolean
-  /** The admin's chain is asked, and the mark is. */
+  /** The chain asks the admin's chain and checks the mark. */
   readonly isWhole: boolean
-  /** The chain holds more than one admin's: only what is missing is added. */
+  /** The chain has more than one rule: a jump to some admin's chain and the mark rule. Only a missing jump is added. */
   readonly isThere: boolean
 }
 const NOTHING: Standing = { isJumped: false, isAdminThere: false, isWhole: false, isThere: false }
 
-/** A way through the FORWARD chain of iptables, shared by all pods: never removed, since other pods need it, as a reference plugin's chains are not. */
+/**
+ * A way through the FORWARD chain of iptables that all pods share. It is never removed, because other pods need it. The chains of
+ * reference plugins stay too.
+ */
 export const passage: Handler<Passage> = {
   tool: 'iptables',
   title: ({ family, admin }) => `iptables chain PLUMB-PODS, IPv${family}, with ${admin} in it and the jump to it,`,
@@ -35,19 +41,19 @@ export const passage: Handler<Passage> = {
   put: (want) => scripted(missing(want, NOTHING)).map((text) => ({ text })),
   drop: () => [],
   ask: () => '',
-  // Asked of the kernel (lib/state/observe.ts).
+  // lib/state/observe.ts asks the kernel.
   read: (_row, want) => want,
 }
 
-/** What is missing of it, as lines of iptables-restore. */
+/** The missing parts of a passage, as lines of iptables-restore. */
 export function missing({ admin, bit }: Passage, { isJumped, isAdminThere, isWhole, isThere }: Standing): string[] {
-  // A chain that is named so is emptied: an admin's only where there is none.
+  // iptables-restore empties a chain that a `:` line names. So the admin's chain gets such a line only when it does not exist.
   const mark = `0x${((1 << bit) >>> 0).toString(16)}`
   const chain = isThere ? [`-I ${CHAIN} 1 -j ${admin}`] : [`:${CHAIN} - [0:0]`, `-A ${CHAIN} -j ${admin}`, `-A ${CHAIN} -m mark --mark ${mark}/${mark} -j ACCEPT`]
   return [...(isAdminThere ? [] : [`:${admin} - [0:0]`]), ...(isWhole ? [] : chain), ...(isJumped ? [] : [`-I FORWARD 1 -j ${CHAIN}`])]
 }
 
-/** Lines as one transaction of iptables-restore. */
+/** Wraps lines into one transaction of iptables-restore. */
 export function scripted(lines: readonly string[]): string[] {
   return ['*filter', ...lines, 'COMMIT']
 }

@@ -4,22 +4,22 @@ import type { Line } from '../handler.ts'
 import type { Resource } from '../resource.ts'
 import type { Link } from './link.ts'
 
-/** Links that stand in a pod with nothing of them on the node; `tun` is what the kernel calls a tap. */
+/** Types of links that are in a pod and have no part on the node. `tun` is the kernel's name for a tap. */
 export type PodKind = 'macvlan' | 'ipvlan' | 'vlan' | 'dummy' | 'tun'
 
-/** What such a link shows (ip-link(8)). */
+/** The attributes that such a link shows (ip-link(8)). */
 export interface Likeness {
-  /** Of a macvlan or ipvlan. */
+  /** For a macvlan or ipvlan. */
   readonly mode?: string
-  /** Of a macvlan: how many broadcast frames may wait. */
+  /** For a macvlan: how many broadcast frames the queue takes. */
   readonly bcqueuelen?: number
-  /** Of a VLAN. */
+  /** For a VLAN. */
   readonly id?: number
-  /** Of a tap. */
+  /** For a tap. */
   readonly multiQueue?: boolean
 }
 
-/** What makes such a link beside its likeness: the namespace of the tool that is told, the link it stands on, and whose a tap is. */
+/** What else making such a link needs: the namespace of the tool, the master link, and the owner and group of a tap. */
 export interface Birth {
   readonly by: Netns
   readonly master?: IfName
@@ -31,12 +31,17 @@ export interface Birth {
 
 const KINDS: readonly string[] = ['macvlan', 'ipvlan', 'vlan', 'dummy', 'tun']
 
-/** Whether links of a type stand in a pod with nothing of them on the node. */
+/** Whether links of this type are in a pod and have no part on the node. */
 export function isPodKind(type: string): type is PodKind {
   return KINDS.includes(type)
 }
 
-/** The lines for such a link, in three steps: it is made under a name of its own, straight in its namespace; it gets its own name and its alias at once, so that none ever has that name which is not marked; and once it has its addresses it comes up. */
+/**
+ * The lines for such a link. It is made in three steps:
+ * - It is made under a birth name, straight in its namespace (`born`).
+ * - It gets its name and its alias in one line (`was`). So no link ever has that name without the alias.
+ * - It comes up after its addresses are set.
+ */
 export function inPod(want: Link): Line[] {
   const { name, mac, alias, was, born, port, up } = want
   if (born) return want.type === 'tun' ? tap(want) : made(want)
@@ -44,7 +49,7 @@ export function inPod(want: Link): Line[] {
   return up ? [{ text: `link set dev ${name}${port ? ` master ${port.master}` : ''} up` }] : []
 }
 
-/** What a VLAN says that cannot be made because its master has it already, in whichever namespace; undefined for any other refusal. */
+/** The error when the VLAN exists already on its master, in any namespace. Undefined for any other failure. */
 export function onlyOnce(cause: { readonly resource: Resource }): CniError | undefined {
   const { resource } = cause
   if (resource.kind !== 'link' || resource.type !== 'vlan' || !resource.born) return undefined
@@ -57,8 +62,8 @@ export function onlyOnce(cause: { readonly resource: Resource }): CniError | und
   )
 }
 
-// The node makes what stands on a link of its, in the pod's namespace at once. A link of the node that has the same name is no hindrance then
-// on any kernel: those before 6.13 look for the name on the node.
+// The node's `ip` makes a link with a master on the node, straight in the pod's namespace. Kernels before 6.13 refuse a name that a
+// link of the node has. The birth name avoids that on every kernel.
 function made({ ns, name, type, mac, mtu, like = {}, born }: Link): Line[] {
   const { mode, bcqueuelen, id } = like
   const own = `${mode ? ` mode ${mode}` : ''}${bcqueuelen ? ` bcqueuelen ${bcqueuelen}` : ''}${id === undefined ? '' : ` id ${id}`}`
@@ -70,19 +75,20 @@ function made({ ns, name, type, mac, mtu, like = {}, born }: Link): Line[] {
 function tap({ name, mac, mtu, like, born }: Link): Line[] {
   const whose = `${born?.owner === undefined ? '' : ` user ${born.owner}`}${born?.group === undefined ? '' : ` group ${born.group}`}`
   const set = `${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''}`
-  // As upstream, whose other taps are made by ip, too: virtual machines find the header where both are named.
+  // Upstream gives the virtio header to a tap with owner and group. It makes all other taps by `ip` too, without the header. So virtual
+  // machines find the header in the same cases.
   const header = born?.owner !== undefined && born.group !== undefined && born.context === undefined ? ' vnet_hdr' : ''
   return [{ text: `tuntap add mode tap name ${name}${header}${like?.multiQueue ? ' multi_queue' : ''}${whose}` }, ...(set ? [{ text: `link set dev ${name}${set}` }] : [])]
 }
 
-/** What `ip -d -j addr show` prints of the likeness of such a link. */
+/** The attributes of such a link in the output of `ip -d -j addr show`. */
 export interface LikenessRow {
   readonly mode?: string
   readonly bcqueuelen?: number
   readonly multi_queue?: boolean
 }
 
-/** It as a likeness. */
+/** Converts the output of `ip` to a `Likeness`. */
 export function likenessOf({ mode, bcqueuelen, id, multi_queue }: LikenessRow & { readonly id?: number } = {}): Likeness {
   return { ...(mode === undefined ? {} : { mode }), ...(bcqueuelen === undefined ? {} : { bcqueuelen }), ...(id === undefined ? {} : { id }), ...(multi_queue === undefined ? {} : { multiQueue: multi_queue }) }
 }

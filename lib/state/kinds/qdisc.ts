@@ -1,7 +1,10 @@
 import type { IfName } from '../../text/values.ts'
 import type { Handler, Line } from '../handler.ts'
 
-/** A token bucket (tc-tbf(8)) as the root of what leaves a link: it goes with the link. */
+/**
+ * A token bucket (tc-tbf(8)) as the root qdisc of a link. It shapes the packets that leave the link. The kernel removes it with the
+ * link.
+ */
 export interface Qdisc {
   readonly kind: 'qdisc'
   readonly ns: 'host'
@@ -9,27 +12,31 @@ export interface Qdisc {
   readonly discipline: 'tbf'
   /** Bits per second. */
   readonly rate: number
-  /** Bytes that pass at once after a pause. */
+  /** The bytes that pass at once after a pause. */
   readonly burst: number
-  /** Bytes that may wait. */
+  /** The bytes that may wait in the queue. */
   readonly limit: number
-  /** Larger pieces are cut, though the burst had room for them. */
+  /** The largest piece in bytes. Larger pieces are cut, although the burst has room for them. */
   readonly segment?: number
-  /** The link stays: `drop` is to remove it. */
+  /** The link stays, so `drop` must remove the qdisc. */
   readonly replaced?: true
 }
 
-// By its handle the bucket is told from what others put there: theirs is neither changed nor removed.
+// The handle identifies plumb's bucket. Qdiscs of other programs are neither changed nor removed.
 const HANDLE = '504c:'
 
-/** Token buckets: made exclusively, changed in place when they are ours already. They die with their link, so that DEL starts no process for them. */
+/**
+ * Token buckets. `put` makes them exclusively, and changes plumb's existing bucket in place. They go with their link, so DEL starts no
+ * process for them.
+ */
 export const qdisc: Handler<Qdisc> = {
   tool: 'tc',
   title: ({ dev }) => `shaping of ${dev}`,
   purpose,
   key: ({ ns, dev }) => `qdisc ${ns} ${dev}`,
   put: ({ dev, rate, burst, limit, segment }) => {
-    // A second bucket, too fast to be felt, whose size is the largest piece (tbf_change); tc counts it in microseconds, so not faster than that.
+    // A second bucket limits the size of the largest piece (tbf_change). Its rate is so high that it has no effect on traffic. It is not
+    // higher, because tc counts time in microseconds.
     const cut = segment === undefined ? '' : ` peakrate ${Math.max(1e9, 10 * rate)}bit mtu ${segment}`
     const bucket = `dev ${dev} root handle ${HANDLE} tbf rate ${rate}bit burst ${burst} limit ${limit}${cut}`
     return [{ text: `qdisc add ${bucket}`, unless: /Exclusivity flag on/, otherwise: [{ text: `qdisc change ${bucket}` }] }]
@@ -41,7 +48,7 @@ export const qdisc: Handler<Qdisc> = {
     if (!root) return undefined
     if (kind !== want.discipline || handle !== HANDLE) return { ...want, discipline: `${kind} ${handle}` as typeof want.discipline }
     const { rate = 0, burst } = options ?? {}
-    // With -d `3027b/1`: rounded to the ticks of the kernel's clock. The limit it does not print.
+    // With -d tc prints the burst as `3027b/1`, rounded to ticks of the kernel's clock. tc does not print the limit.
     return { ...want, rate: near(rate * 8, want.rate), burst: near(Number.parseInt(String(burst), 10), want.burst) }
   },
 }
@@ -53,7 +60,7 @@ interface QdiscRow {
   readonly options?: { readonly rate?: number; readonly burst?: number | string }
 }
 
-// A hundredth, or the few bytes of a tick.
+// Allows a difference of one hundredth, or the few bytes of a tick.
 function near(is: number, want: number): number {
   return Math.abs(is - want) <= Math.max(want / 100, 8) ? want : is
 }

@@ -1,7 +1,10 @@
 import type { IfName } from '../../text/values.ts'
 import type { Handler, Line } from '../handler.ts'
 
-/** All that comes in by a link is led to another (an ifb), behind the filters that others have there: it goes with the link. */
+/**
+ * A filter that leads all packets that enter a link to another link (an ifb). It stands behind the filters of other programs. The
+ * kernel removes it with the link.
+ */
 export interface Redirect {
   readonly kind: 'redirect'
   readonly ns: 'host'
@@ -10,17 +13,19 @@ export interface Redirect {
   readonly replaced?: true
 }
 
-// By its place, which is behind others', the filter is told from what others put there: theirs is neither changed nor removed.
+// The preference identifies plumb's filter. It places the filter behind the filters of other programs, which are neither changed nor
+// removed.
 const PLACE = 'protocol all pref 20556'
 
-/** Redirections of what comes in by a link, in whatever clsact or ingress qdisc stands there. */
+/** Redirections of packets that enter a link. They stand in the clsact or ingress qdisc that the link has. */
 export const redirect: Handler<Redirect> = {
   tool: 'tc',
   title: ({ dev, to }) => `redirection of what comes in by ${dev} to ${to}`,
   purpose,
   key: ({ ns, dev }) => `redirect ${ns} ${dev}`,
   put: ({ dev, to }) => [
-    // One that is there is as good, also another's. A filter of an earlier ADD, whose device may be gone, would stand before this one.
+    // An existing qdisc serves as well, also one of another program. A filter of an earlier ADD may lead to a missing device and would
+    // stand before this filter. So it is deleted first.
     { text: `qdisc add dev ${dev} clsact`, unless: /Exclusivity flag on/, otherwise: [{ text: `filter delete dev ${dev} ingress ${PLACE}`, unless: GONE }] },
     { text: `filter add dev ${dev} ingress ${PLACE} u32 match u32 0 0 action mirred egress redirect dev ${to}` },
   ],

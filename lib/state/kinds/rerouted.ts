@@ -2,7 +2,7 @@ import type { IfName, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
 import { type Route, route } from './route.ts'
 
-/** A route that the kernel drops when its link gets another table: made anew in that one, and in its old place when this is dropped. */
+/** A route that the kernel drops when its link gets another table. It is added in that table. `drop` puts it back into its old table. */
 export interface Rerouted {
   readonly kind: 'rerouted'
   readonly ns: Netns
@@ -11,7 +11,10 @@ export interface Rerouted {
   readonly table: number
 }
 
-/** Routes that follow their link into the table of its VRF, and back into the main one, whatever the kernel says to that: nothing must keep a DEL from going on. */
+/**
+ * Routes that follow their link into the table of its VRF. `drop` puts them back into the main table and ignores all errors, because a
+ * DEL must continue.
+ */
 export const rerouted: Handler<Rerouted> = {
   tool: 'ip',
   title: ({ ns, route: { dst }, table }) => `route ${dst} in table ${table}${inPodOf(ns)}`,

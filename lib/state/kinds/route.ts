@@ -9,30 +9,35 @@ export interface Route {
   readonly ns: Netns
   readonly dev: IfName
   readonly dst: Cidr
-  /** More than one is an equal-cost multipath route. */
+  /** The gateways. Several gateways make an equal-cost multipath route. */
   readonly via: readonly Ip[]
   readonly mtu?: number
   readonly advmss?: number
   readonly priority?: number
   readonly table?: number
   readonly scope?: number
-  /** The address that packets get which have none yet. */
+  /** The source address of packets that have no source address yet. */
   readonly src?: Ip
-  /** The gateway is on the link, whatever the other routes say. */
+  /** The kernel takes the gateway as reachable on the link and does not check it against other routes. */
   readonly onlink?: true
-  /** Another link may have a route to the same place: both stay. For IPv4 the first counts: this one, or the one that was there before; those of IPv6 that have gateways the kernel makes one multipath route. */
+  /**
+   * Another link may have a route to the same destination. Both routes stay. With IPv4 the first route counts: `prepend` puts this
+   * route first, `append` the existing one. The kernel merges IPv6 routes with gateways into one multipath route.
+   */
   readonly beside?: 'prepend' | 'append'
-  /** A route to that place which is there already leads elsewhere: an error. */
+  /** An existing route to the same destination is an error. */
   readonly exclusive?: true
-  /** Who made it (rt_protos); the agent's are all of its own number. */
+  /** The program that made the route (rt_protos). All routes of the agent have the agent's number. */
   readonly proto?: number
-  /** The nexthop object it goes through, in place of `via` and `dev` in the line; both still say where that leads. */
+  /**
+   * The nexthop object of the route. The line has its id instead of `via` and `dev`. `via` and `dev` still say where the object leads.
+   */
   readonly nhid?: number
-  /** What it leads to is dropped in silence; `dev` is lo then, and `via` empty. */
+  /** Packets to the destination are dropped without an answer. Then `dev` is lo and `via` is empty. */
   readonly blackhole?: true
 }
 
-/** Routes of one device. Several gateways make one multipath route, as two results for one destination mean. */
+/** Routes of one device. Several gateways make one multipath route, like two results for the same destination. */
 export const route: Handler<Route> = {
   tool: 'ip',
   title: ({ ns, dst }) => `route ${dst}${inPodOf(ns)}`,
@@ -41,13 +46,13 @@ export const route: Handler<Route> = {
   key: ({ ns, dst, table, priority }) => `route ${ns} ${dst} table ${table ?? 254} metric ${priority ?? 'any'}`,
   put: (want) => [{ text: `route ${want.beside ?? 'add'} ${line(want)}`, ...(want.exclusive ? {} : { unless: /File exists/ }) }],
   drop: (want) => [{ text: `route delete ${line(want)}`, unless: /No such process|Cannot find device|(Nexthop id|FIB table) does not exist/ }],
-  // In its place, with no moment in between without one.
+  // Replaces the route at once, so that there is no moment without a route.
   change: (want) => [{ text: `route replace ${line(want)}` }],
-  // In a batch, `route show` lists one family: IPv4, or that of `ip -6`.
+  // In a batch, `route show` lists one family: IPv4, or the family of `ip -6`.
   ask: ({ dst, table }) => `${isSix(dst) ? '-6 ' : ''}route show exact ${dst} table ${table ?? 254}`,
   read(row, want) {
     const seen = row as RouteRow
-    // IPv6 joins routes of several links to one place into one.
+    // The kernel joins IPv6 routes of several links to the same destination into one row.
     const hops = (seen.nexthops ?? [seen]).filter(({ dev }) => dev === want.dev)
     if (hops.length === 0 || (seen.metric ?? 0) !== (want.priority ?? (isSix(want.dst) ? IP6_RT_PRIO_USER : 0))) return undefined
     const metrics = seen.metrics?.[0]
@@ -62,7 +67,7 @@ export const route: Handler<Route> = {
       ...(want.table === undefined ? {} : { table: want.table }),
       ...(want.priority === undefined ? {} : { priority: want.priority }),
       ...(want.scope === undefined ? {} : { scope: SCOPES[seen.scope ?? 'global'] ?? Number(seen.scope) }),
-      // Of joined routes only one's is shown.
+      // For joined routes the kernel shows the protocol of one route only.
       ...(want.proto === undefined ? {} : { proto: Number(seen.protocol) }),
       ...(seen.nhid === undefined ? {} : { nhid: seen.nhid }),
       ...(want.src === undefined ? {} : { src: seen.nexthops ? want.src : (seen.prefsrc as Ip) }),
@@ -70,13 +75,13 @@ export const route: Handler<Route> = {
   },
 }
 
-// linux/ipv6_route.h: the metric of an IPv6 route that asked for none.
+// linux/ipv6_route.h: the default metric of an IPv6 route.
 const IP6_RT_PRIO_USER = 1024
 
-// rt_scopes of iproute2; `-N` would print numbers, but for every other field too.
+// rt_scopes of iproute2. `-N` prints numbers, and for every other field too.
 const SCOPES: Readonly<Record<string, number>> = { global: 0, site: 200, link: 253, host: 254, nowhere: 255 }
 
-/** What `ip -j route show` prints of one. */
+/** One route in the output of `ip -j route show`. */
 export interface RouteRow {
   readonly dst: string
   readonly type?: string
@@ -92,7 +97,10 @@ export interface RouteRow {
   readonly metrics?: readonly { readonly mtu?: number; readonly advmss?: number }[]
 }
 
-/** A route of the main table as it was printed, as far as the agent's have it. `proto` says what was asked for: then it is not printed. */
+/**
+ * Converts a printed row of the main table to a Route, with the keys that the agent uses. `proto` is the protocol that `ip` was asked
+ * for, because then `ip` does not print it.
+ */
 export function routeOf(row: RouteRow, proto?: number): Route {
   const { dst, dev, gateway, nhid, protocol, flags, metric } = row
   const six = dst.includes(':')
@@ -101,11 +109,11 @@ export function routeOf(row: RouteRow, proto?: number): Route {
   return {
     kind: 'route',
     ns: 'host',
-    // Of IPv6 the kernel says lo itself.
+    // For IPv6 the kernel itself says lo.
     dev: (isBlackhole ? 'lo' : (dev ?? '')) as IfName,
     dst: (dst.includes('/') ? dst : dst === 'default' ? '0.0.0.0/0' : `${dst}/${six ? 128 : 32}`) as Cidr,
     via: gateway === undefined ? [] : [gateway as Ip],
-    // What IPv6 routes get that are given none (IP6_RT_PRIO_USER).
+    // IPv6 routes without a metric get this default (IP6_RT_PRIO_USER).
     ...(metric === undefined || (six && metric === 1024) ? {} : { priority: metric }),
     ...(flags?.includes('onlink') ? { onlink: true as const } : {}),
     ...(number === undefined ? {} : { proto: number }),

@@ -5,17 +5,20 @@ import type { Ip } from '../../text/ip.ts'
 import type { Netns } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
 
-/** A rule of policy routing (ip-rule(8)): packets from this address go by that table. */
+/** A rule of policy routing (ip-rule(8)). Packets from this address use the given table. */
 export interface Rule {
   readonly kind: 'rule'
   readonly ns: Netns
   readonly from: Ip
   readonly table: number
-  /** Rules are tried from the lowest on. Without one the kernel would take another each time, and make the same rule twice. */
+  /**
+   * The kernel tries rules from the lowest priority upwards. Without a priority the kernel takes another priority each time, and makes
+   * the same rule twice.
+   */
   readonly priority: number
 }
 
-// Of IPv6 it takes a process of its own: a line of a batch cannot say the family, and rules need it.
+// IPv6 rules need a separate process, because a line of a batch cannot name the family, and rules need the family.
 const four: Handler<Rule> = {
   tool: 'ip',
   title: ({ ns, from, table }) => `rule from ${from} to table ${table}${inPodOf(ns)}`,
@@ -24,11 +27,11 @@ const four: Handler<Rule> = {
   put: ({ from, table, priority }) => [{ text: `rule add from ${hostCidr(from)} table ${table} priority ${priority}`, unless: /File exists/ }],
   drop: ({ from, table, priority }) => [{ text: `rule delete from ${hostCidr(from)} table ${table} priority ${priority}`, unless: /No such file|does not exist/ }],
   ask: () => '',
-  // Asked of the kernel: `ip` tells a table by the name that somebody may have given it.
+  // Asks the kernel directly. `ip` prints a table by its name when an admin gave it a name.
   read: (_row, want) => (inside(want.ns, rulesNow).some(({ from, table }) => from === want.from && table === want.table) ? want : undefined),
 }
 
-/** Rules by the source of packets. */
+/** Policy rules by the source address of packets. */
 export const rule: Handler<Rule> = { ...four, toolOf: ({ from }) => (isSix(from) ? 'ip6' : 'ip') }
 
 function purpose({ from, table }: Rule, _: Line, gone: boolean): string {

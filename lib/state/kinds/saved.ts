@@ -1,6 +1,6 @@
 import type { Handler, Line } from '../handler.ts'
 
-/** A file in which a reference plugin notes what its DEL puts back. */
+/** A file in which a reference plugin notes the values that its DEL restores. */
 export interface Saved {
   readonly kind: 'saved'
   readonly ns: 'host'
@@ -8,7 +8,10 @@ export interface Saved {
   readonly text: string
 }
 
-/** Files of the reference plugins, so that their DEL finds what our ADD changed. Ours does without them: one that is missing is no fault. */
+/**
+ * Files of the reference plugins. With them the reference plugin's DEL finds what plumb's ADD changed. plumb itself does not need
+ * them, so a missing file is no fault.
+ */
 export const saved: Handler<Saved> = {
   tool: 'file',
   title: ({ path }) => `file ${path}`,

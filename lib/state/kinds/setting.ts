@@ -2,27 +2,27 @@ import type { IfName, Mac, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
 import type { LinkRow } from './link.ts'
 
-/** What a link can be told, whoever made it. What is undefined is left as it is and not compared. */
+/** The settings of a link of any program. Undefined settings stay as they are, and they are not compared. */
 export interface Settings {
   readonly mac?: Mac
   readonly mtu?: number
   readonly txQLen?: number
   readonly promisc?: boolean
   readonly allmulti?: boolean
-  /** The link that it is a port of; empty: of none. */
+  /** The master of the link. Empty when the link has no master. */
   readonly master?: IfName | ''
 }
 
-/** Settings of a link that another made. */
+/** The settings of a link that another plugin made. */
 export interface Setting extends Settings {
   readonly kind: 'setting'
   readonly ns: Netns
   readonly dev: IfName
-  /** What of it was otherwise: put back when it is dropped. */
+  /** The earlier values of the settings that changed. `drop` restores them. */
   readonly before?: Settings
 }
 
-/** Settings of a link that another made: one line sets them all, and one puts back what was otherwise. */
+/** Settings of a link that another plugin made. One line sets all of them. `drop` restores the changed ones. */
 export const setting: Handler<Setting> = {
   tool: 'ip',
   title: ({ ns, dev }) => `link ${dev}${inPodOf(ns)}`,
@@ -30,7 +30,7 @@ export const setting: Handler<Setting> = {
   goesWithLink: true,
   key: ({ ns, dev }) => `setting ${ns} ${dev}`,
   put: ({ dev, ...want }) => [{ text: `link set dev ${dev}${words(want)}` }],
-  // Each by itself, in the order of the reference, and whatever the kernel says: nothing must keep a DEL from going on.
+  // Restores each setting in a separate line, in the order of the reference plugin. Ignores all errors, because a DEL must continue.
   drop: ({ dev, before = {} }) => ORDER.flatMap((key) => (before[key] === undefined ? [] : [{ text: `link set dev ${dev}${words({ [key]: before[key] })}`, unless: /(?:)/ }])),
   ask: ({ dev }) => `addr show dev ${dev}`,
   read(row, { ns, dev }) {

@@ -1,23 +1,26 @@
 import type { Netns } from '../../text/values.ts'
 import { type Handler, inPodOf } from '../handler.ts'
 
-/** A file below /proc/sys/net of its namespace, named with slashes: `ipv4/ip_forward`. */
+/** A file below /proc/sys/net of the namespace. The name uses slashes: `ipv4/ip_forward`. */
 export interface Sysctl {
   readonly kind: 'sysctl'
   readonly ns: Netns
   readonly name: string
   readonly value: string
-  /** The file it is written through, while the link that it is of still has the name it was made under. */
+  /** The file to write while the link still has its birth name. The file name contains the birth name. */
   readonly through?: string
-  /** Absence is no error: the kernel lacks the feature (IPv6 switched off). */
+  /** A missing file is no error. The kernel lacks the feature, for example because IPv6 is off. */
   readonly optional?: true
-  /** What it was: put back when it is dropped. */
+  /** The earlier value. `drop` restores it. */
   readonly before?: string
-  /** Others in the pod may rely on it by then: it is put back only when the ADD that set it fails. */
+  /** Other attachments in the pod may rely on the value. It is restored only when the ADD that set it fails. */
   readonly stays?: true
 }
 
-/** Sysctls below /proc/sys/net, written as files in their namespace: no process is started for them. They are put back only where it is noted what they were: others may rely on them. */
+/**
+ * Sysctls below /proc/sys/net. plumb writes them as files in their namespace, without a process. `drop` restores only sysctls with a
+ * noted earlier value, because other programs may rely on the rest.
+ */
 export const sysctl: Handler<Sysctl> = {
   tool: 'file',
   title: ({ ns, name }) => `sysctl net/${name}${inPodOf(ns)}`,
@@ -26,7 +29,7 @@ export const sysctl: Handler<Sysctl> = {
   put: ({ name, value, through }) => [{ text: `net/${through ?? name} = ${value}` }],
   drop: ({ name, before, stays }) => (before === undefined || stays ? [] : [{ text: `net/${name} = ${before}` }]),
   ask: ({ name }) => `net/${name}`,
-  // The kernel puts tabs between several numbers.
+  // The kernel separates several numbers by tabs.
   read: (row, want) => ({ ...want, value: words(String(row)) === words(want.value) ? want.value : String(row) }),
 }
 
@@ -39,7 +42,7 @@ function purpose({ name, value, optional }: Sysctl): string {
   return `${about ?? `sysctl net/${name}`}${optional ? '' : '; an error where the kernel has it not'}`
 }
 
-// Made when they are asked for: a plugin never is.
+// A function, because plugins never need the phrases and then do not build them.
 function phrases(): readonly (readonly [RegExp, string])[] {
   return [
     [/^ipv4\/ip_forward = 1$/, 'the node passes IPv4 packets on'],

@@ -2,7 +2,7 @@ import type { Ip } from '../../text/ip.ts'
 import type { IfName, Mac, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf } from '../handler.ts'
 
-/** A permanent entry of a VXLAN device's own forwarding table: behind which address a MAC is. */
+/** A permanent entry of a VXLAN device's own forwarding table. It says behind which address of the underlay a MAC address is. */
 export interface Tunnel {
   readonly kind: 'tunnel'
   readonly ns: Netns
@@ -11,7 +11,7 @@ export interface Tunnel {
   readonly dst: Ip
 }
 
-/** Permanent entries of a VXLAN device's own forwarding table: the kernel keeps one address for a node's MAC. */
+/** Permanent entries of a VXLAN device's own forwarding table. The kernel keeps one address for the MAC of a node. */
 export const tunnel: Handler<Tunnel> = {
   tool: 'bridge',
   title: ({ ns, dev, mac }) => `FDB entry ${mac} on ${dev}${inPodOf(ns)}`,
@@ -26,7 +26,10 @@ export const tunnel: Handler<Tunnel> = {
   },
 }
 
-/** What `bridge -j fdb show dev X` prints of one; a learned entry has no state, and port, vni and via stand there when they are not the device's own. */
+/**
+ * One entry in the output of `bridge -j fdb show dev X`. A learned entry has no state. `port`, `vni` and `via` appear only when they
+ * differ from the device's values.
+ */
 export interface FdbRow {
   readonly mac: string
   readonly dst?: string

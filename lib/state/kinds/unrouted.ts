@@ -2,7 +2,7 @@ import type { IfName, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
 import { type Route, route } from './route.ts'
 
-/** A route that is taken away from where it was, and put back when this is dropped. */
+/** A route that `put` removes and `drop` restores. */
 export interface Unrouted {
   readonly kind: 'unrouted'
   readonly ns: Netns
@@ -10,7 +10,10 @@ export interface Unrouted {
   readonly route: Route
 }
 
-/** Routes that are taken away, and put back first among their like, whatever the kernel says to it: nothing must keep a DEL from going on. */
+/**
+ * Routes that `put` removes. `drop` puts them back first among routes to the same destination. `drop` ignores all errors, because a
+ * DEL must continue.
+ */
 export const unrouted: Handler<Unrouted> = {
   tool: 'ip',
   title: ({ ns, route: { dst } }) => `absence of route ${dst}${inPodOf(ns)}`,
@@ -20,7 +23,7 @@ export const unrouted: Handler<Unrouted> = {
   put: ({ route: one }) => route.drop(one),
   drop: ({ route: one }) => route.put({ ...one, beside: 'prepend' }).map((line) => ({ ...line, unless: /(?:)/ })),
   ask: () => '',
-  // The kernel makes those of addresses anew whenever the link comes up: no fault.
+  // The kernel makes the routes of addresses again whenever the link comes up. Such a route is no fault.
   read: (_row, want) => want,
 }
 

@@ -2,7 +2,10 @@ import type { IfName, Netns } from '../../text/values.ts'
 import type { Handler, Line } from '../handler.ts'
 import { inPodOf } from '../handler.ts'
 
-/** VLANs of a bridge port: `pvid` is the native one, untagged; the others leave tagged. They go with their port. */
+/**
+ * VLANs of a bridge port. `pvid` marks the native VLAN, which leaves untagged. The other VLANs leave tagged. The kernel removes them
+ * with their port.
+ */
 export const vlan: Handler<Vlan> = {
   tool: 'bridge',
   title: ({ ns, dev }) => `vlan of ${dev}${inPodOf(ns)}`,
@@ -20,7 +23,7 @@ export const vlan: Handler<Vlan> = {
   },
 }
 
-/** VLANs of a bridge port. */
+/** VLANs `first` to `last` of a bridge port. With `absent` the port must not have them. */
 export interface Vlan {
   readonly kind: 'vlan'
   readonly ns: Netns
@@ -29,7 +32,7 @@ export interface Vlan {
   readonly last: number
   readonly pvid?: true
   readonly absent?: true
-  /** The port may be another's making, under another name: none is no error. */
+  /** Another program may have made the port under another name. A missing port is no error. */
   readonly shared?: true
 }
 

@@ -1,7 +1,10 @@
 import type { IfName, Netns } from '../../text/values.ts'
 import { type Handler, inPodOf, type Line } from '../handler.ts'
 
-/** A VRF (ip-vrf(8)): a link whose ports have a table of routes of their own. Ports of several attachments may share one; it goes with the last. */
+/**
+ * A VRF (ip-vrf(8)). Its ports have a separate routing table. Ports of several attachments may share a VRF. The VRF goes with its
+ * last port.
+ */
 export interface Vrf {
   readonly kind: 'vrf'
   readonly ns: Netns
@@ -9,7 +12,7 @@ export interface Vrf {
   readonly table: number
 }
 
-/** VRFs: one that is there already serves; whether it has to go is for the caller, who knows its other ports. */
+/** VRFs. An existing VRF of the name serves. The caller decides whether to remove the VRF, because it knows the other ports. */
 export const vrf: Handler<Vrf> = {
   tool: 'ip',
   title: ({ ns, name }) => `VRF ${name}${inPodOf(ns)}`,

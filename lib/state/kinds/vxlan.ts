@@ -3,20 +3,23 @@ import type { IfName } from '../../text/values.ts'
 import type { Line } from '../handler.ts'
 import type { Link } from './link.ts'
 
-/** What makes a VXLAN device (ip-link(8)). What of it differs cannot be changed in place, but for `learning`. */
+/** The attributes of a VXLAN device (ip-link(8)). The kernel can change only `learning` in place. */
 export interface Vxlan {
   readonly id: number
-  /** The underlay: the link, and the address that packets go out with. */
+  /** The link of the underlay. `local` is the source address of the outer packets. */
   readonly dev: IfName
   readonly local: Ip
   readonly port: number
   readonly learning: boolean
   readonly gbp?: true
-  /** Checksums of the inner packets are left to the device (ethtool tx-checksum-ip-generic); undefined leaves it to the kernel. */
+  /**
+   * Whether the device computes the checksums of inner packets (ethtool tx-checksum-ip-generic). Undefined leaves the choice to the
+   * kernel.
+   */
   readonly offload?: boolean
 }
 
-/** What `ip -d -j link show` prints of a VXLAN device, as far as it is read. */
+/** The output of `ip -d -j link show` for a VXLAN device. Lists only the keys that plumb reads. */
 export interface VxlanRow {
   readonly id?: number
   readonly link?: string
@@ -26,10 +29,13 @@ export interface VxlanRow {
   readonly learning?: boolean
   readonly gbp?: boolean
 }
-// Attributes that no device of ours has: they change where packets go, or what is asked of user space.
+// Attributes that plumb never sets. They change where packets go, or what the kernel asks of user space.
 const FOREIGN = ['group', 'group6', 'remote', 'remote6', 'external', 'l2miss', 'l3miss', 'proxy', 'rsc']
 
-/** What makes a VXLAN device, as flannel does; up from the start, so that the kernel tells of it once. */
+/**
+ * The lines that make a VXLAN device, like flannel does. The device is up from the start, so that the kernel reports it only once.
+ * Throws TypeError without attributes.
+ */
 export function createVxlan(want: Link): Line[] {
   const { name, mac, mtu, alias, up, vxlan } = want
   if (!vxlan) throw new TypeError(`the VXLAN device ${name} has no attributes`)
@@ -38,7 +44,10 @@ export function createVxlan(want: Link): Line[] {
   return [{ text: create }, ...(alias ? [{ text: `link set dev ${name} alias ${alias}` }] : [])]
 }
 
-/** What makes one VXLAN device into another: in place, or when it cannot be changed by making it anew. */
+/**
+ * The lines that change one VXLAN device into another. When the kernel cannot change it in place, the device is deleted and made
+ * again.
+ */
 export function changeVxlan(want: Link, have: Link): Line[] {
   if (!isSameTunnel(want, have)) return [{ text: `link delete dev ${have.name}`, unless: /Cannot find device|No such device/ }, ...createVxlan(want)]
   const { name, mac, mtu, alias, up, vxlan } = want
@@ -52,12 +61,12 @@ export function changeVxlan(want: Link, have: Link): Line[] {
   return [...(set ? [{ text: `link set dev ${name}${set}` }] : []), ...learning]
 }
 
-/** Whether two VXLAN devices are alike in everything that the kernel cannot change in place. */
+/** Whether two VXLAN devices agree in all attributes that the kernel cannot change in place. */
 export function isSameTunnel({ vxlan: one }: Link, { vxlan: other }: Link): boolean {
   return one !== undefined && other !== undefined && (['id', 'dev', 'local', 'port', 'gbp'] as const).every((key) => one[key] === other[key])
 }
 
-/** The attributes of a VXLAN device, undefined for one of which no device of ours could be made, and for other links. */
+/** The attributes of a VXLAN device. Undefined for other links and for devices with attributes that plumb never sets. */
 export function vxlanOf({ info_kind, info_data = {} }: { readonly info_kind?: string; readonly info_data?: VxlanRow } = {}): Vxlan | undefined {
   const { id, link, local, local6, port, learning, gbp } = info_data
   const own = local ?? local6

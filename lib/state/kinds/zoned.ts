@@ -1,7 +1,10 @@
 import type { Cidr } from '../../text/ip.ts'
 import type { Handler, Line } from '../handler.ts'
 
-/** An address of a pod as a source of a zone of firewalld, until that reloads or ends: what it sends and is sent is judged by the zone. */
+/**
+ * An address of a pod as a source of a firewalld zone. The zone then judges the packets from and to the address. It lasts until
+ * firewalld reloads or ends.
+ */
 export interface Zoned {
   readonly kind: 'zoned'
   readonly ns: 'host'
@@ -9,7 +12,7 @@ export interface Zoned {
   readonly source: Cidr
 }
 
-/** A source of a zone of firewalld. */
+/** Sources of zones of firewalld. */
 export const zoned: Handler<Zoned> = {
   tool: 'firewalld',
   title: ({ zone, source }) => `source ${source} of zone ${zone} of firewalld`,

@@ -37,7 +37,7 @@ export function missing(): string | undefined {
   return kernel() ? undefined : "there is no kernel for it: the distribution's could not be had (npm run setup -- test)"
 }
 
-/** Runs test files in a virtual machine that has the distribution's kernel and sees this machine's files, by the same runner, and tells of each as it ends. A file of which the machine did not tell has failed, with what its console showed last. */
+/** Runs test files in a virtual machine that has the distribution's kernel and sees this machine's files, by the same runner, and tells of each as it ends. A file where the machine did not tell has failed, with what its console showed last. */
 export async function inMachine(names: readonly string[], tell: (line: Line) => void): Promise<void> {
   const dir = mkdtempSync(join(tmpdir(), 'plumb-machine-'))
   const started = performance.now()
@@ -70,7 +70,7 @@ async function boot(dir: string, of: Kernel, names: readonly string[]): Promise<
   for (const name of ['console', 'reports', 'output']) writeFileSync(join(dir, name), '')
   const port = (name: string) => ['-chardev', `file,id=${name},path=${join(dir, name)}`, '-device', `virtserialport,chardev=${name},name=${name}`]
   const argv = [QEMU, ...SIZE, ...DEVICES, ...port('reports'), ...port('output'), '-kernel', of.image, '-initrd', join(dir, 'initrd'), '-append', CONSOLE, '-serial', `file:${join(dir, 'console')}`]
-  // Whoever kills the runner switches the machine off, too.
+  // A kill of the runner switches the machine off, too.
   return execa('setpriv', ['--pdeathsig', 'KILL', ...argv], { reject: false, stdin: 'ignore', timeout: LIMIT_MS, killSignal: 'SIGKILL' })
 }
 

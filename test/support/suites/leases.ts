@@ -6,7 +6,7 @@ import type { Draft, Snapshot, SubnetStore } from '../../../agent/store/store.ts
 import { type Cidr, parseCidr, parseIp } from '../../../lib/text/ip.ts'
 import { until } from '../harness.ts'
 
-/** A network in a store, as whoever keeps the store sees it. */
+/** A network in a store, as the store's administrator sees it. */
 export interface Held {
   /** A node's way to it; closed with the test. */
   open(): Promise<SubnetStore>

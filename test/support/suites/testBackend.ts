@@ -60,7 +60,7 @@ function testWant(backend: Backend, reaches: boolean): void {
     assert.equal(first.resources.length > none.resources.length, reaches)
     assert.equal(first.problems.size, 0)
   })
-  it('want() gives the very same objects for peers that did not change, also renewed ones and ones that were read anew', () => {
+  it('want() gives the very same objects for peers that did not change, also renewed ones and ones that were read again', () => {
     const peers = [own(2), own(3)]
     const first = new Set(want(peers).resources)
     const again = want([...JSON.parse(JSON.stringify(peers)).map((one: Lease) => ({ ...one, expires: 1 })), own(4)]).resources
@@ -68,7 +68,7 @@ function testWant(backend: Backend, reaches: boolean): void {
     assert.deepEqual(ofPeers(again), ofPeers(first))
     for (const one of ofPeers(again)) assert.ok(first.has(one as never))
   })
-  it('want() knows its own lease, and what of two families only one node has', () => {
+  it('want() knows its own lease, and that only one node has both families', () => {
     assert.deepEqual(want([own(1)]).resources, none.resources)
     assert.equal(want([own(1)]).problems.size + want([own(2, ['v4'])]).problems.size, 0)
     assert.deepEqual(want([own(2, ['v6'])], ['v4']).resources, want([], ['v4']).resources)
@@ -150,7 +150,7 @@ function testTraces(backend: Backend): void {
   )
 
   it(
-    'an agent that is started anew finds all as it should be and changes nothing',
+    'an agent that is started again finds all as it should be and changes nothing',
     inNamespaces(['lan', 'a', 'b', 'c'], async (ns) => {
       const all = await cluster(ns, { backend })
       const first = await all[0].reach(all)

@@ -128,7 +128,7 @@ function testNamesakes({ name, network }: Given): void {
     assert.deepEqual((await held.claim(named(3, 'second'))).ips, named(3).ips)
   })
 
-  it(`[FA1] ${name}.claim() gives a node that moved, or was installed anew, its own lease, and of two new ones of a name to one`, async () => {
+  it(`[FA1] ${name}.claim() gives a node that moved, or was installed again, its own lease, and of two new ones of a name to one`, async () => {
     const held = await network()
     const { subnets } = await held.claim(named(2))
     for (const again of [named(2, 'first'), named(9, 'first'), named(9, 'second'), named(2, 'second')]) assert.deepEqual((await held.claim(again)).subnets, subnets)

@@ -13,7 +13,7 @@ import type { Raw } from '../kube-server.ts'
 export interface KubeCluster {
   readonly kubeconfig: string
   /** Makes a Node; its name has to be new. */
-  create(name: string, podCidrs: readonly string[], annotations?: Readonly<Record<string, string>>): Promise<void>
+  create(name: string, podCidrs: readonly string[], annotations?: Readonly<Record<string, string>>, status?: object): Promise<void>
   annotate(name: string, annotations: Readonly<Record<string, string | null>>): Promise<void>
   /** What the kubelet does every few minutes. */
   heartbeat(name: string): Promise<void>
