@@ -4,6 +4,7 @@ import { ValueError } from '../lib/text/errors.ts'
 import type { Mac } from '../lib/text/values.ts'
 import { openBackend } from './backend/open.ts'
 import { makeProbes } from './backend/probes.ts'
+import { openObjects } from './cluster/source.ts'
 import { removeFlannelRules } from './firewall/flannel-rules.ts'
 import { instanceOf, scopeOf, tableOf, wishOf } from './instance.ts'
 import { Converger } from './kernel/converge.ts'
@@ -15,7 +16,7 @@ import { makeIdentity, type NodeSubnet, readSubnetEnv, remember, statePath, writ
 import { installNode } from './node/install.ts'
 import { makeTeller, notify } from './node/systemd.ts'
 import type { Context } from './parts/context.ts'
-import { openObjects } from './policy/source.ts'
+import { POLICY_KINDS } from './policy/compile.ts'
 import type { Failure } from './scheduler/failures.ts'
 import { pause } from './scheduler/pause.ts'
 import type { Settings } from './settings/settings.ts'
@@ -70,7 +71,7 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     keep: (known) => keeper.take({ conf, ...known }),
     synced: () => settle(settings, given.store),
     condition: makeTeller(),
-    ...(settings.policy && { policy: openObjects(settings.policy, given.version) }),
+    ...(settings.policy && { objects: openObjects(settings.policy, POLICY_KINDS, given.version) }),
     ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
     log: (text) => log(text),
   }

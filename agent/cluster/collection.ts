@@ -8,6 +8,8 @@ export interface Kind<T> {
   readonly path: string
   /** The selection: `fieldSelector`, `labelSelector`. */
   readonly query?: Query
+  /** Whether the API may lack the kind. Its list is then empty, and it is asked for again. */
+  readonly isOptional?: true
   /**
    * The small value that is kept of an object. The object itself is dropped. Returns undefined for an irrelevant object. Throws
    * ValueError for an unreadable object.
@@ -69,16 +71,25 @@ export class Collection<T> implements Source<string, WatchEvent> {
   /** Lists all objects and applies the differences. Throws UnavailableError. */
   async list(signal: AbortSignal): Promise<void> {
     const seen = new Set<string>()
-    let resourceVersion = ''
-    for await (const page of this.#api.list(this.#kind.path, this.#kind.query ?? {}, signal)) {
-      for (const raw of page.items) {
-        const key = keyOf(raw)
-        if (key === undefined) continue
-        seen.add(key)
-        this.#put(key, raw)
+    let resourceVersion: string | undefined
+    try {
+      for await (const page of this.#api.list(this.#kind.path, this.#kind.query ?? {}, signal)) {
+        for (const raw of page.items) {
+          const key = keyOf(raw)
+          if (key === undefined) continue
+          seen.add(key)
+          this.#put(key, raw)
+        }
+        resourceVersion = page.resourceVersion
       }
-      resourceVersion = page.resourceVersion
+    } catch (cause) {
+      if (this.#kind.isOptional && cause instanceof ApiError && cause.status === 404) this.#listed(new Set(), undefined)
+      throw cause
     }
+    this.#listed(seen, resourceVersion)
+  }
+
+  #listed(seen: ReadonlySet<string>, resourceVersion: string | undefined): void {
     for (const key of [...this.#items.keys(), ...this.#refused.keys()]) if (!seen.has(key)) this.#drop(key)
     this.#resourceVersion = resourceVersion
     this.#isListed = true
@@ -89,8 +100,8 @@ export class Collection<T> implements Source<string, WatchEvent> {
     try {
       yield* this.#api.watch(this.#kind.path, this.#kind.query ?? {}, after, signal)
     } catch (cause) {
-      // The server may report 410 as an HTTP status instead of an event in the stream.
-      if (cause instanceof ApiError && cause.status === 410) this.#resourceVersion = undefined
+      // The server may report 410 as an HTTP status instead of an event in the stream. With 404 it no longer has the kind.
+      if (cause instanceof ApiError && (cause.status === 410 || cause.status === 404)) this.#resourceVersion = undefined
       throw cause
     }
   }

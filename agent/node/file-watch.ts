@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 import { basename, dirname } from 'node:path'
-import { watchFolders } from './folder-watch.ts'
+import { watchFolders } from '../scheduler/folder-watch.ts'
 
 const POLL_MS = 1000
 

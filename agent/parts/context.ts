@@ -3,12 +3,12 @@ import type { Cidr } from '../../lib/text/ip.ts'
 import type { Backend, Facts } from '../backend/backend.ts'
 import type { Probes } from '../backend/probes.ts'
 import type { Wish } from '../backend/uplink.ts'
+import type { ObjectSource } from '../cluster/source.ts'
 import type { Condition } from '../health/condition.ts'
 import type { Status } from '../health/status.ts'
 import type { Converger } from '../kernel/converge.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
-import type { ObjectSource } from '../policy/source.ts'
 import type { Failures } from '../scheduler/failures.ts'
 import type { Known } from '../store/last-known.ts'
 import type { SubnetStore } from '../store/store.ts'
@@ -53,8 +53,8 @@ export interface Context {
   keep(known: Pick<Known, 'lease' | 'leases'>): void
   /** Receives the condition of the node after each step. */
   condition(now: Condition): void
-  /** The objects of NetworkPolicy. Absent when it is not enforced. */
-  readonly policy?: ObjectSource
+  /** The objects of the cluster. Absent when no part needs them. */
+  readonly objects?: ObjectSource
   /** The probes of peers. Absent when probing is off. */
   readonly probes?: Probes
   /** The current failures of the agent's parts. */

@@ -17,12 +17,7 @@ const STORE_MS = 1000
 
 /** Wakes the parts after events of the kernel, the store and other programs, until the signal. */
 export async function followEvents(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
-  await Promise.all([
-    followKernel(parts, context, signal),
-    followLeases(parts, context.store, signal),
-    watchFile(context.subnetEnv, () => parts.files.wakes.poke('files'), signal),
-    context.policy?.run(() => parts.policy?.wakes.poke('objects'), signal),
-  ])
+  await Promise.all([followKernel(parts, context, signal), followLeases(parts, context.store, signal), watchFile(context.subnetEnv, () => parts.files.wakes.poke('files'), signal), context.objects?.run(signal)])
 }
 
 async function followKernel(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {

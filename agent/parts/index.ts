@@ -55,7 +55,7 @@ export class Parts {
     this.forward = new ForwardPart(context, now, wakes(), repairs)
     this.pluginRules = new PluginRulesPart(wakes(), repairs)
     this.peers = new PeersPart(context, now, wakes(), repairs, { changed: () => this.#probing?.aimAnew(), note: (text, isNew) => this.note(text, isNew) })
-    this.policy = context.policy && new PolicyPart(context, context.policy, wakes(), repairs)
+    this.policy = context.objects && new PolicyPart(context, context.objects, wakes(), repairs)
     this.#installation = new InstallationPart(
       now,
       wakes(),

@@ -1,6 +1,6 @@
 import { isThere } from '../../lib/os/nftables.ts'
-import { type Compiled, compile } from '../policy/compile.ts'
-import type { ObjectSource } from '../policy/source.ts'
+import type { ObjectSource } from '../cluster/source.ts'
+import { type Compiled, compile, POLICY_KINDS } from '../policy/compile.ts'
 import { load, step, TABLE } from '../policy/table.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
@@ -31,6 +31,7 @@ export class PolicyPart implements Part {
     this.wakes = wakes
     this.#repairs = repairs
     this.quietMs = context.quietMs
+    objects.changes(POLICY_KINDS, () => wakes.poke('objects'))
   }
 
   doubt(): void {
@@ -39,15 +40,15 @@ export class PolicyPart implements Part {
 
   async step(): Promise<Outcome> {
     // The table of an earlier run stays until everything is known.
-    if (!this.#objects.isComplete()) return WAITING
-    const wanted = compile(this.#objects.cluster, this.#context.node)
+    if (!this.#objects.isComplete(POLICY_KINDS)) return WAITING
+    const wanted = compile(this.#objects.objects, this.#context.node)
     // A table that is gone is somebody else's work, or this part's own: a load replaces the table.
     if (this.#now && !isThere('inet', TABLE)) this.#now = undefined
     if (this.#now) await this.#run(step(this.#now, wanted).join('\n'))
     else await this.#reload(wanted)
     this.#now = wanted
     const failures = this.#objects
-      .refused()
+      .refused(POLICY_KINDS)
       .slice(0, NAMED)
       .map((text): Failure => ({ scope: 'part', text: `${text}; the other objects are enforced` }))
     this.#context.failures.report('objects of policy', failures)

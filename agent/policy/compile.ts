@@ -1,17 +1,17 @@
 import { contains, isSix } from '../../lib/text/cidr.ts'
 import { digest } from '../../lib/text/digest.ts'
 import { type Cidr, type Ip, split } from '../../lib/text/ip.ts'
-import type { Labels, Namespace, Peer, Pod, Policy, Port, Rule, Selector } from '../cluster/objects.ts'
+import type { KindName, Objects } from '../cluster/kinds.ts'
+import type { Peer, Policy, Rule } from '../cluster/objects.ts'
+import type { Labels, Port, Selector } from '../cluster/reading.ts'
 
 // NetworkPolicy as data of nft. Begin with `compile`. A pod's address leads through a map to the chain of its set of policies; pods with the same policies share it.
 // A chain is named by its content, so that a change makes a new chain, and one element switches a pod from one to the other.
 
-/** The objects of the cluster, by key: `namespace/name`, or `name`. */
-export interface Cluster {
-  readonly pods: ReadonlyMap<string, Pod>
-  readonly namespaces: ReadonlyMap<string, Namespace>
-  readonly policies: ReadonlyMap<string, Policy>
-}
+/** The kinds of objects that policies are about. */
+export const POLICY_KINDS = ['pods', 'namespaces', 'policies'] as const satisfies readonly KindName[]
+/** The objects that policies are about. */
+export type Cluster = Pick<Objects, (typeof POLICY_KINDS)[number]>
 /** A set of nft: the type of its keys, and its elements as nft's text. */
 export interface NftSet {
   readonly type: string

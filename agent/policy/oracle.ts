@@ -1,6 +1,7 @@
 import { contains } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
-import type { Labels, Namespace, Peer, Pod, Policy, Port, Protocol, Rule, Selector } from '../cluster/objects.ts'
+import type { Namespace, Peer, Pod, Policy, Rule } from '../cluster/objects.ts'
+import type { Labels, Port, Protocol, Selector } from '../cluster/reading.ts'
 
 // A second evaluation of NetworkPolicy, for one connection. It is plain and slow, and shares no code with the compiler: tests and `plumb policy test` hold the
 // two against each other.

@@ -1,4 +1,4 @@
-// Tests agent/parts/policy.ts and agent/policy/source.ts: an agent that enforces the manifests of a folder.
+// Tests agent/parts/policy.ts and agent/cluster/source.ts: an agent that enforces the manifests of a folder.
 import assert from 'node:assert/strict'
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

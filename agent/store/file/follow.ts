@@ -1,4 +1,4 @@
-import { watchFolders } from '../../node/folder-watch.ts'
+import { watchFolders } from '../../scheduler/folder-watch.ts'
 import { bell, pause } from '../../scheduler/pause.ts'
 import type { Folder } from './folder.ts'
 import type { Network } from './network.ts'

@@ -1,5 +1,5 @@
 import { type FSWatcher, statSync, watch } from 'node:fs'
-import { pause } from '../scheduler/pause.ts'
+import { pause } from './pause.ts'
 
 /** Called with a folder, and with the name of a file in it. Without a name anything in the folder may have changed. */
 export type Touched = (dir: string, name?: string) => void

@@ -1,0 +1,108 @@
+import { ValueError } from '../../lib/text/errors.ts'
+import type { Cidr } from '../../lib/text/ip.ts'
+import { cidrOf, isPort, listOf, metaOf, objectAt, type Port, type Protocol, type Selector, selectorOf, told } from './reading.ts'
+
+/** The tiers of ClusterNetworkPolicy: Admin decides before NetworkPolicy, Baseline after it. */
+export type Tier = 'Admin' | 'Baseline'
+/** What a rule of a tier does. Pass ends the tier, and the next one decides. */
+export type Action = 'Accept' | 'Deny' | 'Pass'
+/** Pods by their labels and the labels of their namespaces. */
+export interface PodSelector {
+  readonly namespaces: Selector
+  readonly pods: Selector
+}
+/** Who the other end of a rule is. Nodes count by the addresses of their Node objects, in egress only. */
+export type TierPeer = PodSelector | { readonly cidr: Cidr } | { readonly nodes: Selector }
+/** A rule of a tier. Absent peers are everyone, absent ports all ports of all protocols. No peer at all is nobody. */
+export interface TierRule {
+  readonly name?: string
+  readonly action: Action
+  readonly peers?: readonly TierPeer[]
+  readonly ports?: readonly Port[]
+}
+/** A ClusterNetworkPolicy (policy.networking.k8s.io/v1alpha2). */
+export interface ClusterPolicy {
+  readonly name: string
+  readonly tier: Tier
+  /** 0 to 1000. Lower decides first. */
+  readonly priority: number
+  readonly subject: PodSelector
+  readonly ingress: readonly TierRule[]
+  readonly egress: readonly TierRule[]
+  /** The parts that plumb does not support, one sentence each. Such a rule fails closed. */
+  readonly unsupported: readonly string[]
+}
+
+/**
+ * Reads a ClusterNetworkPolicy. Throws ValueError with the object's name and the path of the wrong field. A peer of an unknown type fails
+ * closed, as the API asks of implementations: it accepts nobody, and denies everyone.
+ */
+export function clusterPolicyOf(raw: unknown): ClusterPolicy {
+  const { name } = metaOf(raw, 'ClusterNetworkPolicy')
+  const what = `ClusterNetworkPolicy ${name}: spec`
+  const { tier, priority, subject, ...spec } = objectAt(raw, 'spec')
+  if (tier !== 'Admin' && tier !== 'Baseline') throw new ValueError(`${what}.tier ${told(tier)}: want Admin or Baseline`)
+  if (typeof priority !== 'number' || !Number.isInteger(priority) || priority < 0 || priority > 1000) throw new ValueError(`${what}.priority ${told(priority)}: want a number from 0 to 1000`)
+  const selected = podsOf(subject, `${what}.subject`)
+  if (!selected) throw new ValueError(`${what}.subject: want namespaces or pods`)
+  const unsupported: string[] = []
+  const rules = (side: 'ingress' | 'egress') => listOf(spec[side] ?? [], `${what}.${side}`).map((one, i) => tierRuleOf(one, side, `${what}.${side}[${i}]`, unsupported))
+  return { name, tier, priority, subject: selected, ingress: rules('ingress'), egress: rules('egress'), unsupported }
+}
+
+function tierRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string, unsupported: string[]): TierRule {
+  const { name, action, protocols, ...rest } = (raw ?? {}) as Record<string, unknown>
+  if (action !== 'Accept' && action !== 'Deny' && action !== 'Pass') throw new ValueError(`${what}.action ${told(action)}: want Accept, Deny or Pass`)
+  const key = side === 'ingress' ? 'from' : 'to'
+  const peers = listOf(rest[key], `${what}.${key}`).map((one, i) => peersOf(one, side, `${what}.${key}[${i}]`))
+  const ports = listOf(protocols ?? [], `${what}.protocols`).flatMap((one, i) => portsOf(one, `${what}.protocols[${i}]`))
+  const named = { ...(typeof name === 'string' && name !== '' && { name }) }
+  const unknown = peers.indexOf(undefined)
+  if (unknown !== -1) {
+    unsupported.push(`${what}.${key}[${unknown}]: plumb does not support this type of peer; the rule ${action === 'Accept' ? 'accepts nothing for it' : 'denies everything'}`)
+    if (action !== 'Accept') return { ...named, action: 'Deny' }
+  }
+  return { ...named, action, peers: peers.flatMap((one) => one ?? []), ...(ports.length > 0 && { ports }) }
+}
+
+// Undefined for a type of peer that is not known.
+function peersOf(raw: unknown, side: 'ingress' | 'egress', what: string): readonly TierPeer[] | undefined {
+  const pods = podsOf(raw, what)
+  if (pods) return [pods]
+  const { nodes, networks } = (raw ?? {}) as Record<string, unknown>
+  if (side === 'ingress') return undefined
+  if (nodes !== undefined) return [{ nodes: selectorOf(nodes, `${what}.nodes`) }]
+  return networks === undefined ? undefined : listOf(networks, `${what}.networks`).map((one, i) => ({ cidr: cidrOf(one, `${what}.networks[${i}]`) }))
+}
+
+function podsOf(raw: unknown, what: string): PodSelector | undefined {
+  const { namespaces, pods } = (raw ?? {}) as Record<string, unknown>
+  if (namespaces !== undefined) return { namespaces: selectorOf(namespaces, `${what}.namespaces`), pods: [] }
+  if (pods === undefined) return undefined
+  const { namespaceSelector, podSelector } = (pods ?? {}) as Record<string, unknown>
+  return { namespaces: selectorOf(namespaceSelector ?? {}, `${what}.pods.namespaceSelector`), pods: selectorOf(podSelector ?? {}, `${what}.pods.podSelector`) }
+}
+
+const PROTOCOLS: readonly (readonly [string, Protocol])[] = [
+  ['tcp', 'TCP'],
+  ['udp', 'UDP'],
+  ['sctp', 'SCTP'],
+]
+
+// A named port counts for each protocol that a container has it for.
+function portsOf(raw: unknown, what: string): readonly Port[] {
+  const given = (raw ?? {}) as Record<string, unknown>
+  const name = given['destinationNamedPort']
+  if (typeof name === 'string' && name !== '') return PROTOCOLS.map(([, protocol]) => ({ protocol, name }))
+  const found = PROTOCOLS.find(([key]) => given[key] !== undefined)
+  if (!found) throw new ValueError(`${what}: want tcp, udp, sctp or destinationNamedPort`)
+  const [key, protocol] = found
+  const at = `${what}.${key}.destinationPort`
+  const { destinationPort } = (given[key] ?? {}) as Record<string, unknown>
+  if (destinationPort === undefined) return [{ protocol }]
+  const { number, range } = (destinationPort ?? {}) as Record<string, unknown>
+  const { start, end } = range === undefined ? { start: number, end: number } : ((range ?? {}) as Record<string, unknown>)
+  if (!isPort(start)) throw new ValueError(`${at} ${told(start)}: want a number from 1 to 65535, or a range`)
+  if (!isPort(end) || end < start) throw new ValueError(`${at}.range.end ${told(end)}: want a number from ${start} to 65535`)
+  return [{ protocol, from: start, to: end }]
+}

@@ -1,0 +1,38 @@
+import type { Query } from './api.ts'
+import { type ClusterPolicy, clusterPolicyOf } from './cluster-policy.ts'
+import { type ClusterNode, clusterNodeOf, type Namespace, namespaceOf, type Pod, type Policy, podOf, policyOf } from './objects.ts'
+
+/** The values of each kind of object. A key is `namespace/name`, or `name` for objects without a namespace. */
+export interface Values {
+  readonly pods: Pod
+  readonly namespaces: Namespace
+  readonly policies: Policy
+  readonly clusterPolicies: ClusterPolicy
+  readonly nodes: ClusterNode
+}
+/** The name of a kind. */
+export type KindName = keyof Values
+/** The known objects, by kind and key. */
+export type Objects = { readonly [K in KindName]: ReadonlyMap<string, Values[K]> }
+
+/** How the objects of one kind are found and read. */
+export interface ObjectKind<T> {
+  /** `kind` in a manifest. */
+  readonly manifest: string
+  /** The path of the API's list, `/api/v1/pods`. */
+  readonly path: string
+  readonly query?: Query
+  /** Whether the API may lack the kind, because its CustomResourceDefinition is not installed. */
+  readonly isOptional?: true
+  /** Reads an object. Undefined for one that does not matter. Throws ValueError with the object's name. */
+  project(raw: unknown): T | undefined
+}
+
+/** All kinds of objects that the agent reads. */
+export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
+  pods: { manifest: 'Pod', path: '/api/v1/pods', project: podOf },
+  namespaces: { manifest: 'Namespace', path: '/api/v1/namespaces', project: namespaceOf },
+  policies: { manifest: 'NetworkPolicy', path: '/apis/networking.k8s.io/v1/networkpolicies', project: policyOf },
+  clusterPolicies: { manifest: 'ClusterNetworkPolicy', path: '/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies', isOptional: true, project: clusterPolicyOf },
+  nodes: { manifest: 'Node', path: '/api/v1/nodes', project: clusterNodeOf },
+}

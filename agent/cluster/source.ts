@@ -1,0 +1,206 @@
+// The objects of the cluster, kept up to date: from the Kubernetes API, or from a folder of manifests. Policy and Services share one source. Begin with `openObjects`.
+import { readFileSync } from 'node:fs'
+import { parseAllDocuments } from 'yaml'
+import { listFiles } from '../../lib/os/reading.ts'
+import { ValueError } from '../../lib/text/errors.ts'
+import { watchFolders } from '../scheduler/folder-watch.ts'
+import { follow } from '../scheduler/follow.ts'
+import { accessOf, type Wish } from './access.ts'
+import { Api } from './api.ts'
+import { Changes } from './changes.ts'
+import { Collection, PATIENCE } from './collection.ts'
+import { KINDS, type KindName, type ObjectKind, type Objects } from './kinds.ts'
+import { namespaceOf } from './objects.ts'
+
+/** Where the objects of the cluster come from: the Kubernetes API, or a folder of manifests. */
+export type ObjectsWish = ({ readonly from: 'api' } & Wish) | { readonly from: 'folder'; readonly dir: string }
+
+/** The objects of the cluster. */
+export interface ObjectSource {
+  /** The objects of the kinds that are followed. Other kinds are empty. */
+  readonly objects: Objects
+  /** The source in words, for messages: `the Kubernetes API`, or the folder. */
+  readonly origin: string
+  /** Whether these kinds were listed completely at least once. Nothing is removed from the kernel before that. */
+  isComplete(kinds: readonly KindName[]): boolean
+  /** Objects that cannot be read, one sentence each. All others count. */
+  refused(kinds: readonly KindName[]): readonly string[]
+  /** The changes of these kinds, for one part of the agent. Call this before `run`. */
+  changes(kinds: readonly KindName[], wake: () => void): Changes
+  /** Keeps the objects up to date until the signal. */
+  run(signal: AbortSignal): Promise<void>
+}
+
+/** How often a folder is read without an event of the kernel, because it may be another machine's. Milliseconds. */
+const POLL_MS = 10_000
+/** The waits for a kind that the API does not have: its CustomResourceDefinition may come at any time. */
+const OPTIONAL_PATIENCE = { ...PATIENCE, leastMs: 5000, mostMs: 15_000 }
+
+/** Opens a source of these kinds. Reads nothing before `run`. Throws ValueError for an unusable way to the API. */
+export function openObjects(wish: ObjectsWish, kinds: readonly KindName[], version: string): ObjectSource {
+  return wish.from === 'folder' ? new FolderSource(wish.dir, kinds) : new ApiSource(new Api(accessOf(wish), `plumb-agent/${version}`), kinds)
+}
+
+type Mutable = { [K in KindName]: Map<string, unknown> }
+
+/** No objects. */
+export function noObjects(): Objects {
+  return emptyMaps() as Objects
+}
+
+function emptyMaps(): Mutable {
+  return Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, new Map()])) as unknown as Mutable
+}
+
+/** Passes changes on to the parts of the agent. */
+class Subscribers {
+  readonly #all: Changes[] = []
+
+  add(kinds: readonly KindName[], wake: () => void): Changes {
+    const changes = new Changes(kinds, wake)
+    this.#all.push(changes)
+    return changes
+  }
+
+  note(kind: KindName, key?: string): void {
+    for (const one of this.#all) if (one.kinds.includes(kind)) one.note(kind, key)
+  }
+}
+
+/** The objects of the Kubernetes API: one list and one watch per kind. */
+class ApiSource implements ObjectSource {
+  readonly objects: Objects
+  readonly origin = 'the Kubernetes API'
+  readonly #collections: ReadonlyMap<KindName, Collection<unknown>>
+  readonly #subscribers = new Subscribers()
+
+  constructor(api: Api, kinds: readonly KindName[]) {
+    this.#collections = new Map(kinds.map((kind) => [kind, new Collection<unknown>(api, KINDS[kind] as ObjectKind<unknown>, (key) => this.#subscribers.note(kind, key))]))
+    this.objects = { ...noObjects(), ...Object.fromEntries([...this.#collections].map(([kind, { items }]) => [kind, items])) }
+  }
+
+  isComplete(kinds: readonly KindName[]): boolean {
+    return kinds.every((kind) => this.#collections.get(kind)?.isListed)
+  }
+
+  refused(kinds: readonly KindName[]): readonly string[] {
+    return kinds.flatMap((kind) => [...(this.#collections.get(kind)?.refused.values() ?? [])])
+  }
+
+  changes(kinds: readonly KindName[], wake: () => void): Changes {
+    return this.#subscribers.add(kinds, wake)
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    await Promise.all([...this.#collections].map(([kind, one]) => this.#follow(kind, one, signal)))
+  }
+
+  async #follow(kind: KindName, one: Collection<unknown>, signal: AbortSignal): Promise<void> {
+    const source = {
+      known: () => one.known(),
+      // An empty list changes no object. The parts have to know all the same that it is complete.
+      list: async (until: AbortSignal) => {
+        try {
+          await one.list(until)
+        } finally {
+          this.#subscribers.note(kind)
+        }
+      },
+      watch: (after: string, until: AbortSignal) => one.watch(after, until),
+      apply: (event: Parameters<typeof one.apply>[0]) => one.apply(event),
+    }
+    await follow(source, KINDS[kind].isOptional ? OPTIONAL_PATIENCE : PATIENCE, signal)
+  }
+}
+
+/** The objects of the manifests in a folder: files .yaml, .yml and .json, with one or more documents each. */
+class FolderSource implements ObjectSource {
+  readonly objects: Objects
+  readonly origin: string
+  readonly #maps = emptyMaps()
+  readonly #kinds: readonly KindName[]
+  readonly #subscribers = new Subscribers()
+  #refused: readonly string[] = []
+  #isRead = false
+
+  constructor(dir: string, kinds: readonly KindName[]) {
+    this.origin = dir
+    this.#kinds = kinds
+    this.objects = this.#maps as unknown as Objects
+  }
+
+  isComplete(): boolean {
+    return this.#isRead
+  }
+
+  refused(): readonly string[] {
+    return this.#refused
+  }
+
+  changes(kinds: readonly KindName[], wake: () => void): Changes {
+    return this.#subscribers.add(kinds, wake)
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const read = () => this.#read()
+    await watchFolders([this.origin], read, read, POLL_MS, signal)
+  }
+
+  #read(): void {
+    const found = readManifests(this.origin)
+    const isFirst = !this.#isRead
+    ;[this.#refused, this.#isRead] = [found.refused, true]
+    for (const kind of this.#kinds) {
+      const [now, wanted] = [this.#maps[kind], found.objects[kind] as ReadonlyMap<string, unknown>]
+      const changed = [...new Set([...now.keys(), ...wanted.keys()])].filter((key) => !Bun.deepEquals(now.get(key), wanted.get(key)))
+      for (const key of changed) {
+        if (wanted.has(key)) now.set(key, wanted.get(key))
+        else now.delete(key)
+        this.#subscribers.note(kind, key)
+      }
+      if (isFirst) this.#subscribers.note(kind)
+    }
+  }
+}
+
+/**
+ * Reads the manifests of a folder. An unreadable object is refused with its file and name, and all others count. A namespace that only
+ * pods and policies name exists, too.
+ */
+export function readManifests(dir: string): { readonly objects: Objects; readonly refused: readonly string[] } {
+  const maps = emptyMaps()
+  const refused: string[] = []
+  for (const name of listFiles(dir).filter((one) => /\.(ya?ml|json)$/.test(one) && !one.startsWith('.'))) for (const raw of documentsOf(`${dir}/${name}`, refused)) take(raw, `${dir}/${name}`, maps, refused)
+  const objects = maps as unknown as Objects
+  for (const { namespace } of [...objects.pods.values(), ...objects.policies.values()]) if (!maps.namespaces.has(namespace)) maps.namespaces.set(namespace, namespaceOf({ metadata: { name: namespace } }))
+  return { objects, refused }
+}
+
+const BY_MANIFEST = new Map(Object.entries(KINDS).map(([kind, { manifest }]) => [manifest, kind as KindName]))
+
+function take(raw: unknown, file: string, maps: Mutable, refused: string[]): void {
+  const { kind, items } = (raw ?? {}) as { kind?: unknown; items?: unknown }
+  if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items)) for (const item of items) take(item, file, maps, refused)
+  const name = typeof kind === 'string' ? BY_MANIFEST.get(kind) : undefined
+  if (name === undefined) return
+  try {
+    const value = KINDS[name].project(raw) as { readonly namespace?: string; readonly name: string } | undefined
+    if (value) maps[name].set(value.namespace === undefined ? value.name : `${value.namespace}/${value.name}`, value)
+  } catch (cause) {
+    if (!(cause instanceof ValueError)) throw cause
+    refused.push(`${file}: ${cause.message}`)
+  }
+}
+
+function documentsOf(path: string, refused: string[]): unknown[] {
+  try {
+    const documents = parseAllDocuments(readFileSync(path, 'utf8'))
+    return (Array.isArray(documents) ? documents : []).flatMap((one) => {
+      if (one.errors[0]) refused.push(`${path}: ${one.errors[0].message.split('\n', 1)[0]}`)
+      return one.errors.length > 0 ? [] : [one.toJSON()]
+    })
+  } catch (cause) {
+    refused.push(`${path}: ${(cause as Error).message}`)
+    return []
+  }
+}
