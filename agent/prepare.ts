@@ -16,7 +16,7 @@ import { makeIdentity, type NodeSubnet, readSubnetEnv, remember, statePath, writ
 import { installNode } from './node/install.ts'
 import { makeTeller, notify } from './node/systemd.ts'
 import type { Context } from './parts/context.ts'
-import { POLICY_KINDS } from './policy/compile.ts'
+import { POLICY_KINDS } from './policy/state.ts'
 import type { Failure } from './scheduler/failures.ts'
 import { pause } from './scheduler/pause.ts'
 import type { Settings } from './settings/settings.ts'

@@ -39,6 +39,8 @@ interface Kept {
   readonly have: Map<string, string>
   /** Keys whose elements may differ between the two maps. */
   readonly changed: Set<string>
+  /** Nobody wants the set any more. The next transaction removes it as a whole. */
+  isDropped: boolean
 }
 
 const TOOL = ['nft', '-f', '-']
@@ -54,7 +56,7 @@ const TRIES = 5
  */
 export class Elements {
   readonly #table: string
-  readonly #maps: ReadonlyMap<string, Kept>
+  readonly #maps: Map<string, Kept>
   readonly #generation: () => number | undefined
   readonly #dump: typeof dumpElements
   #isDoubtful = true
@@ -67,9 +69,52 @@ export class Elements {
   /** `generation` and `dump` query the kernel in this thread's namespace. */
   constructor(table: string, shapes: Readonly<Record<string, Shape>>, { generation = kernelGeneration, dump = dumpElements } = {}) {
     this.#table = table
-    this.#maps = new Map(Object.entries(shapes).map(([name, shape]) => [name, { shape, wanted: new Map(), have: new Map(), changed: new Set() }]))
+    this.#maps = new Map(Object.entries(shapes).map(([name, shape]) => [name, empty(shape)]))
     this.#generation = generation
     this.#dump = dump
+  }
+
+  /** Adds a set or map that did not exist at the start. `before` of the next step has the line that makes it. */
+  define(name: string, shape: Shape): void {
+    const old = this.#maps.get(name)
+    if (!old) this.#maps.set(name, empty(shape))
+    else if (old.isDropped) old.isDropped = false
+    else throw new RangeError(`The table ${this.#table} has the set ${name} already`)
+    for (const key of old?.have.keys() ?? []) old?.changed.add(key)
+  }
+
+  /** Drops a set or map with all of its elements. `after` of the next step has the line that removes it. */
+  drop(name: string): void {
+    const map = this.#map(name)
+    map.isDropped = true
+    map.wanted.clear()
+    map.changed.clear()
+  }
+
+  /** Notes that the next step makes the whole table again, with no elements. `before` of that step has the lines. */
+  forget(): void {
+    for (const [name, map] of this.#maps) {
+      if (map.isDropped) this.#maps.delete(name)
+      map.have.clear()
+      for (const key of map.wanted.keys()) map.changed.add(key)
+    }
+    this.#isDoubtful = this.#isFirst = false
+    this.#left = undefined
+  }
+
+  /** The wanted elements of a set or map. */
+  wanted(name: string): ReadonlyMap<string, string> {
+    return this.#map(name).wanted
+  }
+
+  /** The names of all sets and maps. */
+  names(): readonly string[] {
+    return [...this.#maps].flatMap(([name, { isDropped }]) => (isDropped ? [] : [name]))
+  }
+
+  /** Whether another program may have changed the table since the last step. */
+  get isInDoubt(): boolean {
+    return this.#isDoubtful && (this.#left === undefined || this.#generation() !== this.#left)
   }
 
   /** Adds an element to the wanted elements, with its value in a map. Keys and values are nft's text, exactly as nft prints it. */
@@ -108,10 +153,11 @@ export class Elements {
     const lines: string[] = []
     let changed = 0
     for (const [name, map] of this.#maps) {
+      if (map.isDropped) continue
       const { add, drop, count } = difference(map)
       changed += count
-      if (drop.length > 0) lines.push(`delete element inet ${this.#table} ${name} { ${drop.join(', ')} }`)
-      if (add.length > 0) lines.push(`add element inet ${this.#table} ${name} { ${add.join(', ')} }`)
+      for (const some of chunks(drop)) lines.push(`delete element inet ${this.#table} ${name} { ${some} }`)
+      for (const some of chunks(add)) lines.push(`add element inet ${this.#table} ${name} { ${some} }`)
     }
     const all = [...before, ...lines, ...after]
     if (all.length === 0) return { changed, repaired }
@@ -122,7 +168,10 @@ export class Elements {
       this.#left = undefined
       throw new ExecError(TOOL, `table inet ${this.#table}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
     }
-    for (const map of this.#maps.values()) settle(map)
+    for (const [name, map] of this.#maps) {
+      if (map.isDropped) this.#maps.delete(name)
+      else settle(map)
+    }
     const now = this.#generation()
     const isAlone = counted !== undefined && now === counted + 1
     // Another program's transaction came between. It may have changed this table.
@@ -135,7 +184,7 @@ export class Elements {
     for (let tries = 1; ; tries++) {
       const before = this.#generation()
       if (before !== undefined && before === this.#left) return []
-      const repaired = [...this.#maps].flatMap(([name, map]) => compare(`${map.shape.value === undefined ? 'set' : 'map'} ${name}`, map, this.#dump(this.#table, name) ?? new Map()))
+      const repaired = [...this.#maps].flatMap(([name, map]) => (map.isDropped ? [] : compare(`${map.shape.value === undefined ? 'set' : 'map'} ${name}`, map, this.#dump(this.#table, name) ?? new Map())))
       // A dump during a change of the table may lack elements or hold them twice.
       if (before !== undefined && this.#generation() !== before && tries < TRIES) continue
       this.#left = before
@@ -148,6 +197,17 @@ export class Elements {
     if (!map) throw new RangeError(`The table ${this.#table} has no set ${name}`)
     return map
   }
+}
+
+function empty(shape: Shape): Kept {
+  return { shape, wanted: new Map(), have: new Map(), changed: new Set(), isDropped: false }
+}
+
+/** Elements in one line. nft keeps each line in memory as a whole. */
+const CHUNK = 1000
+
+function* chunks(elements: readonly string[]): Generator<string> {
+  for (let at = 0; at < elements.length; at += CHUNK) yield elements.slice(at, at + CHUNK).join(', ')
 }
 
 function difference({ wanted, have, changed, shape }: Kept): { add: string[]; drop: string[]; count: number } {

@@ -12,6 +12,8 @@ import type { Parts } from './index.ts'
 
 /** Links and addresses change in groups, so a change of the uplink waits this long. Milliseconds. */
 const UPLINK_MS = 100
+/** Changes of rules come in groups, also those of the agent itself. Milliseconds. */
+const RULES_MS = 20
 /** The pause after an error of the store, in milliseconds. */
 const STORE_MS = 1000
 
@@ -35,13 +37,17 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
       table.doubt()
       table.wakes.poke(table.name)
     }
-    if (policy && isOfTable(change, POLICY_TABLE) && change.gone && change.what === 'table') policy.wakes.poke(policy.name)
+    if (policy && isOfTable(change, POLICY_TABLE)) {
+      policy.doubt()
+      policy.wakes.poke('rules', RULES_MS)
+    }
     if (isOfForward(change)) forward.wakes.poke(forward.name)
   }
   // Changes are unknown from before a listener began, or while it had no room for messages.
   const lostRules = () => {
     table.doubt()
-    for (const part of [table, forward, pluginRules]) part.wakes.poke('listening')
+    policy?.doubt()
+    for (const part of [table, forward, pluginRules, ...(policy ? [policy] : [])]) part.wakes.poke('listening')
   }
   const lostAll = () => {
     converger.invalidate()

@@ -55,7 +55,7 @@ export class Parts {
     this.forward = new ForwardPart(context, now, wakes(), repairs)
     this.pluginRules = new PluginRulesPart(wakes(), repairs)
     this.peers = new PeersPart(context, now, wakes(), repairs, { changed: () => this.#probing?.aimAnew(), note: (text, isNew) => this.note(text, isNew) })
-    this.policy = context.objects && new PolicyPart(context, context.objects, wakes(), repairs)
+    this.policy = context.objects && new PolicyPart(context, context.objects, now, wakes(), repairs)
     this.#installation = new InstallationPart(
       now,
       wakes(),
@@ -133,7 +133,7 @@ export class Parts {
     this.#now.served = lease
     if (before && isSame(before.subnets, lease.subnets)) return
     this.#probing?.aimAnew()
-    for (const part of [this.table, this.forward, this.peers]) part.wakes.poke('lease')
+    for (const part of [this.table, this.forward, this.peers, ...(this.policy ? [this.policy] : [])]) part.wakes.poke('lease')
   }
 
   #standing(): Standing {

@@ -1,14 +1,20 @@
 import { isThere } from '../../lib/os/nftables.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import type { Changes } from '../cluster/changes.ts'
 import type { ObjectSource } from '../cluster/source.ts'
-import { type Compiled, compile, POLICY_KINDS } from '../policy/compile.ts'
-import { load, step, TABLE } from '../policy/table.ts'
+import type { Standing } from '../health/condition.ts'
+import { both } from '../lease/families.ts'
+import { endRefused, type Flow } from '../policy/established.ts'
+import { decide } from '../policy/oracle.ts'
+import { foreign, load, update } from '../policy/program.ts'
+import { POLICY_KINDS, PolicyState } from '../policy/state.ts'
+import { TABLE, type TableOptions } from '../policy/table.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Wakes } from '../scheduler/wakes.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
-const TOOL = ['nft', '-f', '-']
 /** Refused objects that the status names at once. */
 const NAMED = 20
 
@@ -16,37 +22,41 @@ const NAMED = 20
 export class PolicyPart implements Part {
   readonly name = 'policy'
   readonly trouble = 'Cannot program NetworkPolicy'
-  readonly quietMs: number
+  readonly quietMs = 0
   readonly wakes: Wakes
   readonly #context: Context
+  readonly #now: Standing
   readonly #objects: ObjectSource
   readonly #repairs: Repairs
-  /** What the last transaction left in the kernel. Undefined when the kernel may have anything else. */
-  #now: Compiled | undefined
-  #isLoaded = false
+  readonly #changes: Changes
+  readonly #state: PolicyState
+  /** The options of the table that the last transaction left in the kernel. Undefined when the kernel may have anything else. */
+  #loaded: string | undefined
 
-  constructor(context: Context, objects: ObjectSource, wakes: Wakes, repairs: Repairs) {
+  constructor(context: Context, objects: ObjectSource, now: Standing, wakes: Wakes, repairs: Repairs) {
     this.#context = context
+    this.#now = now
     this.#objects = objects
     this.wakes = wakes
     this.#repairs = repairs
-    this.quietMs = context.quietMs
-    objects.changes(POLICY_KINDS, () => wakes.poke('objects'))
+    this.#changes = objects.changes(POLICY_KINDS, () => wakes.poke('objects'))
+    this.#state = new PolicyState(objects.objects, context.node)
   }
 
   doubt(): void {
-    this.#now = undefined
+    this.#state.elements.doubt()
   }
 
   async step(): Promise<Outcome> {
-    // The table of an earlier run stays until everything is known.
-    if (!this.#objects.isComplete(POLICY_KINDS)) return WAITING
-    const wanted = compile(this.#objects.objects, this.#context.node)
-    // A table that is gone is somebody else's work, or this part's own: a load replaces the table.
-    if (this.#now && !isThere('inet', TABLE)) this.#now = undefined
-    if (this.#now) await this.#run(step(this.#now, wanted).join('\n'))
-    else await this.#reload(wanted)
-    this.#now = wanted
+    const options = this.#options()
+    if (!this.#objects.isComplete(POLICY_KINDS)) {
+      // The table of an earlier run stays until everything is known. Without one, no pod may be open by chance.
+      if (options.subnets.length > 0 && !isThere('inet', TABLE)) await load(new PolicyState(this.#objects.objects, ''), options, this.#context.run)
+      return WAITING
+    }
+    this.#state.apply(this.#changes.take())
+    await this.#program(options)
+    await this.#endTightened()
     const failures = this.#objects
       .refused(POLICY_KINDS)
       .slice(0, NAMED)
@@ -55,22 +65,43 @@ export class PolicyPart implements Part {
     return DONE
   }
 
-  // One transaction replaces the table, so that no packet meets half of it. It is a repair when the kernel had something else before.
-  async #reload(wanted: Compiled): Promise<void> {
-    const before = this.#isLoaded ? await this.#listing() : ''
-    await this.#run(load(wanted))
-    if (this.#isLoaded && (await this.#listing()) !== before) this.#repairs.ofPart(this, 'nft', [`nft table ${TABLE}`])
-    this.#isLoaded = true
+  #options(): TableOptions {
+    const lease = this.#now.served ?? this.#now.lease
+    return { subnets: lease ? both(lease.subnets) : both(this.#context.before ?? {}), isAudit: false }
   }
 
-  async #listing(): Promise<string> {
-    return (await this.#context.run(['nft', '-s', 'list', 'table', 'inet', TABLE], '')).stdout
+  async #program(options: TableOptions): Promise<void> {
+    const [state, { run }] = [this.#state, this.#context]
+    const [key, isInDoubt] = [JSON.stringify(options.subnets), state.elements.isInDoubt && !this.#repairs.isHeld(this)]
+    const before = this.#loaded
+    // A failed transaction leaves what was there. The next step makes the whole table again.
+    this.#loaded = undefined
+    if (before === key && !(isInDoubt && !isThere('inet', TABLE))) {
+      const { repaired } = await update(state, run)
+      const wrong = isInDoubt ? foreign(state, options) : undefined
+      if (wrong !== undefined) await load(state, options, run)
+      if (repaired.length > 0 || wrong !== undefined) this.#repairs.ofPart(this, 'nft', [...repaired, ...(wrong === undefined ? [] : [wrong])])
+    } else {
+      await load(state, options, run)
+      if (before === key) this.#repairs.ofPart(this, 'nft', [`nft table ${TABLE}`])
+    }
+    this.#loaded = key
   }
 
-  async #run(text: string): Promise<void> {
-    if (text === '') return
-    this.#now = undefined
-    const { status, stderr } = await this.#context.run(TOOL, `${text}\n`)
-    if (status !== 0) throw new Error(`nft: ${stderr.trim().split('\n', 1)[0] || `ended with status ${status}`}`)
+  // A policy that has become tighter ends the connections that it no longer allows. After a start, all connections of local pods are checked.
+  async #endTightened(): Promise<void> {
+    const addresses = this.#state.takeTightened()
+    if (addresses.size === 0) return
+    const { pods, namespaces, policies } = this.#objects.objects
+    const objects = { pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()] }
+    const end = (ip: Ip) => this.#state.podAt(ip) ?? { ip }
+    const isAllowed = ({ source, destination, protocol, port }: Flow) => decide(objects, { from: end(source), to: end(destination), source, destination, protocol, port }).passes
+    const failures: Failure[] = []
+    try {
+      await endRefused(addresses, isAllowed, this.#context.run)
+    } catch (cause) {
+      failures.push({ scope: 'part', text: (cause as Error).message })
+    }
+    this.#context.failures.report('connections of policy', failures)
   }
 }

@@ -1,14 +1,17 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { namespaceOf, type Pod, podOf, policyOf } from '../../agent/cluster/objects.ts'
-import { type Cluster, type Compiled, compile } from '../../agent/policy/compile.ts'
 import { decide, type Verdict } from '../../agent/policy/oracle.ts'
-import { load, step, TABLE } from '../../agent/policy/table.ts'
-import type { Ip } from '../../lib/text/ip.ts'
+import { load, update } from '../../agent/policy/program.ts'
+import { type Cluster, POLICY_KINDS, PolicyState } from '../../agent/policy/state.ts'
+import { TABLE } from '../../agent/policy/table.ts'
+import type { Run } from '../../lib/os/run.ts'
+import { type Ip, parseCidr } from '../../lib/text/ip.ts'
 import type { Namespace as Netns } from './harness.ts'
 
 const POD = join(import.meta.dir, 'policy-pod.ts')
 const NODE = 'node-1'
+const SUBNETS = [parseCidr('10.1.0.0/24'), parseCidr('fd01::/64')]
 const SPACES = ['x', 'y', 'z'] as const
 const NAMES = ['a', 'b', 'c'] as const
 /** Of the upstream tests: a pod's name is its label `pod`, a namespace's its label `ns`. */
@@ -87,17 +90,21 @@ export async function policyWorld(node: Netns): Promise<World> {
   assert.equal(made.status, 0, made.stderr)
   const processes = new Map(all.map(({ key, namespace, name }) => [key, start(`${unique}-${namespace}${name}`)]))
   await Promise.all([...processes.values()].map((one) => one.ready()))
-  let now: Compiled | undefined
+  const cluster: Cluster = { pods, namespaces, policies, clusterPolicies: new Map(), nodes: new Map() }
+  const state = new PolicyState(cluster, NODE)
+  const keys = new Map(POLICY_KINDS.map((kind) => [kind, new Set<string>()]))
+  let isLoaded = false
+  const run: Run = async (argv, stdin) => node.exec([...argv], { stdin })
   const objects = () => ({ pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()] })
   const ip = (pod: string, family: 4 | 6 = 4) => (pods.get(pod) as Pod).ips.find((one) => one.includes(':') === (family === 6)) as Ip
   async function sync(): Promise<void> {
-    const wanted = compile({ pods, namespaces, policies }, NODE)
-    const text = now ? `${step(now, wanted).join('\n')}\n` : load(wanted)
-    const { status, stderr } = await node.exec(['nft', '-f', '-'], { stdin: text })
-    assert.equal(status, 0, `${stderr}\n${text}`)
+    // Each step tells every key that was ever there. What is the same costs nothing.
+    for (const kind of POLICY_KINDS) for (const key of cluster[kind].keys()) keys.get(kind)?.add(key)
+    state.apply(keys)
+    await (isLoaded ? update(state, run) : load(state, { subnets: SUBNETS, isAudit: false }, run))
+    isLoaded = true
     // A new probe may have the ports of an old one, whose connection is still known.
     await node.exec(['conntrack', '-F'])
-    now = wanted
   }
   async function answers(probes: readonly Probe[]): Promise<boolean[]> {
     const found = new Map<Probe, boolean>()
