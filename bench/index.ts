@@ -15,6 +15,7 @@ import { links } from './parts/links.ts'
 import { many } from './parts/many.ts'
 import { network } from './parts/network.ts'
 import { pods } from './parts/pods.ts'
+import { policy } from './parts/policy.ts'
 import { pool } from './parts/pool.ts'
 import { start } from './parts/start.ts'
 import { storm } from './parts/storm.ts'
@@ -22,7 +23,7 @@ import { type Bar, circumstances, markdown, pagesOf, write } from './report.ts'
 import { sides } from './sides.ts'
 
 // In this order: what leaves the kernel work to do afterwards comes last.
-const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, network, links, cost, pool, bandwidth, agent, kube, pods, storm, crowd, ports, many }
+const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, network, links, cost, pool, bandwidth, agent, kube, pods, policy, storm, crowd, ports, many }
 const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write]]\n`
 const SCRATCH = 'PLUMB_BENCH_SCRATCH'
 // Networks, mounts and processes of its own: nothing of the machine's is touched, and whatever is left goes with it.
