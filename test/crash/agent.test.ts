@@ -174,7 +174,7 @@ async function same({ cluster, one }: Place, want: string): Promise<void> {
   await until(async () => assert.deepEqual(changes(want, await look(cluster, one)), []) === undefined)
 }
 
-/** The node and its files, with the texts of those that others read; a socket stays behind a process that is killed, and in a shared store one draft for all writers. */
+/** The node and its files, with the texts of those that others read. A killed process leaves a socket, and in a shared store one draft for all writers. */
 async function look({ dir }: Cluster, one: Node): Promise<string> {
   const names = [one.dir, join(dir, 'store')].flatMap((folder) => readdirSync(folder, { recursive: true }).map((name) => join(folder, `${name}`)))
   const files = names.filter((path) => !/\.sock$|\/store\/\w+\/\.draft$/.test(path)).sort()
