@@ -27,7 +27,8 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
   const { uplink, table, forward, pluginRules, peers, policy } = parts
   function heard(event: Event | undefined): void {
     if (!event) return
-    if (converger.heard(event)) peers.wakes.poke('drift')
+    const afterMs = converger.heard(event)
+    if (afterMs !== undefined) peers.wakes.poke('drift', afterMs)
     if (uplink.concerns(event)) uplink.wakes.poke('uplink', UPLINK_MS)
   }
   function ruleChanged(change: RuleChange): void {

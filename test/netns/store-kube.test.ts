@@ -4,7 +4,8 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { join } from 'node:path'
 import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
 import { until } from '../support/harness.ts'
-import { type KubeServer, kubeconfigOf, kubeServer, type Raw, refusal } from '../support/kube-server.ts'
+import { type KubeServer, kubeServer, type Raw, refusal } from '../support/kube-server.ts'
+import { kubeconfigOf } from '../support/kubeconfig.ts'
 import { draft, followed, type KubeCluster, NETWORK, published, storeOf, testKube } from '../support/suites/testKube.ts'
 
 const NODES = '/api/v1/nodes'

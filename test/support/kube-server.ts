@@ -2,6 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Server } from 'bun'
 import { certificates } from './certificates.ts'
+import { kubeconfigOf } from './kubeconfig.ts'
 
 /** An object of the API, as JSON. */
 export interface Raw {
@@ -163,20 +164,6 @@ export async function kubeServer(): Promise<KubeServer> {
   writeFileSync(join(dir, 'token'), TOKEN)
   writeFileSync(made.kubeconfig, kubeconfigOf(made.url, caFile, `tokenFile: ${join(dir, 'token')}`))
   return made
-}
-
-/** A kubeconfig as text: `user` is what stands below `user:`. */
-export function kubeconfigOf(server: string, caFile: string, user: string): string {
-  return `apiVersion: v1
-kind: Config
-clusters: [{name: test, cluster: {server: "${server}", certificate-authority: "${caFile}"}}]
-users:
-  - name: test
-    user:
-      ${user.replace(/\n/g, '\n      ')}
-contexts: [{name: test, context: {cluster: test, user: test}}]
-current-context: test
-`
 }
 
 /** An answer that refuses, as kube-apiserver words it. */

@@ -1,4 +1,4 @@
-// A pod of the policy tests, run inside its namespace: serves 80 and 81 in TCP and UDP on all addresses, and tries what it is told to, one JSON object per line.
+// A pod of the policy tests, run inside its namespace. It serves 80 and 81 in TCP and UDP on all addresses. It reads its attempts as JSON, one object per line.
 import { createSocket } from 'node:dgram'
 import { createConnection, createServer } from 'node:net'
 import { createInterface } from 'node:readline'
