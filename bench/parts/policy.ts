@@ -5,7 +5,7 @@ import { everything, PolicyState } from '../../agent/policy/state.ts'
 import { parseCidr } from '../../lib/text/ip.ts'
 import { median } from '../paired.ts'
 import type { Bench } from '../part.ts'
-import { judge, short, type Table } from '../report.ts'
+import { type Bar, judge, short, type Table } from '../report.ts'
 
 const [PODS, NAMESPACES, LOCAL] = [10_000, 100, 250]
 const [TIMES, NODE] = [30, 'node-1']
@@ -15,7 +15,7 @@ const [POD_MS, POLICY_MS, COLD_MS, MEMORY_MB] = [10, 50, 2000, 200]
 /** What NetworkPolicy costs the agent, from the objects to the kernel: the engine with the real nft, in a cluster of 10,000 pods. */
 export async function policy(bench: Bench): Promise<Table> {
   const rows: string[][] = []
-  const bars = []
+  const bars: Bar[] = []
   for (const policies of [200, 1000]) {
     const cluster = clusterOf(policies)
     const started = performance.now()
@@ -35,14 +35,11 @@ export async function policy(bench: Bench): Promise<Table> {
       changed.push(await timed(state, 'policies', 'ns-0/p0', () => void cluster.policies.set('ns-0/p0', policyAt(0, 8000 + i))))
     }
     const [one, other] = [median(onePod), median(changed)]
-    const own = [
-      judge(`≤ ${POD_MS} ms`, [{ name: `one pod more, ${policies} policies`, figure: one, met: one <= POD_MS }]),
-      judge(`≤ ${POLICY_MS} ms`, [{ name: `one policy changed, ${policies} policies`, figure: other, met: other <= POLICY_MS }]),
-      judge(`≤ ${COLD_MS / 1000} s, ≤ ${MEMORY_MB} MB`, [
-        { name: `cold, ${policies} policies`, figure: cold, met: cold <= COLD_MS },
-        { name: `memory, ${policies} policies`, figure: memory, met: memory <= MEMORY_MB },
-      ]),
-    ]
+    // The bars are for a node with 200 policies, and the cold start for one with 1,000.
+    const own =
+      policies === 200
+        ? [judge(`≤ ${POD_MS} ms`, [{ name: 'one pod more', figure: one, met: one <= POD_MS }]), judge(`≤ ${POLICY_MS} ms`, [{ name: 'one policy changed', figure: other, met: other <= POLICY_MS }])]
+        : [judge(`≤ ${COLD_MS / 1000} s`, [{ name: 'cold', figure: cold, met: cold <= COLD_MS }]), judge(`≤ ${MEMORY_MB} MB`, [{ name: 'memory', figure: memory, met: memory <= MEMORY_MB }])]
     bars.push(...own)
     rows.push([String(policies), String(sets.length), short(compiled), short(cold), short(memory), short(one), short(other), own.map(({ text }) => text).join('; ')])
   }
