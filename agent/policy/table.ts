@@ -36,6 +36,9 @@ export const SHAPES: Readonly<Record<string, Shape>> = Object.fromEntries(
   FAMILIES.flatMap((family) => [[`self${family}`, { key: [TYPE[family], TYPE[family]] }], ...SIDES.map((side) => [`${side}${family}`, { key: [TYPE[family]], value: 'verdict' }])]),
 )
 
+/** The sets of connections that a policy has ended, by the answers' side. Their packets would make the connection known again. */
+export const ENDED = { 4: 'ended4', 6: 'ended6' } as const
+
 /** How the table treats what it refuses, and which addresses are pods'. */
 export interface TableOptions {
   /** The node's subnets. */
@@ -54,10 +57,12 @@ const ND = 'icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-sol
 
 /** The lines that make the table without policies, instead of any table that is there. */
 export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
-  const word = (subnet: Cidr) => (isSix(subnet) ? 'ip6' : 'ip')
+  const wordOf = (family: Family) => (family === 6 ? 'ip6' : 'ip')
+  const word = (subnet: Cidr) => wordOf(isSix(subnet) ? 6 : 4)
   const refuse = (chain: string, passes: string) => [...(log ? [log(chain)] : []), isAudit ? passes : 'drop']
   const unknown = (end: 'saddr' | 'daddr') => subnets.map((subnet) => `${word(subnet)} ${end} ${subnet} goto unknown`)
   const senders = ['ip saddr vmap @egress4', 'ip6 saddr vmap @egress6', ...unknown('saddr')]
+  const ended = FAMILIES.map((family) => `${wordOf(family)} saddr . ${wordOf(family)} daddr . meta l4proto . th sport . th dport @${ENDED[family]} drop`)
   const chains: Readonly<Record<string, readonly string[]>> = {
     denied_in: refuse('denied_in', PASSES.ingress),
     denied_out: refuse('denied_out', PASSES.egress),
@@ -65,7 +70,7 @@ export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
     // The node has addresses of the subnet, too.
     to_pod: ['ip daddr vmap @ingress4', 'ip6 daddr vmap @ingress6', 'fib daddr type local accept', ...unknown('daddr'), 'accept'],
     // What pods send to pods and to the world.
-    forward: ['type filter hook forward priority filter; policy accept;', 'ct state established,related accept', ND, 'ip saddr . ip daddr @self4 accept', 'ip6 saddr . ip6 daddr @self6 accept', ...senders, 'goto to_pod'],
+    forward: ['type filter hook forward priority filter; policy accept;', 'ct state established,related accept', ...ended, ND, 'ip saddr . ip daddr @self4 accept', 'ip6 saddr . ip6 daddr @self6 accept', ...senders, 'goto to_pod'],
     // What pods send to the node itself. What the node sends to its pods, such as probes, meets neither chain.
     input: ['type filter hook input priority filter; policy accept;', 'iif lo accept', 'ct state established,related accept', ND, ...senders],
   }
@@ -76,6 +81,7 @@ export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
     `table ${NAME} {`,
     `  counter ${UNKNOWN} { }`,
     ...Object.entries(SHAPES).map(([name, { key, value }]) => `  ${value ? 'map' : 'set'} ${name} { type ${key.join(' . ')}${value ? ` : ${value}` : ''}; }`),
+    ...FAMILIES.map((family) => `  set ${ENDED[family]} { type ${TYPE[family]} . ${TYPE[family]} . inet_proto . inet_service . inet_service; flags timeout; timeout 1h; }`),
     ...order.flatMap((name) => [`  chain ${name} {`, ...(chains[name] ?? []).map((line) => `    ${line}`), '  }']),
     '}',
   ]

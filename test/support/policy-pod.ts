@@ -10,11 +10,54 @@ interface Probe {
 }
 
 const PORTS = [80, 81]
+const ECHO = 82
+/** The datagrams that came, by the address that sent them. */
+const came: Record<string, number> = {}
 
 for (const port of PORTS) {
   createServer((socket) => socket.on('error', () => {}).end('ok')).listen(port, '::')
   const server = createSocket({ type: 'udp6' })
-  server.on('message', (_, { address, port: from }) => server.send('ok', from, address)).bind(port, '::')
+  server
+    .on('message', (_, { address, port: from }) => {
+      const ip = address.replace('::ffff:', '')
+      came[ip] = (came[ip] ?? 0) + 1
+      server.send('ok', from, address)
+    })
+    .bind(port, '::')
+}
+createServer((socket) => socket.on('error', () => {}).pipe(socket)).listen(ECHO, '::')
+
+/** What a flow was like: a TCP connection, or datagrams from one port, with a message every millisecond or two. */
+interface Flow {
+  sent: number
+  received: number
+  error: string
+}
+const flows: Record<string, Flow> = {}
+
+function flow(name: string, ip: string, isTcp: boolean): void {
+  const now: Flow = { sent: 0, received: 0, error: '' }
+  flows[name] = now
+  if (isTcp) {
+    const socket = createConnection({ host: ip, port: ECHO, noDelay: true })
+    socket
+      .on('data', (data) => {
+        now.received += data.length
+      })
+      .on('error', ({ message }) => {
+        now.error = message
+      })
+      .on('connect', () => setInterval(() => now.error === '' && socket.write('x', () => now.sent++), 2))
+    return
+  }
+  const socket = createSocket(ip.includes(':') ? 'udp6' : 'udp4')
+  socket.on('message', () => now.received++)
+  const send = () =>
+    socket.send('?', 80, ip, (cause) => {
+      if (cause) now.error = cause.message
+      else now.sent++
+    })
+  setInterval(send, 1)
 }
 
 function connects(ip: string, port: number, ms: number): Promise<boolean> {
@@ -48,7 +91,13 @@ function echoes(ip: string, port: number, ms: number): Promise<boolean> {
 
 process.stdout.write('ready\n')
 for await (const line of createInterface({ input: process.stdin })) {
-  const { probes, ms } = JSON.parse(line) as { probes: Probe[]; ms: number }
+  const asked = JSON.parse(line) as { probes: Probe[]; ms: number } | { flow: string; ip: string; isTcp: boolean } | { tell: true }
+  if ('flow' in asked) flow(asked.flow, asked.ip, asked.isTcp)
+  if (!('probes' in asked)) {
+    process.stdout.write(`${JSON.stringify({ came, flows })}\n`)
+    continue
+  }
+  const { probes, ms } = asked
   const answers = await Promise.all(probes.map(({ ip, port, protocol }) => (protocol === 'TCP' ? connects(ip, port, ms) : echoes(ip, port, ms))))
   process.stdout.write(`${JSON.stringify(answers)}\n`)
 }

@@ -88,7 +88,7 @@ export async function policyWorld(node: Netns): Promise<World> {
   }
   const made = await node.exec(['sh', '-ec', setup.join('\n')])
   assert.equal(made.status, 0, made.stderr)
-  const processes = new Map(all.map(({ key, namespace, name }) => [key, start(`${unique}-${namespace}${name}`)]))
+  const processes = new Map(all.map(({ key, namespace, name }) => [key, startPod(`${unique}-${namespace}${name}`)]))
   await Promise.all([...processes.values()].map((one) => one.ready()))
   const cluster: Cluster = { pods, namespaces, policies, clusterPolicies: new Map(), nodes: new Map() }
   const state = new PolicyState(cluster, NODE)
@@ -112,7 +112,7 @@ export async function policyWorld(node: Netns): Promise<World> {
       all.map(async ({ key }) => {
         const own = probes.filter(({ from }) => `${from.namespace}/${from.name}` === key)
         if (own.length === 0) return
-        const said = await (processes.get(key) as Process).ask(own.map(({ destination, port, protocol }) => ({ ip: destination, port, protocol })))
+        const said = await (processes.get(key) as Answering).ask(own.map(({ destination, port, protocol }) => ({ ip: destination, port, protocol })))
         for (const [i, one] of own.entries()) found.set(one, said[i] as boolean)
       }),
     )
@@ -164,23 +164,36 @@ export async function policyWorld(node: Netns): Promise<World> {
   }
 }
 
-interface Process {
+/** What a pod has seen: datagrams by their sender, and its flows by name. */
+export interface Seen {
+  readonly came: Readonly<Record<string, number>>
+  readonly flows: Readonly<Record<string, { readonly sent: number; readonly received: number; readonly error: string }>>
+}
+/** The process of a pod (policy-pod.ts). */
+export interface Answering {
   ready(): Promise<void>
   ask(probes: readonly object[]): Promise<boolean[]>
+  /** Begins a flow to an address, without an end. */
+  flow(name: string, ip: string, isTcp: boolean): Promise<Seen>
+  tell(): Promise<Seen>
   kill(): void
 }
 
-function start(netns: string): Process {
+/** Starts the process of a pod in a namespace, by the name of its file below /run/netns. */
+export function startPod(netns: string): Answering {
   const child = Bun.spawn(['ip', 'netns', 'exec', netns, process.execPath, POD], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
   const lines = readLines(child.stdout)
   const next = async () => ((await lines.next()).value as string | undefined) ?? ''
+  async function say<T>(question: object): Promise<T> {
+    child.stdin.write(`${JSON.stringify(question)}\n`)
+    child.stdin.flush()
+    return JSON.parse(await next())
+  }
   return {
     ready: async () => void assert.equal(await next(), 'ready'),
-    async ask(probes) {
-      child.stdin.write(`${JSON.stringify({ probes, ms: TIMEOUT_MS })}\n`)
-      child.stdin.flush()
-      return JSON.parse(await next())
-    },
+    ask: (probes) => say({ probes, ms: TIMEOUT_MS }),
+    flow: (name, ip, isTcp) => say({ flow: name, ip, isTcp }),
+    tell: () => say({ tell: true }),
     kill: () => child.kill('SIGKILL'),
   }
 }
