@@ -62,6 +62,7 @@ describe('plumb agent in a cluster', () => {
     ['answers 500', refuses(500, 'etcdserver: request timed out'), /refused GET \S+: 500 etcdserver: request timed out/, serves],
     ['answers 503', refuses(503, 'the server is shutting down'), /refused GET \S+: 503 the server is shutting down/, serves],
     ['has a certificate that expired', (server) => server.renew(-1), /does not answer: its certificate has expired/, (server) => server.renew()],
+    ['has a certificate that is not valid yet', (server) => server.renew('early'), /does not answer: its certificate is not valid yet; is this node's clock right\?/, (server) => server.renew()],
     ['has a certificate of another authority', (server) => server.renew(2, 'unknown'), /its certificate is signed by an authority that is not known here/, (server) => server.renew()],
     ['does not take the token any more', refuses(401, 'Unauthorized'), /401 Unauthorized; the credentials of the kubeconfig \S+ do not count/, serves],
     ['does not let the agent watch', refuses(403, 'nodes is forbidden', ({ url }) => url.searchParams.has('watch')), /refused GET \/api\/v1\/nodes: 403 nodes is forbidden; want a role that allows it/, serves],

@@ -33,7 +33,7 @@ export interface KubeServer {
    * Closes the port, and opens it again with other certificates: of another authority, good for so many days. They are in the same files, also that of the
    * authority; `unknown` leaves the authority's file as it was.
    */
-  renew(days?: number, isUnknown?: 'unknown'): Promise<void>
+  renew(days?: number | 'early', isUnknown?: 'unknown'): Promise<void>
   /** Sends nothing more to the watches that are there, and keeps their connections: what a load balancer does that has forgotten them. */
   hush(): void
   /** Closes the port; `open` opens it again. */
