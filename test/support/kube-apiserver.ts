@@ -3,7 +3,8 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { certificates } from './certificates.ts'
 import { until } from './harness.ts'
-import { kubeconfigOf, type Raw } from './kube-server.ts'
+import type { Raw } from './kube-server.ts'
+import { kubeconfigOf } from './kubeconfig.ts'
 import type { KubeCluster } from './suites/testKube.ts'
 
 /** Where tools/k8s/build.ts puts what it builds. */

@@ -2,6 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Server } from 'bun'
 import { certificates } from './certificates.ts'
+import { kubeconfigOf } from './kubeconfig.ts'
 import type { KubeCluster } from './suites/testKube.ts'
 
 /** An object of the API, as JSON. */
@@ -197,20 +198,6 @@ export function administered(server: KubeServer): KubeCluster {
     remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),
     get: (name) => ask('GET', `${NODES}/${name}`),
   }
-}
-
-/** A kubeconfig as text: `user` is what stands below `user:`. */
-export function kubeconfigOf(server: string, caFile: string, user: string): string {
-  return `apiVersion: v1
-kind: Config
-clusters: [{name: test, cluster: {server: "${server}", certificate-authority: "${caFile}"}}]
-users:
-  - name: test
-    user:
-      ${user.replace(/\n/g, '\n      ')}
-contexts: [{name: test, context: {cluster: test, user: test}}]
-current-context: test
-`
 }
 
 /** An answer that refuses, as kube-apiserver words it. */
