@@ -48,8 +48,11 @@ export type Query = Readonly<Record<string, string | number | boolean | undefine
 
 /** Time limit of an answer, in milliseconds. A server that accepts a connection and stays silent counts as no server. */
 const ANSWER_MS = 30_000
-/** Objects per page. A page of 500 nodes has 6 MB. */
-const PAGE = 500
+/**
+ * Objects per page. A page of 100 nodes has 1.2 MB. With 500 the list of 5,000 nodes takes 35 MB more memory at its peak and no less time
+ * (bench/RESULTS.md).
+ */
+const PAGE = 100
 /** A watch ends after this many seconds plus a random part of the spread, so that the nodes do not return all at once. */
 const WATCH_S = 240
 const WATCH_SPREAD_S = 60
