@@ -69,7 +69,7 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     subnetEnv: files.subnetEnv,
     leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
     keep: (known) => keeper.take({ conf, ...known }),
-    synced: () => settle(settings, given.store),
+    synced: () => settle(settings, given, signal),
     condition: makeTeller(),
     ...(settings.policy && { objects: openObjects(settings.policy, POLICY_KINDS, given.version) }),
     ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
@@ -213,10 +213,28 @@ function writeNode(settings: Settings, { v4, v6 }: NetworkConf, lease: Lease, mt
   return written
 }
 
-async function settle(settings: Settings, store: SubnetStore): Promise<void> {
+async function settle(settings: Settings, { store, failures }: Pick<Context, 'store' | 'failures'>, signal: AbortSignal): Promise<void> {
   await installNode(settings)
-  await store.ready?.()
   notify('READY=1')
+  void announced(store, failures, signal)
   // Runs last. Until the agent's own rules are loaded, flannel's rules masquerade for the pods.
   if (settings.firewall.replaceFlannel) for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
+}
+
+// Publishes in the store that this node serves its pods. Tries until that succeeds, because the pods need no store.
+async function announced(store: SubnetStore, failures: Context['failures'], signal: AbortSignal): Promise<void> {
+  for (let said = ''; !signal.aborted; await pause(WAIT_MS, signal)) {
+    try {
+      await store.ready?.()
+      failures.report('announcement', [])
+      return
+    } catch (cause) {
+      if (!(cause instanceof StoreError)) throw cause
+      // The state of the store already reports a store that does not answer.
+      const text = `Cannot tell the store that this node serves its pods: ${cause.message}`
+      failures.report('announcement', store.state().connected ? [{ scope: 'part', text }] : [])
+      if (store.state().connected && text !== said) log(`agent: ${text}`)
+      said = text
+    }
+  }
 }

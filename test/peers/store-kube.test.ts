@@ -2,8 +2,10 @@
 import assert from 'node:assert/strict'
 import { until } from '../support/harness.ts'
 import { type ApiServer, apiServer, missingApiServer } from '../support/kube-apiserver.ts'
+import { API, apiAddresses } from '../support/kube-nodes.ts'
 import { skip } from '../support/skip.ts'
 import { followed, published, storeOf, testKube } from '../support/suites/testKube.ts'
+import { testKubeAgent } from '../support/suites/testKubeAgent.ts'
 
 const signal = AbortSignal.timeout(600_000)
 const why = missingApiServer()
@@ -11,7 +13,9 @@ let server: ApiServer | undefined
 
 before(async function () {
   this.timeout(180_000)
-  if (why === undefined) server = await apiServer()
+  if (why !== undefined) return
+  await apiAddresses()
+  server = await apiServer(API.v6)
 })
 after(() => server?.end())
 
@@ -53,5 +57,24 @@ describe('the kube store, with kube-apiserver', () => {
     await store.config(signal)
     await store.ready?.()
     assert.equal((await cluster.get('own-10'))?.status?.conditions?.find(({ type }) => type === 'NetworkUnavailable')?.['reason'], 'FlannelIsUp')
+  })
+})
+
+describe('plumb agent in a cluster, with kube-apiserver', () => {
+  testKubeAgent('kube-apiserver', async (test) => {
+    const cluster = await real(test)
+    await cluster.clear()
+    let isAway = false
+    return {
+      ...cluster,
+      async away() {
+        isAway = true
+        await cluster.kill()
+      },
+      async back() {
+        if (isAway) await cluster.start()
+        isAway = false
+      },
+    }
   })
 })

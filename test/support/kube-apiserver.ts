@@ -28,6 +28,8 @@ export interface ApiServer extends KubeCluster {
   /** Ends kube-apiserver, as a crash does; `start` begins it again on the same data. */
   kill(): Promise<void>
   start(): Promise<void>
+  /** Removes all Nodes. */
+  clear(): Promise<void>
   /** Ends all of it, and removes the files. */
   end(): Promise<void>
   /** Has etcd forget all changes until now. */
@@ -40,11 +42,11 @@ export interface ApiServer extends KubeCluster {
  */
 export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
   const dir = mkdtempSync('/tmp/apiserver-')
+  const url = `https://${ip.includes(':') ? `[${ip}]` : ip}:${API}`
   const { caFile = '' } = await certificates(dir, [{ name: 'api', ip }])
   await execa('openssl', ['genrsa', '-out', join(dir, 'sa.key'), '2048'])
   writeFileSync(join(dir, 'tokens.csv'), `${ADMIN},admin,admin,"system:masters"\n${AGENT},plumb,plumb\n`)
-  writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(`https://${ip}:${API}`, caFile, `token: ${AGENT}`))
-  const url = `https://${ip}:${API}`
+  writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(url, caFile, `token: ${AGENT}`))
   const etcd = run('etcd', ['--data-dir', join(dir, 'etcd'), '--unsafe-no-fsync', '--listen-peer-urls', 'http://127.0.0.1:12380', '--listen-client-urls', `http://127.0.0.1:${ETCD}`, '--advertise-client-urls', `http://127.0.0.1:${ETCD}`])
   let server: ReturnType<typeof run> | undefined
   const ask = async (method: string, path: string, body?: object, type = 'application/json') => {
@@ -99,6 +101,7 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
     heartbeat: async (name) => void (await patch(`${NODES}/${name}/status`, { status: { conditions: [{ type: 'Ready', status: 'True', reason: 'KubeletReady', message: 'ready', lastHeartbeatTime: `${new Date().toISOString().slice(0, 19)}Z` }] } })),
     remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),
     get: (name) => ask('GET', `${NODES}/${name}`),
+    clear: async () => void (await ask('DELETE', NODES)),
     start,
     async kill() {
       server?.kill('SIGKILL')
