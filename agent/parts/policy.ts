@@ -92,8 +92,8 @@ export class PolicyPart implements Part {
   async #endTightened(): Promise<void> {
     const addresses = this.#state.takeTightened()
     if (addresses.size === 0) return
-    const { pods, namespaces, policies } = this.#objects.objects
-    const objects = { pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()] }
+    const { pods, namespaces, policies, clusterPolicies, nodes } = this.#objects.objects
+    const objects = { pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()], clusterPolicies: [...clusterPolicies.values()], nodes: [...nodes.values()] }
     const end = (ip: Ip) => this.#state.podAt(ip) ?? { ip }
     const isAllowed = ({ source, destination, protocol, port }: Flow) => decide(objects, { from: end(source), to: end(destination), source, destination, protocol, port }).passes
     const failures: Failure[] = []

@@ -153,10 +153,14 @@ function union(ranges: readonly Range[]): Range[] {
   const out: Range[] = []
   for (const [first, last] of ranges.toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0))) {
     const before = out.at(-1)
-    if (before && first <= before[1] + 1n) out[out.length - 1] = [before[0], last > before[1] ? last : before[1]]
+    if (before && first <= before[1] + 1n) out[out.length - 1] = [before[0], later(last, before[1])]
     else out.push([first, last])
   }
   return out
+}
+
+function later(one: bigint, other: bigint): bigint {
+  return one < other ? other : one
 }
 
 function address(bits: bigint, family: Family): string {

@@ -1,4 +1,5 @@
 // A pod of the policy tests, run inside its namespace. It serves 80 and 81 in TCP and UDP on all addresses. It reads its attempts as JSON, one object per line.
+import { dlopen } from 'bun:ffi'
 import { createSocket } from 'node:dgram'
 import { createConnection, createServer } from 'node:net'
 import { createInterface } from 'node:readline'
@@ -89,9 +90,31 @@ function echoes(ip: string, port: number, ms: number): Promise<boolean> {
   })
 }
 
+const [AF_INET, SOCK_RAW, IPPROTO_SCTP] = [2, 3, 132]
+let raw = -1
+
+// The kernel of the tests may lack SCTP: the first packet of a connection (RFC 9260, INIT) goes through a raw socket, and who gets it counts it by nft.
+function initiate(ip: string, port: number): void {
+  const { symbols } = dlopen('libc.so.6', { socket: { args: ['i32', 'i32', 'i32'], returns: 'i32' }, sendto: { args: ['i32', 'ptr', 'u64', 'i32', 'ptr', 'u32'], returns: 'i64' } })
+  if (raw < 0) raw = symbols.socket(AF_INET, SOCK_RAW, IPPROTO_SCTP)
+  const packet = new DataView(new ArrayBuffer(32))
+  packet.setUint16(0, 40_000)
+  packet.setUint16(2, port)
+  packet.setUint8(12, 1)
+  packet.setUint16(14, 20)
+  packet.setUint32(16, 1)
+  packet.setUint32(20, 65_536)
+  packet.setUint16(24, 1)
+  packet.setUint16(26, 1)
+  const to = Uint8Array.of(AF_INET, 0, 0, 0, ...ip.split('.').map(Number), 0, 0, 0, 0, 0, 0, 0, 0)
+  const bytes = new Uint8Array(packet.buffer)
+  symbols.sendto(raw, bytes, bytes.length, 0, to, to.length)
+}
+
 process.stdout.write('ready\n')
 for await (const line of createInterface({ input: process.stdin })) {
-  const asked = JSON.parse(line) as { probes: Probe[]; ms: number } | { flow: string; ip: string; isTcp: boolean } | { tell: true }
+  const asked = JSON.parse(line) as { probes: Probe[]; ms: number } | { flow: string; ip: string; isTcp: boolean } | { tell: true } | { initiate: { ip: string; port: number }[] }
+  if ('initiate' in asked) for (const { ip, port } of asked.initiate) initiate(ip, port)
   if ('flow' in asked) flow(asked.flow, asked.ip, asked.isTcp)
   if (!('probes' in asked)) {
     process.stdout.write(`${JSON.stringify({ came, flows })}\n`)
