@@ -32,12 +32,14 @@ export const MAPS: readonly MapName[] = ['ingress4', 'ingress6', 'egress4', 'egr
 
 type Family = 4 | 6
 type Side = 'ingress' | 'egress'
+/** The chain of pods that are not known yet. */
+const CLOSED = 'closed'
 const FAMILIES: readonly Family[] = [4, 6]
 const WORD = { 4: 'ip', 6: 'ip6' } as const
 const TYPE = { 4: 'ipv4_addr', 6: 'ipv6_addr' } as const
 
-/** Compiles the policies for the pods of one node. Policies that select no pod of the node cost nothing. Pure. */
-export function compile(cluster: Cluster, node: string): Compiled {
+/** Compiles the policies for the pods of one node. Policies that select no pod of the node cost nothing. `closed` are addresses of pods that are not known yet. Pure. */
+export function compile(cluster: Cluster, node: string, closed: readonly Ip[] = []): Compiled {
   const [sets, chains] = [new Map<string, NftSet>(), new Map<string, readonly string[]>()]
   const maps: Record<MapName, Map<Ip, string>> = { ingress4: new Map(), ingress6: new Map(), egress4: new Map(), egress6: new Map() }
   const [named, byNamespace] = [namesBySet(cluster), policiesByNamespace(cluster)]
@@ -56,6 +58,8 @@ export function compile(cluster: Cluster, node: string): Compiled {
       for (const ip of pod.ips) maps[`${side}${isSix(ip) ? 6 : 4}`].set(ip, chain)
     }
   }
+  if (closed.length > 0) chains.set(CLOSED, ['counter drop'])
+  for (const ip of closed) for (const side of ['ingress', 'egress'] as const) maps[`${side}${isSix(ip) ? 6 : 4}`].set(ip, CLOSED)
   const own = [...cluster.pods.values()].filter((pod) => pod.node === node)
   for (const family of FAMILIES) {
     const ips = own.flatMap((pod) => pod.ips.filter((ip) => isSix(ip) === (family === 6)))
