@@ -71,6 +71,8 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     keep: (known) => keeper.take({ conf, ...known }),
     synced: () => settle(settings, given, signal),
     condition: makeTeller(),
+    isBridged: files.install,
+    policySocket: files.policySocket,
     ...(settings.policy && { objects: openObjects(settings.policy, POLICY_KINDS, given.version) }),
     ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
     log: (text) => log(text),

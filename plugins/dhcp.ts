@@ -2,9 +2,10 @@ import * as v from 'valibot'
 import { type Attachment, definePlugin } from '../lib/cni/plugin.ts'
 import type { Result, RouteConfig } from '../lib/cni/result.ts'
 import { decode } from '../lib/cni/versions.ts'
+import { Unreachable } from '../lib/os/ask.ts'
 import { remove } from '../lib/os/files.ts'
 import { listFiles, readText } from '../lib/os/reading.ts'
-import { ask, DaemonDown, leaseName, leasesOf, SOCKET, type Wants } from '../lib/pools/dhcp.ts'
+import { askDaemon, leaseName, leasesOf, SOCKET, type Wants } from '../lib/pools/dhcp.ts'
 import { readLeaseFile } from '../lib/pools/lease-file.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { common, field } from '../lib/text/shape.ts'
@@ -63,34 +64,34 @@ export default definePlugin<Conf>({
   conf,
   valid: (conf, env) => void wantsOf(conf.ipam, env),
   async add({ ipam }, at, env) {
-    const { result = {} } = await ask(ipam.daemonSocketPath, { verb: 'add', owner: owner(at), netns: at.netns as NetnsPath, wants: wantsOf(ipam, env) }, QUIET_MS)
+    const { result = {} } = await askDaemon(ipam.daemonSocketPath, { verb: 'add', owner: owner(at), netns: at.netns as NetnsPath, wants: wantsOf(ipam, env) }, QUIET_MS)
     return shaped(result, ipam)
   },
   async check({ ipam, prevResult, cniVersion }, at) {
-    const { result = {} } = await ask(ipam.daemonSocketPath, { verb: 'check', owner: owner(at) }, SOON_MS)
+    const { result = {} } = await askDaemon(ipam.daemonSocketPath, { verb: 'check', owner: owner(at) }, SOON_MS)
     if (prevResult) agree(result, decode(prevResult, cniVersion), at)
   },
   async del({ ipam }, at) {
     const daemonSocketPath = ipam?.daemonSocketPath ?? SOCKET
     try {
-      await ask(daemonSocketPath, { verb: 'del', owner: owner(at) }, SOON_MS)
+      await askDaemon(daemonSocketPath, { verb: 'del', owner: owner(at) }, SOON_MS)
     } catch (cause) {
-      if (!(cause instanceof DaemonDown)) throw cause
+      if (!(cause instanceof Unreachable)) throw cause
       await withoutDaemon(`${leasesOf(daemonSocketPath)}/${leaseName(at)}`)
     }
   },
   async gc({ ipam, name }, keep) {
     const { daemonSocketPath: socket } = ipam
     try {
-      await ask(socket, { verb: 'gc', network: name, keep }, SOON_MS)
+      await askDaemon(socket, { verb: 'gc', network: name, keep }, SOON_MS)
     } catch (cause) {
-      if (!(cause instanceof DaemonDown)) throw cause
+      if (!(cause instanceof Unreachable)) throw cause
       const kept = new Set(keep.map(leaseName))
       for (const file of listFiles(leasesOf(socket))) if (file.startsWith(`${brief(name)}:`) && !kept.has(file)) await withoutDaemon(`${leasesOf(socket)}/${file}`)
     }
   },
   async status({ ipam }) {
-    await ask(ipam.daemonSocketPath, { verb: 'status' }, SOON_MS).catch((cause: CniError) => {
+    await askDaemon(ipam.daemonSocketPath, { verb: 'status' }, SOON_MS).catch((cause: CniError) => {
       throw new CniError(CODE.notReady, cause.message, cause.details, { cause })
     })
   },

@@ -1,15 +1,16 @@
 // The DHCP daemon (`plumb dhcp`), a separate program. It gets and extends the leases of containers whose IPAM pool is `dhcp`.
 // Begin here. `leases.ts` manages all leases and `lease.ts` manages one attachment.
-// `four.ts` and `six.ts` implement the protocols. `server.ts` listens on the socket for the plugin's questions.
+// `four.ts` and `six.ts` implement the protocols. `agent/node/answers.ts` listens on the socket for the plugin's questions, which `reading.ts` reads.
 import { createMark, remove, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
-import { ask, leasesOf } from '../../lib/pools/dhcp.ts'
+import { askDaemon, leasesOf } from '../../lib/pools/dhcp.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
+import { listen, type Place } from '../node/answers.ts'
 import { slim } from '../node/memory-pages.ts'
 import { notify } from '../node/systemd.ts'
 import type { Timing } from './conversation.ts'
 import { Leases } from './leases.ts'
-import { listen, type Place } from './server.ts'
+import { readQuestion } from './reading.ts'
 
 /** The start parameters of the daemon. */
 export interface Settings extends Timing {
@@ -38,7 +39,7 @@ export async function serve({ socketPath, hostPrefix, pidFile, ...timing }: Sett
   await leases.load()
   // Only the owner may use the socket. A process that can write to the socket can get and release leases in any namespace.
   process.umask(0o077)
-  const server = listen(inherited ?? { unix: socket }, (question, signal) => leases.handle(question, signal))
+  const server = listen(inherited ?? { unix: socket }, 'dhcp', async (text, signal) => leases.handle(readQuestion(text), signal))
   if (pidFile) writeAtomic(pidFile, `${process.pid}`, { mode: 0o644, durable: false })
   log('dhcp: ready', { socket, leases: dir })
   notify('READY=1')
@@ -60,7 +61,7 @@ function handedOver(): Place | undefined {
 
 // Removes the socket file of a killed daemon. A running daemon keeps its socket.
 async function free(socket: string): Promise<void> {
-  const isAlive = await ask(socket, { verb: 'status' }, ALIVE_MS).then(
+  const isAlive = await askDaemon(socket, { verb: 'status' }, ALIVE_MS).then(
     () => true,
     () => false,
   )

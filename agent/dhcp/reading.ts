@@ -1,13 +1,13 @@
 import * as v from 'valibot'
 import type { Question } from '../../lib/pools/dhcp.ts'
 import { leaseFile, owner, wants } from '../../lib/pools/lease-file.ts'
-import { CniError, CODE, shown } from '../../lib/text/errors.ts'
 import { field, read, type Shape } from '../../lib/text/shape.ts'
 import { parse } from '../../lib/text/values.ts'
+import { readCommand } from '../node/answers.ts'
 import type { Saved } from './lease.ts'
 
 const verb = field.text
-const QUESTIONS: ReadonlyMap<unknown, v.GenericSchema> = new Map<unknown, v.GenericSchema>([
+const QUESTIONS: ReadonlyMap<string, v.GenericSchema> = new Map<string, v.GenericSchema>([
   ['add', v.object({ verb, owner, netns: field.by(parse.netns), wants })],
   ['check', v.object({ verb, owner })],
   ['del', v.object({ verb, owner })],
@@ -20,11 +20,7 @@ const QUESTIONS: ReadonlyMap<unknown, v.GenericSchema> = new Map<unknown, v.Gene
  * Throws CniError 6 for invalid JSON or an unknown verb, and ValueError for any other invalid question.
  */
 export function readQuestion(text: string): Question {
-  const raw = json(text)
-  const asked = typeof raw === 'object' && raw !== null && 'verb' in raw ? raw.verb : undefined
-  const shape = QUESTIONS.get(asked)
-  if (!shape) throw new CniError(CODE.decode, 'Cannot read the question', `it has ${asked === undefined ? 'no verb' : `the verb ${shown(asked)}`}: want one of ${[...QUESTIONS.keys()].join(', ')}`)
-  return read(shape as Shape<Question>, raw).value
+  return readCommand('verb', QUESTIONS, text) as Question
 }
 
 /** Reads a lease file of the previous daemon. Undefined for a text that is not a valid lease. */
@@ -45,11 +41,3 @@ const saved = v.pipe(
   // The file must have a lease for each requested IP version.
   v.check(({ wants: { families }, bound }) => families.length > 0 && families.every((version) => bound[version] !== undefined)),
 )
-
-function json(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch (cause) {
-    throw new CniError(CODE.decode, 'Cannot read the question: it is no JSON', (cause as Error).message, { cause })
-  }
-}

@@ -2,9 +2,8 @@
 // `condition.ts` judges the node's condition. `status.ts` has the type of the status. `metrics.ts` formats it for Prometheus.
 // `page/` has the page for browsers.
 import { readdirSync } from 'node:fs'
-import { remove, withLock } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
-import { CniError, CODE } from '../../lib/text/errors.ts'
+import { openSocket, refused } from '../node/socket.ts'
 import type { Failures } from '../scheduler/failures.ts'
 import { Feed } from './event-stream.ts'
 import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
@@ -36,8 +35,6 @@ const STUCK_MS = 60_000
 /** The interval between two attempts to listen on the port. */
 const AGAIN_MS = 5000
 const PORT = 'status port'
-/** The longest time that the socket of a killed agent can seem to be in use. */
-const DYING_MS = 2000
 // These headers allow the page to send requests only to this agent.
 const HEADERS = {
   'Content-Security-Policy': "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -66,7 +63,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
  */
 export async function serveHealth({ address, port, probesOnly, socket }: Places, source: Source, failures: Pick<Failures, 'report'> = { report() {} }): Promise<{ stop(): void }> {
   const feed = new Feed(source)
-  const onSocket = await atSocket(socket, (asked) => answer(asked, source, feed))
+  const onSocket = await openSocket(socket, () => listen({ unix: socket }, (asked) => answer(asked, source, feed)))
   const local = /^(127\.|::1$|localhost$)/.test(address)
   const onPort = port === 0 ? undefined : insist({ hostname: address, port }, (asked) => (local && !isLocal(asked.host) ? misdirected(asked) : probesOnly && !PROBES.includes(asked.path) ? withheld(asked) : answer(asked, source, feed)), failures)
   return {
@@ -136,24 +133,6 @@ function misdirected({ host }: Asked): Reply {
   return plain(421, `this is asked as 127.0.0.1 or localhost, not as ${JSON.stringify(host)}; the agent can listen on another address`, HEADERS)
 }
 
-async function atSocket(path: string, how: (asked: Asked) => Promise<Reply>): Promise<{ stop(): void }> {
-  if (await isTaken(path)) throw new CniError(CODE.tryLater, `Cannot listen on ${path}: an agent answers there already`, 'a node has one agent; stop the other one, or give this one a socket of its own')
-  try {
-    // The lock creates the folder. It also stops two agents that start together from removing each other's socket.
-    return withLock(`${path}.lock`, () => {
-      remove(path)
-      const before = process.umask(0o177)
-      try {
-        return listen({ unix: path }, how)
-      } finally {
-        process.umask(before)
-      }
-    })
-  } catch (cause) {
-    throw refused(path, cause)
-  }
-}
-
 // Listens on the port and repeats failed attempts, because the other program on the port may end.
 function insist(place: Extract<Place, { port: number }>, how: (asked: Asked) => Promise<Reply> | Reply, failures: Pick<Failures, 'report'>): { stop(): void } {
   let listener: { stop(): void } | undefined
@@ -179,31 +158,5 @@ function insist(place: Extract<Place, { port: number }>, how: (asked: Asked) => 
       failures.report(PORT, [])
       listener?.stop()
     },
-  }
-}
-
-function refused(place: string, cause: unknown): CniError {
-  const { code, message } = cause as NodeJS.ErrnoException
-  const why: Readonly<Record<string, string>> = { EADDRINUSE: 'another program listens there', EADDRNOTAVAIL: 'the node does not have this address', EACCES: 'it needs root' }
-  return new CniError(CODE.io, `Cannot listen on ${place}: ${why[code ?? ''] ?? code ?? message}`, '', { cause })
-}
-
-/**
- * Whether an agent answers on a socket. Asks again for up to 2 s, because the socket of a killed agent can stay open for a moment.
- * The reason is a child process between fork and exec, which still has the agent's file descriptors.
- */
-export async function isTaken(path: string): Promise<boolean> {
-  for (const end = performance.now() + DYING_MS; await answers(path); await Bun.sleep(20)) if (performance.now() > end) return true
-  return false
-}
-
-// An accepted connection proves that an agent listens. A busy agent may not reply in time.
-async function answers(path: string): Promise<boolean> {
-  try {
-    const socket = await Bun.connect({ unix: path, socket: { data() {} } })
-    socket.terminate()
-    return true
-  } catch {
-    return false
   }
 }

@@ -53,6 +53,10 @@ export interface Context {
   keep(known: Pick<Known, 'lease' | 'leases'>): void
   /** Receives the condition of the node after each step. */
   condition(now: Condition): void
+  /** The network of pods that the agent installs has a bridge. */
+  readonly isBridged: boolean
+  /** The path of the socket for questions about policy. */
+  readonly policySocket: string
   /** The objects of the cluster. Absent when no part needs them. */
   readonly objects?: ObjectSource
   /** The probes of peers. Absent when probing is off. */

@@ -5,6 +5,9 @@ import { beginning, conditionOf, type Standing, tell, withStep } from '../health
 import type { Status } from '../health/status.ts'
 import { isSame } from '../lease/families.ts'
 import type { Lease } from '../lease/lease.ts'
+import { commands, listen } from '../node/answers.ts'
+import { openSocket } from '../node/socket.ts'
+import { admissionCommands } from '../policy/admission.ts'
 import { Scheduler } from '../scheduler/scheduler.ts'
 import { makeWakes } from '../scheduler/wakes.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
@@ -84,10 +87,12 @@ export class Parts {
   async run(signal: AbortSignal, end: () => void): Promise<void> {
     const probing = this.#probing && setInterval(() => this.#probing?.tick(), PROBE_MS)
     this.#scheduler.renew('start')
+    const questions = this.policy && (await openSocket(this.#context.policySocket, () => listen({ unix: this.#context.policySocket }, 'policy', commands('command', admissionCommands(this.policy as PolicyPart)))))
     try {
       await this.#scheduler.run(this.#context.resyncMs, signal, end)
     } finally {
       clearInterval(probing)
+      questions?.stop()
       this.#context.probes?.close()
     }
   }

@@ -1,10 +1,16 @@
+import { linkFacts } from '../../lib/os/links.ts'
 import { isThere } from '../../lib/os/nftables.ts'
+import { maybeSysctl } from '../../lib/os/sysctls.ts'
+import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Changes } from '../cluster/changes.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import type { Standing } from '../health/condition.ts'
 import { both } from '../lease/families.ts'
+import { type Admission, Waiting } from '../policy/admission.ts'
+import { type Endpoint, Endpoints, podKey } from '../policy/endpoints.ts'
 import { endRefused, type Flow } from '../policy/established.ts'
+import { journaled } from '../policy/journaled.ts'
 import { decide } from '../policy/oracle.ts'
 import { foreign, load, update } from '../policy/program.ts'
 import { POLICY_KINDS, PolicyState } from '../policy/state.ts'
@@ -17,9 +23,12 @@ import type { Repairs } from './repairs.ts'
 
 /** Refused objects that the status names at once. */
 const NAMED = 20
+/** How long a DEL waits for the kernel, in milliseconds. */
+const RELEASE_MS = 5000
+const NO_STEP = 'nft has not answered yet'
 
 /** Keeps NetworkPolicy in the kernel: the sets, chains and elements of the pods of this node. The table stays when the agent ends. */
-export class PolicyPart implements Part {
+export class PolicyPart implements Part, Admission {
   readonly name = 'policy'
   readonly trouble = 'Cannot program NetworkPolicy'
   readonly quietMs = 0
@@ -30,6 +39,10 @@ export class PolicyPart implements Part {
   readonly #repairs: Repairs
   readonly #changes: Changes
   readonly #state: PolicyState
+  readonly #endpoints: Endpoints
+  readonly #waiting = new Waiting()
+  /** Why the last step failed. */
+  #trouble = NO_STEP
   /** The options of the table that the last transaction left in the kernel. Undefined when the kernel may have anything else. */
   #loaded: string | undefined
 
@@ -39,12 +52,57 @@ export class PolicyPart implements Part {
     this.#objects = objects
     this.wakes = wakes
     this.#repairs = repairs
-    this.#changes = objects.changes(POLICY_KINDS, () => wakes.poke('objects'))
-    this.#state = new PolicyState(objects.objects, context.node)
+    this.#changes = objects.changes(POLICY_KINDS, () => (this.#waiting.isEmpty ? wakes.poke('objects') : wakes.hurry('objects')))
+    this.#endpoints = new Endpoints((key) => {
+      this.#changes.note('pods', key)
+      wakes.hurry('attachments')
+    })
+    this.#state = new PolicyState(objects.objects, context.node, this.#endpoints)
+    for (const one of journaled()) this.#endpoints.admit(one)
   }
 
   doubt(): void {
     this.#state.elements.doubt()
+    // A DEL that did not reach the agent took its attachment out of the journal.
+    const there = new Set(journaled().map(({ containerId, ifname }) => `${containerId} ${ifname}`))
+    for (const one of this.#endpoints.all()) if (!there.has(`${one.containerId} ${one.ifname}`)) this.#endpoints.release(one, (key) => this.#objects.objects.pods.get(key))
+  }
+
+  ready(): void {
+    if (!this.#objects.isComplete(POLICY_KINDS)) throw new CniError(CODE.tryLater, `Cannot apply network policy: the agent does not know the objects of ${this.#objects.origin} yet`)
+  }
+
+  async admit(endpoint: Endpoint, waitMs: number, signal: AbortSignal): Promise<void> {
+    this.#endpoints.admit(endpoint)
+    const isKnown = () => this.#objects.isComplete(POLICY_KINDS) && this.#isKnown(endpoint)
+    await this.#waiting.wait(isKnown, waitMs, signal, () => this.#whyNot(endpoint))
+  }
+
+  async release(one: Pick<Endpoint, 'containerId' | 'ifname'>, signal: AbortSignal): Promise<void> {
+    if (this.#endpoints.release(one, (key) => this.#objects.objects.pods.get(key)) === undefined) return
+    this.ready()
+    await this.#waiting.wait(
+      () => true,
+      RELEASE_MS,
+      signal,
+      () => this.#trouble,
+    )
+  }
+
+  #isKnown(endpoint: Endpoint): boolean {
+    return this.#objects.objects.pods.has(podKey(endpoint))
+  }
+
+  // Frames between two pods of one bridge meet the rules only by way of br_netfilter.
+  #unfiltered(): readonly Failure[] {
+    const isBridged = () => this.#context.isBridged || this.#endpoints.all().some(({ link }) => link !== undefined && linkFacts(link)?.master !== undefined)
+    if (maybeSysctl('bridge/bridge-nf-call-iptables') === '1' || !isBridged()) return []
+    return [{ scope: 'node', text: 'Cannot apply network policy between pods of one bridge: net.bridge.bridge-nf-call-iptables is not 1; load br_netfilter and set it' }]
+  }
+
+  #whyNot(endpoint: Endpoint): string {
+    if (!this.#objects.isComplete(POLICY_KINDS)) return `the agent does not know the objects of ${this.#objects.origin} yet`
+    return this.#isKnown(endpoint) ? this.#trouble : `${this.#objects.origin} has no Pod ${podKey(endpoint)}`
   }
 
   async step(): Promise<Outcome> {
@@ -54,9 +112,18 @@ export class PolicyPart implements Part {
       if (options.subnets.length > 0 && !isThere('inet', TABLE)) await load(new PolicyState(this.#objects.objects, ''), options, this.#context.run)
       return WAITING
     }
+    const written = this.#waiting.begin()
     this.#state.apply(this.#changes.take())
-    await this.#program(options)
+    try {
+      await this.#program(options)
+    } catch (cause) {
+      this.#trouble = (cause as Error).message
+      throw cause
+    }
+    this.#trouble = NO_STEP
+    written()
     await this.#endTightened()
+    this.#context.failures.report('bridges', this.#unfiltered())
     const failures = this.#objects
       .refused(POLICY_KINDS)
       .slice(0, NAMED)

@@ -7,6 +7,7 @@ import type { ClusterPolicy } from '../cluster/cluster-policy.ts'
 import type { KindName, Objects } from '../cluster/kinds.ts'
 import type { Pod, Policy } from '../cluster/objects.ts'
 import { Elements } from '../kernel/elements.ts'
+import { Endpoints, podKey } from './endpoints.ts'
 import { type Item, Items } from './items.ts'
 import { type KnownPod, KnownPods } from './known-pods.ts'
 import { matches } from './matching.ts'
@@ -19,12 +20,15 @@ export const POLICY_KINDS = ['pods', 'namespaces', 'policies', 'clusterPolicies'
 /** The objects that policies are about. */
 export type Cluster = Pick<Objects, (typeof POLICY_KINDS)[number]>
 
-/** The addresses of a pod that ADD has admitted, by the pod's key. Undefined when ADD has admitted none: those of the object count. */
-export type Admitted = (pod: string) => readonly Ip[] | undefined
+/** What ADD has told of the pods of this node. */
+export type Attached = Pick<Endpoints, 'of' | 'addressesOf' | 'ownerOf'>
 
+/** A pod of this node. */
 interface LocalPod {
   readonly ips: readonly Ip[]
   readonly chains: Readonly<Partial<Record<Side, Item>>>
+  /** ADD has told of it, and its object is not known yet: all of its packets are refused. */
+  readonly isClosed: boolean
 }
 
 /**
@@ -36,7 +40,7 @@ export class PolicyState {
   readonly items = new Items(NAME)
   readonly #cluster: Cluster
   readonly #node: string
-  readonly #admitted: Admitted
+  readonly #attached: Attached
   readonly #pods = new KnownPods()
   readonly #sets: PeerSets
   readonly #policies = new Map<string, Map<string, Policy>>()
@@ -46,21 +50,26 @@ export class PolicyState {
   readonly #tiers = new Map<string, { readonly chain: Item | undefined }>()
   readonly #locals = new Map<string, LocalPod>()
   readonly #localsAt = new Map<Ip, Set<string>>()
+  /** The addresses of objects that do not count because ADD gave them to another pod, by pod, and the pods by address. */
+  readonly #withheld = new Map<string, readonly Ip[]>()
+  readonly #withholders = new Map<Ip, Set<string>>()
   #tightened = new Set<Ip>()
 
-  constructor(cluster: Cluster, node: string, admitted: Admitted = () => undefined) {
+  constructor(cluster: Cluster, node: string, attached: Attached = new Endpoints(() => {})) {
     this.elements = new Elements(TABLE, SHAPES)
     this.#cluster = cluster
     this.#node = node
-    this.#admitted = admitted
+    this.#attached = attached
     this.#sets = new PeerSets(this.#pods, cluster.namespaces, cluster.nodes, this.elements)
   }
 
   /** Takes over changed objects, and pods with other admitted addresses (keys of `pods`). */
   apply(changed: ChangedKeys): void {
     const dirty = new Set<string>()
-    for (const key of changed.get('pods') ?? []) {
-      this.#podChanged(key)
+    // A pod that gets or gives back an address concerns other pods that have it, too.
+    const pods = new Set(changed.get('pods'))
+    for (const key of pods) {
+      for (const other of this.#podChanged(key)) pods.add(other)
       dirty.add(key)
     }
     const namespaces = new Set(changed.get('namespaces'))
@@ -87,7 +96,7 @@ export class PolicyState {
   }
 
   /** The pods of this node, by key, with the addresses that count. */
-  get locals(): ReadonlyMap<string, { readonly ips: readonly Ip[]; readonly chains: Readonly<Partial<Record<Side, { readonly name: string }>>> }> {
+  get locals(): ReadonlyMap<string, { readonly ips: readonly Ip[]; readonly chains: Readonly<Partial<Record<Side, { readonly name: string }>>>; readonly isClosed: boolean }> {
     return this.#locals
   }
 
@@ -101,13 +110,22 @@ export class PolicyState {
     return new Map([...this.items.all()].flatMap((item) => (item.kind === 'counter' ? [[item.name, (item as CounterItem).counted]] : [])))
   }
 
-  #podChanged(key: string): void {
+  // Gives the other pods that this concerns.
+  *#podChanged(key: string): Generator<string> {
     const pod = this.#cluster.pods.get(key)
-    const admitted = this.#admitted(key)
-    const now: KnownPod | undefined = pod && { key, pod, ips: admitted ?? pod.ips, isLocal: admitted !== undefined || pod.node === this.#node }
-    const before = this.#pods.get(key)
+    const attached = this.#attached.of(key)
+    const ips = pod ? this.#attached.addressesOf(pod) : []
+    const now: KnownPod | undefined = pod && { key, pod, ips, isLocal: attached.length > 0 || pod.node === this.#node }
+    const [before, local] = [this.#pods.get(key), this.#locals.get(key)]
     this.#pods.set(key, now)
     this.#sets.podChanged(before, now)
+    for (const ip of this.#withheld.get(key) ?? []) this.#withholders.get(ip)?.delete(key)
+    const withheld = pod?.ips.filter((ip) => !ips.includes(ip)) ?? []
+    this.#withheld.delete(key)
+    if (withheld.length > 0) this.#withheld.set(key, withheld)
+    for (const ip of withheld) this.#withholders.set(ip, (this.#withholders.get(ip) ?? new Set()).add(key))
+    for (const { addresses } of attached) for (const ip of addresses) for (const other of this.#pods.at(ip)) if (other.key !== key) yield other.key
+    for (const ip of local?.ips ?? before?.ips ?? []) yield* this.#withholders.get(ip) ?? []
   }
 
   #policyChanged(key: string): string {
@@ -124,7 +142,8 @@ export class PolicyState {
   // Gives a pod of this node the chains of its policies, or takes them from a pod that is gone.
   #localChanged(key: string): void {
     const [before, pod] = [this.#locals.get(key), this.#pods.get(key)]
-    const now = pod?.isLocal ? { ips: pod.ips, chains: this.#chainsOf(pod) } : undefined
+    const closed = pod ? [] : this.#attached.of(key).flatMap(({ addresses }) => addresses)
+    const now: LocalPod | undefined = pod?.isLocal ? { ips: pod.ips, chains: this.#chainsOf(pod), isClosed: false } : closed.length > 0 ? { ips: closed, chains: {}, isClosed: true } : undefined
     for (const side of SIDES) if (now?.chains[side]) this.items.hold(now.chains[side])
     for (const side of SIDES) if (before?.chains[side]) this.items.release(before.chains[side])
     if (now) this.#locals.set(key, now)
@@ -147,12 +166,13 @@ export class PolicyState {
   // Two objects may have one address while one of them is late to go. The pod that ADD has admitted counts, else the latest one.
   #write(ip: Ip): void {
     const keys = [...(this.#localsAt.get(ip) ?? [])]
-    const key = keys.findLast((one) => this.#admitted(one) !== undefined) ?? keys.at(-1)
+    const owner = this.#attached.ownerOf(ip)
+    const key = owner !== undefined && keys.includes(owner) ? owner : keys.at(-1)
     const local = key === undefined ? undefined : this.#locals.get(key)
     const family = isSix(ip) ? 6 : 4
     for (const side of SIDES) {
       const [map, chain]: [MapName, Item | undefined] = [`${side}${family}`, local?.chains[side]]
-      if (local) this.elements.put(map, ip, chain ? `goto ${chain.name}` : PASSES[side])
+      if (local) this.elements.put(map, ip, local.isClosed ? 'goto unknown' : chain ? `goto ${chain.name}` : PASSES[side])
       else this.elements.remove(map, ip)
     }
     if (local) this.elements.put(`self${family}`, `${ip} . ${ip}`)
@@ -209,8 +229,10 @@ export function everything(cluster: Cluster): ChangedKeys {
 }
 
 /** Compiles objects as a whole, for the pods of one node. */
-export function compile(cluster: Cluster, node: string, admitted?: Admitted): PolicyState {
-  const state = new PolicyState(cluster, node, admitted)
-  state.apply(everything(cluster))
+export function compile(cluster: Cluster, node: string, attached?: Endpoints): PolicyState {
+  const state = new PolicyState(cluster, node, attached)
+  const all = new Map(everything(cluster))
+  all.set('pods', new Set([...(all.get('pods') ?? []), ...(attached?.all() ?? []).map(podKey)]))
+  state.apply(all)
   return state
 }

@@ -4,6 +4,8 @@
 export interface Wakes {
   /** Wakes the part after `afterMs`. The earlier of two times for one reason counts. */
   poke(why: string, afterMs?: number): void
+  /** Wakes the part at once, and ends the wait for further wakes: somebody waits for the step. */
+  hurry(why: string): void
   /** Delays all wakes for this reason until so many milliseconds from now. */
   hold(why: string, forMs: number): void
   /** Whether a wake for this reason exists and is delayed. */
@@ -24,6 +26,9 @@ export function makeWakes(signal: AbortSignal): Wakes {
   const due = new Map<string, number>()
   const held = new Map<string, number>()
   let pokes = 0
+  // Ends the wait for further wakes. `isUrgent` counts until the next step.
+  let isUrgent = false
+  let go: (() => void) | undefined
   let wake: (() => void) | undefined
   let timer: ReturnType<typeof setTimeout> | undefined
   const ready = () => [...due].filter(([, at]) => at <= performance.now()).map(([why]) => why)
@@ -32,13 +37,27 @@ export function makeWakes(signal: AbortSignal): Wakes {
     if (!wake || due.size === 0) return
     timer = setTimeout(() => wake?.(), Math.min(LONGEST_MS, Math.max(0, Math.min(...due.values()) - performance.now())))
   }
+  async function quiet(ms: number): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const waiting = setTimeout(resolve, ms)
+    go = resolve
+    await promise
+    clearTimeout(waiting)
+    go = undefined
+  }
   signal.addEventListener('abort', () => wake?.(), { once: true })
+  const poke: Wakes['poke'] = (why, afterMs = 0) => {
+    const at = Math.max(performance.now() + afterMs, held.get(why) ?? 0)
+    due.set(why, Math.min(at, due.get(why) ?? at))
+    if (afterMs === 0) pokes++
+    arm()
+  }
   return {
-    poke(why, afterMs = 0) {
-      const at = Math.max(performance.now() + afterMs, held.get(why) ?? 0)
-      due.set(why, Math.min(at, due.get(why) ?? at))
-      if (afterMs === 0) pokes++
-      arm()
+    poke,
+    hurry(why) {
+      isUrgent = true
+      poke(why)
+      go?.()
     },
     hold(why, forMs) {
       held.set(why, performance.now() + forMs)
@@ -54,7 +73,8 @@ export function makeWakes(signal: AbortSignal): Wakes {
       wake = undefined
       if (signal.aborted) return []
       const end = performance.now() + LONGEST * quietMs
-      for (let seen = -1; quietMs > 0 && seen !== pokes && performance.now() < end; await Bun.sleep(quietMs)) seen = pokes
+      for (let seen = -1; quietMs > 0 && !isUrgent && seen !== pokes && performance.now() < end; await quiet(quietMs)) seen = pokes
+      isUrgent = false
       const why = ready()
       for (const one of why) due.delete(one)
       return why

@@ -74,6 +74,7 @@ export const FLAGS = {
   resync: { kind: 'number', fallback: '900', value: 'SECONDS', about: 'how often everything is looked over though nothing is known to have changed; 0 for never' },
   'probe-interval': { kind: 'number', fallback: '30', value: 'SECONDS', about: 'how often each peer is asked over the overlay whether it answers (ICMP echo); 0 for never' },
   'network-policy': { kind: 'text', fallback: '', value: 'kubernetes|DIR', about: 'enforce NetworkPolicy: of the Kubernetes API, or of the manifests in a folder' },
+  'policy-socket': { kind: 'text', fallback: '/run/plumb/policy.sock', value: 'FILE', about: 'where the agent answers the plugin policy and plumb policy' },
   'quiet-ms': { kind: 'number', fallback: '10', value: 'MS', about: 'how long changes are gathered before they are acted on' },
   'allow-overlap': { kind: 'flag', fallback: 'false', about: 'go on though the network overlaps a route of the node' },
 } as const satisfies Readonly<Record<string, Flag>>

@@ -83,7 +83,15 @@ export function policyOf(read: Readers): Settings['policy'] {
 
 /** Paths on the node. Throws ValueError. */
 export function filesOf(read: Readers): Settings['files'] {
-  return { subnetEnv: path(read, 'subnet-file'), stateDir: path(read, 'state-dir'), install: read.flag('install-cni'), confDir: path(read, 'cni-conf-dir'), binDir: path(read, 'cni-bin-dir'), socket: path(read, 'socket') }
+  return {
+    subnetEnv: path(read, 'subnet-file'),
+    stateDir: path(read, 'state-dir'),
+    install: read.flag('install-cni'),
+    confDir: path(read, 'cni-conf-dir'),
+    binDir: path(read, 'cni-bin-dir'),
+    socket: path(read, 'socket'),
+    policySocket: path(read, 'policy-socket'),
+  }
 }
 
 /**

@@ -106,4 +106,6 @@ export interface FileSettings {
   readonly binDir: string
   /** The socket for `plumb status`. */
   readonly socket: string
+  /** The socket for the plugin `policy`. Nothing listens there unless NetworkPolicy is enforced. */
+  readonly policySocket: string
 }

@@ -29,6 +29,7 @@ export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[]
     if (batch.tool === 'iptables') return passing(batch)
     if (batch.tool === 'firewalld') return zoning(batch, plan)
     const told = batch.steps.flatMap(({ resource, line }) => lineOf(resource, line, plan.drop.includes(resource), when(resource)))
+    if (batch.tool === 'agent') return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: told, about: 'questions to the node agent, no process', ...(all.length > 1 && { beside: true as const }) }]
     if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: told, ...(isBeside && { beside: true as const }) }]
     const about = batch.steps.some(({ resource }) => resource.kind === 'claim') ? 'links below /run/cni/plumb/shared/ports, no process' : 'files below /proc/sys, no process'
     return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: told, about }]

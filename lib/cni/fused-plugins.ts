@@ -5,4 +5,5 @@ export const FUSED = [
   { type: 'firewall', key: 'firewall', place: 2 },
   { type: 'bandwidth', key: 'bandwidth', place: 3, capability: 'bandwidth', asks: true },
   { type: 'tuning', key: 'tuning', place: 4, capability: 'mac', args: true },
+  { type: 'policy', key: 'policy', place: 5 },
 ] as const

@@ -180,7 +180,8 @@ export interface ChainedPlugin<C extends NetConf> extends Described<C> {
   readonly unwireForeign?: (conf: Partial<C>, at: Attachment, run: Run) => Promise<void>
   /** The missing objects of an attachment that the reference plugin made, one phrase each. CHECK calls this when the journal has no part and plumb's objects do not exist. Changes nothing. */
   readonly checkForeign?: (conf: C, at: Attachment, given: Result, run: Run) => Promise<readonly string[]>
-  readonly status?: (conf: C, run: Run) => Promise<void>
+  /** As for an interface plugin. `base` is the type of the interface plugin within whose calls this plugin works. */
+  readonly status?: (conf: C, run: Run, base?: string) => Promise<void>
   readonly unshare?: (conf: C, run: Run) => Promise<void>
 }
 

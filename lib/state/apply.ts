@@ -1,6 +1,7 @@
 // Resources are links, addresses, routes, nft elements and other kernel objects, as plain data. This folder makes, removes (here) and
 // reads (observe.ts) them. Begin with `apply` below, then handler.ts. Folder kinds has one handler per kind.
 import { giveBack, take } from '../journal/ports.ts'
+import { admit, release } from '../nft/admission.ts'
 import { applyElements, firstInput } from '../nft/elements.ts'
 import { zone } from '../nft/firewalld.ts'
 import { forgetFlows } from '../nft/flows.ts'
@@ -49,6 +50,8 @@ const NOTHING: Applied = { already: [] }
  * - The last `ip` in the pod, because no batch follows it in the pod. `tc` gets its input together with this `ip`. A sysctl write to
  *   disable_ipv6 restarts for milliseconds (restart_syscall) while `tc` holds the kernel's lock on links.
  * - conntrack, because it deletes connections and the new nft rules should exist by then.
+ *
+ * The node agent works beside all of them, and its answer is awaited at the end.
  */
 export function apply(plan: Plan, run: Run, beside?: () => void): Promise<Applied> {
   return carryOut(lacking(plan, run), plan, run, beside)
@@ -65,9 +68,14 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: ()
     underWay.delete(batch)
     already.push(...(await perform(batch, plan, run)).already)
   }
+  // The agent needs nothing of what this plan makes. It works beside everything else.
+  const agent = all.find(({ tool }) => tool === 'agent')
+  const asked = agent && perform(agent, plan, run)
+  asked?.catch(() => {})
   const isLate = (batch: Batch) => batch.isEarly || batch.tool === 'conntrack' || batch === inPod
   try {
     for (const batch of all) {
+      if (batch === agent) continue
       if (batch.ns !== 'host' || batch.tool !== 'ip') for (const one of all) if (one.isEarly && (one.tool !== 'tc' || batch === inPod)) give(one)
       if (!isLate(batch)) await take(batch)
       else if (batch === inPod) give(batch)
@@ -75,9 +83,11 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: ()
     beside?.()
     // nft comes first. Its checks ask the kernel about the rules while the other tools still work.
     for (const batch of [...all].sort((one, other) => Number(other.tool === 'nft') - Number(one.tool === 'nft'))) if (isLate(batch)) await take(batch)
+    await asked
   } catch (cause) {
     // The caller undoes the plan after this error. The processes that still run must end first.
     for (const wait of underWay.values()) await wait().catch(() => {})
+    await asked?.catch(() => {})
     throw cause
   }
   return { already }
@@ -127,7 +137,7 @@ export function batches({ put, drop }: Plan): Batch[] {
   )
   const spaces = [...new Set<Netns>(['host', ...steps.map(({ resource }) => resource.ns)])]
   const order = spaces.flatMap((ns) => (ns === 'host' ? (['ip', 'ip6', 'file', 'bridge', 'tc'] as const) : (['file', 'ip', 'ip6', 'bridge'] as const)).map((tool) => ({ ns, tool })))
-  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), ...(['iptables', 'firewalld'] as const).map((tool) => ({ ns: 'host' as const, tool }))]
+  return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), ...(['iptables', 'firewalld', 'agent'] as const).map((tool) => ({ ns: 'host' as const, tool }))]
     .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && toolOf(resource) === at.tool) }))
     .filter((batch) => batch.steps.length > 0)
     .map((batch) => ({ ...batch, ...(isEarly(batch) && { isEarly: true as const }), steps: batch.tool === 'ip' && batch.ns === 'host' ? atOnce(batch.steps) : batch.steps }))
@@ -181,6 +191,10 @@ async function perform(batch: Batch, plan: Plan, run: Run): Promise<Applied> {
   }
   if (tool === 'firewalld') {
     for (const { resource } of batch.steps) if (resource.kind === 'zoned') await zone(plan.drop.includes(resource) ? 'removeSource' : 'addSource', resource, run)
+    return NOTHING
+  }
+  if (tool === 'agent') {
+    for (const { resource } of batch.steps) if (resource.kind === 'admission') await (plan.drop.includes(resource) ? release : admit)(resource, run)
     return NOTHING
   }
   if (tool !== 'nft' && tool !== 'conntrack') return lines(batch, run)

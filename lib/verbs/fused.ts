@@ -33,7 +33,7 @@ export async function together<C extends NetConf>(plugin: InterfacePlugin<C>, co
     },
     async status(conf, run) {
       await plugin.status?.(conf, run)
-      for (const part of parts) await part.plugin.status?.(part.conf, run)
+      for (const part of parts) await part.plugin.status?.(part.conf, run, conf.type)
     },
     async unshare(conf, run) {
       for (const part of parts) await part.plugin.unshare?.(part.conf, run)

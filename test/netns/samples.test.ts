@@ -8,7 +8,7 @@ import { mappings } from '../support/host-ports.ts'
 import { lackingKinds, needsKind, wireMaster } from '../support/kinds.ts'
 import { sourceSeen, WORLD, wireWorld } from '../support/packets.ts'
 import { addresses } from '../support/pool.ts'
-import { jsonFiles, LENDING, SAMPLES, type Sample } from '../support/samples.ts'
+import { ADMITTING, jsonFiles, LENDING, SAMPLES, type Sample } from '../support/samples.ts'
 import { reach, serve } from '../support/servers.ts'
 
 type Nodes = Record<'node' | 'pod' | 'other' | 'world', Namespace>
@@ -23,7 +23,7 @@ interface Attached {
 
 describe('the samples of conf/', () => {
   it('are every file there that holds JSON', () => {
-    assert.deepEqual([...SAMPLES, ...LENDING].map(({ file }) => file).sort(), jsonFiles())
+    assert.deepEqual([...SAMPLES, ...LENDING, ...ADMITTING].map(({ file }) => file).sort(), jsonFiles())
     assert.ok(SAMPLES.some(({ file }) => file.includes('/')))
   })
 

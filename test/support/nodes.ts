@@ -114,7 +114,23 @@ export function subnetEnv({ dir }: Node): Record<string, string> | undefined {
 }
 
 function usual(name: string, dir: string): string[] {
-  return ['--node-name', name, '--subnet-file', join(dir, 'subnet.env'), '--state-dir', join(dir, 'state'), '--socket', join(dir, 'agent.sock'), '--cni-conf-dir', join(dir, 'net.d'), '--cni-bin-dir', join(dir, 'bin'), '--ip-masq']
+  return [
+    '--node-name',
+    name,
+    '--subnet-file',
+    join(dir, 'subnet.env'),
+    '--state-dir',
+    join(dir, 'state'),
+    '--socket',
+    join(dir, 'agent.sock'),
+    '--policy-socket',
+    join(dir, 'policy.sock'),
+    '--cni-conf-dir',
+    join(dir, 'net.d'),
+    '--cni-bin-dir',
+    join(dir, 'bin'),
+    '--ip-masq',
+  ]
 }
 
 async function joinHub(hub: Namespace, ns: Namespace, n: number): Promise<void> {

@@ -25,13 +25,19 @@ export interface Sample {
 // conf/chart has no networks: its JSON is the schema of the chart's values.
 const all: readonly Sample[] = [...new Glob('**/*.{conf,conflist,json}').scanSync({ cwd: CONF })].filter(isNetwork).sort().map(read)
 /** Every file below conf/ that is a network; one that is added there is run by every test that walks these. */
-export const SAMPLES = all.filter(({ type }) => type !== 'host-device')
+export const SAMPLES = all.filter(({ type, plugins }) => type !== 'host-device' && !plugins.some(isAdmitting))
 /** Those that have a device of the node for one container at a time. */
 export const LENDING = all.filter(({ type }) => type === 'host-device')
+/** Those whose pods an agent admits: it has to run (test/netns/policy-plugin.test.ts). */
+export const ADMITTING = all.filter(({ plugins }) => plugins.some(isAdmitting))
 
 /** The files below conf/ that hold JSON and are no part of the chart, whatever they are called; what begins with two braces is a template of it. */
 export function jsonFiles(): string[] {
   return [...new Glob('**/*').scanSync({ cwd: CONF })].filter((file) => isNetwork(file) && /^\s*\{(?!\{)/.test(readFileSync(join(CONF, file), 'utf8'))).sort()
+}
+
+function isAdmitting({ type }: Row): boolean {
+  return type === 'policy'
 }
 
 function isNetwork(file: string): boolean {

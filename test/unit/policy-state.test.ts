@@ -3,9 +3,11 @@ import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { clusterPolicyOf } from '../../agent/cluster/cluster-policy.ts'
 import { clusterNodeOf, namespaceOf, podOf, policyOf } from '../../agent/cluster/objects.ts'
+import { Endpoints } from '../../agent/policy/endpoints.ts'
 import { textOf } from '../../agent/policy/program.ts'
 import { compile, PolicyState } from '../../agent/policy/state.ts'
-import type { Ip } from '../../lib/text/ip.ts'
+import { parseIp } from '../../lib/text/ip.ts'
+import type { ContainerId, IfName } from '../../lib/text/values.ts'
 
 const SPACES = ['x', 'y', 'z']
 const labels = fc.dictionary(fc.constantFrom('app', 'tier'), fc.constantFrom('a', 'b'), { maxKeys: 2, noNullPrototype: true })
@@ -63,19 +65,24 @@ describe('the state of policies', () => {
     fc.assert(
       fc.property(fc.array(fc.array(change, { maxLength: 4 }), { maxLength: 12 }), (steps) => {
         const cluster = { pods: new Map(), namespaces: new Map(), policies: new Map(), clusterPolicies: new Map(), nodes: new Map() }
-        const admitted = new Map<string, readonly Ip[]>()
-        const of = (pod: string) => admitted.get(pod)
-        const state = new PolicyState(cluster, 'here', of)
+        const attachments = new Set<string>()
+        const attached = new Endpoints((key) => attachments.add(key))
+        const state = new PolicyState(cluster, 'here', attached)
         for (const step of steps) {
           const changed = new Map<keyof typeof cluster, Set<string>>()
           for (const one of step) {
             const name = 'namespace' in one ? `${one.namespace}/${one.name}` : one.name
             const metadata = { ...('namespace' in one && { namespace: one.namespace }), name: one.name, ...('labels' in one && { labels: one.labels }) }
             const kind = one.kind === 'admitted' ? 'pods' : one.kind
+            if (one.kind === 'admitted') {
+              const id = { containerId: `${one.namespace}-${one.name}` as ContainerId, ifname: 'eth0' as IfName }
+              if (one.isGone) attached.release(id, (key) => cluster.pods.get(key))
+              else attached.admit({ ...id, namespace: one.namespace, pod: one.name, addresses: [parseIp(`10.0.0.${one.ip}`)] })
+              continue
+            }
             changed.set(kind, (changed.get(kind) ?? new Set()).add(name))
-            const map: Map<string, unknown> = one.kind === 'admitted' ? admitted : cluster[one.kind]
+            const map: Map<string, unknown> = cluster[one.kind]
             if (one.isGone) map.delete(name)
-            else if (one.kind === 'admitted') map.set(name, [`10.0.0.${one.ip}`])
             else if (one.kind === 'namespaces') map.set(name, namespaceOf({ metadata }))
             else if (one.kind === 'policies') map.set(name, policyOf({ metadata, spec: one.spec }))
             else if (one.kind === 'clusterPolicies') map.set(name, clusterPolicyOf({ metadata, spec: one.spec }))
@@ -100,12 +107,14 @@ describe('the state of policies', () => {
                 }),
               )
           }
+          for (const key of attachments) changed.set('pods', (changed.get('pods') ?? new Set()).add(key))
+          attachments.clear()
           state.apply(changed)
         }
         // Which of two pods of one address counts depends on which came last.
         const ips = [...state.locals.values()].flatMap((one) => one.ips)
         fc.pre(new Set(ips).size === ips.length)
-        assert.deepEqual(lines(state), lines(compile(cluster, 'here', of)))
+        assert.deepEqual(lines(state), lines(compile(cluster, 'here', attached)))
       }),
       { numRuns: 3000 },
     )

@@ -50,7 +50,7 @@ const DEFAULTS: Settings = {
   uplink: { interfaces: [], patterns: [], public: {}, tunnel: {}, advertise: {} },
   network: { txChecksumOffload: 'auto', blackhole: false, allowOverlap: false, resyncMs: 900_000, quietMs: 10, probeMs: 30_000 },
   firewall: { masquerade: false, randomFully: true, forward: true, nonMasquerade: [], replaceFlannel: false },
-  files: { subnetEnv: '/run/flannel/subnet.env', stateDir: '/var/lib/plumb', install: false, confDir: '/etc/cni/net.d', binDir: '/opt/cni/bin', socket: '/run/plumb/agent.sock' },
+  files: { subnetEnv: '/run/flannel/subnet.env', stateDir: '/var/lib/plumb', install: false, confDir: '/etc/cni/net.d', binDir: '/opt/cni/bin', socket: '/run/plumb/agent.sock', policySocket: '/run/plumb/policy.sock' },
   status: { host: '127.0.0.1', port: 9469 },
   notes: [],
   said: [],
@@ -96,6 +96,7 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   resync: ['network.resyncMs', ['1', 1000], ['0', 0], ['86400', 86_400_000]],
   'probe-interval': ['network.probeMs', ['0', 0], ['1', 1000], ['3600', 3_600_000]],
   'network-policy': ['policy', ['kubernetes', { from: 'api' }], ['/etc/plumb/manifests', { from: 'folder', dir: '/etc/plumb/manifests' }], ['/srv/m', { from: 'folder', dir: '/srv/m' }]],
+  'policy-socket': ['files.policySocket', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
   'quiet-ms': ['network.quietMs', ['0', 0], ['1', 1], ['60000', 60_000]],
   'allow-overlap': ['network.allowOverlap', ['true', true], ['false', false], ['t', true]],
 }

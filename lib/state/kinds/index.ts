@@ -1,6 +1,7 @@
 // Made by `npm run tables` from the files in this folder: do not edit.
 import type { Handler } from '../handler.ts'
 import { type Addr, addr } from './addr.ts'
+import { type Admission, admission } from './admission.ts'
 import { type Chain, chain } from './chain.ts'
 import { type Claim, claim } from './claim.ts'
 import { type Element, element } from './element.ts'
@@ -25,9 +26,9 @@ import { type Vrf, vrf } from './vrf.ts'
 import { type Zoned, zoned } from './zoned.ts'
 
 /** An object of the kernel, or a file, that plumb makes: plain data. */
-export type Resource = Addr | Chain | Claim | Element | Fdb | Flows | Link | Neigh | Nexthop | Passage | Qdisc | Redirect | Rerouted | Route | Rule | Saved | Setting | Sysctl | Tunnel | Unrouted | Vlan | Vrf | Zoned
+export type Resource = Addr | Admission | Chain | Claim | Element | Fdb | Flows | Link | Neigh | Nexthop | Passage | Qdisc | Redirect | Rerouted | Route | Rule | Saved | Setting | Sysctl | Tunnel | Unrouted | Vlan | Vrf | Zoned
 
-const HANDLERS = { addr, chain, claim, element, fdb, flows, link, neigh, nexthop, passage, qdisc, redirect, rerouted, route, rule, saved, setting, sysctl, tunnel, unrouted, vlan, vrf, zoned }
+const HANDLERS = { addr, admission, chain, claim, element, fdb, flows, link, neigh, nexthop, passage, qdisc, redirect, rerouted, route, rule, saved, setting, sysctl, tunnel, unrouted, vlan, vrf, zoned }
 
 /** The handler of a resource's kind. */
 export function handler(kind: Resource['kind']): Handler<Resource> {

@@ -4,8 +4,9 @@ import { bytesOf, joined } from '../../../agent/dhcp/bytes.ts'
 import type { Session } from '../../../agent/dhcp/conversation.ts'
 import { four } from '../../../agent/dhcp/four.ts'
 import { Leases } from '../../../agent/dhcp/leases.ts'
-import { listen } from '../../../agent/dhcp/server.ts'
+import { readQuestion } from '../../../agent/dhcp/reading.ts'
 import { six } from '../../../agent/dhcp/six.ts'
+import { listen } from '../../../agent/node/answers.ts'
 import type { Result } from '../../../lib/cni/result.ts'
 import { decode, encode } from '../../../lib/cni/versions.ts'
 import type { Wire } from '../../../lib/os/packets.ts'
@@ -32,7 +33,7 @@ export const DHCP: readonly Target[] = [
     name: 'dhcp questions',
     async feed({ question }) {
       const leases = fresh()
-      const server = listen({ unix: SOCKET }, (asked, signal) => leases.handle(asked, signal))
+      const server = listen({ unix: SOCKET }, 'dhcp', async (asked, signal) => leases.handle(readQuestion(asked), signal))
       try {
         // A client that sends more than a question may have is cut off.
         const text = (await exchanged(SOCKET, Buffer.concat([(question ?? Buffer.of()).subarray(0, 1 << 20), Buffer.from('\n')]))) || '{}'

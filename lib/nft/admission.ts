@@ -1,0 +1,98 @@
+import { type Answerer, ask, Unreachable } from '../os/ask.ts'
+import { NFT } from '../os/batch-tools.ts'
+import { has } from '../os/exec.ts'
+import { log } from '../os/log.ts'
+import { isThere } from '../os/nftables.ts'
+import type { Run } from '../os/run.ts'
+import type { Admission } from '../state/kinds/admission.ts'
+import { isSix } from '../text/cidr.ts'
+import { CniError, CODE } from '../text/errors.ts'
+import type { Ip } from '../text/ip.ts'
+
+/** The default socket of the agent for questions about policy. */
+export const SOCKET = '/run/plumb/policy.sock'
+/** The nft table of the agent's policies. Its maps lead from the address of a pod to the chain of its policies. */
+const TABLE = 'inet plumb_policy'
+
+/** The agent sends a sign of life every 2 s. */
+const QUIET_MS = 5000
+/** How often a call asks again while the agent is away. */
+const AGAIN_MS = 50
+/** The maps of an address, without the family. */
+const SIDES = ['ingress', 'egress'] as const
+
+/**
+ * Asks the agent to admit a pod. Returns when the kernel has the pod's policies. Without an answer, `whenAway` decides: the pod is closed here
+ * and the ADD goes on, or the ADD fails after the wait. Throws CniError 11 then, and when the pod cannot be closed.
+ */
+export async function admit(one: Admission, run: Run): Promise<void> {
+  const { endpoint, waitMs, whenAway } = one
+  for (const end = performance.now() + waitMs; ; await Bun.sleep(AGAIN_MS)) {
+    try {
+      await ask(agentAt(one.socket), { command: 'admit', ...endpoint, waitMs: Math.max(0, Math.round(end - performance.now())) }, QUIET_MS)
+      return
+    } catch (cause) {
+      if (!(cause instanceof CniError) || cause.code !== CODE.tryLater) throw cause
+      if (whenAway === 'closed') return closePod(one, cause, run)
+      if (!(cause instanceof Unreachable) || performance.now() >= end) throw cause
+    }
+  }
+}
+
+/**
+ * Tells the agent that a pod is gone. Without an answer, its addresses are taken out of the maps here: another pod may have them a moment
+ * later. Throws CniError 11 when nft fails.
+ */
+export async function release({ socket, endpoint: { containerId, ifname, addresses } }: Admission, run: Run): Promise<void> {
+  try {
+    await ask(agentAt(socket), { command: 'release', containerId, ifname }, QUIET_MS)
+  } catch (cause) {
+    if (!(cause instanceof CniError)) throw cause
+    await takeOut(addresses, run)
+  }
+}
+
+/** Asks the agent whether it answers. Throws CniError 11 when it does not. */
+export async function present(socket: string): Promise<void> {
+  await ask(agentAt(socket), { command: 'ready' }, QUIET_MS)
+}
+
+function agentAt(socket: string): Answerer {
+  return { socket, name: 'the agent for network policy', advice: 'it listens with --network-policy; start it: systemctl start plumb-agent, or set "socket" of the plugin policy to its --policy-socket' }
+}
+
+// The agent may come between the failed question and this. It then has the addresses, and its elements stay.
+async function closePod({ endpoint: { namespace, pod, addresses, containerId } }: Admission, why: CniError, run: Run): Promise<void> {
+  const name = `pod ${namespace}/${pod}`
+  if (!isThere('inet', 'plumb_policy')) throw new CniError(CODE.tryLater, `Cannot close ${name}: the agent has not loaded its policies since the node started`, why.message, { cause: why })
+  const lines = addresses.flatMap((ip) => SIDES.map((side) => `add element ${TABLE} ${mapOf(side, ip)} { ${ip} : drop }`))
+  const { failed, said } = await attempt(lines, run)
+  const rest = failed.length === 0 ? lines : lines.filter((_, i) => !failed.includes(i))
+  const wrong = said.filter((text) => !/File exists/.test(text))
+  if (wrong.length > 0) throw new CniError(CODE.tryLater, `Cannot close ${name}: nft: ${wrong[0]}`, why.message, { cause: why })
+  if (failed.length > 0 && rest.length > 0) await attempt(rest, run)
+  log(`plumb: ${name} is closed until the agent knows its policies: ${why.message}`, { container: containerId })
+}
+
+async function takeOut(addresses: readonly Ip[], run: Run): Promise<void> {
+  if (addresses.length === 0 || !has('nft') || !isThere('inet', 'plumb_policy')) return
+  const lines = addresses.flatMap((ip) => SIDES.map((side) => `delete element ${TABLE} ${mapOf(side, ip)} { ${ip} }`))
+  const { failed, said } = await attempt(lines, run)
+  const wrong = said.find((text) => !/No such file or directory/.test(text))
+  if (wrong !== undefined) throw new CniError(CODE.tryLater, `Cannot take ${addresses.join(', ')} out of the network policies: nft: ${wrong}`, 'another pod must not get the address before')
+  const rest = lines.filter((_, i) => !failed.includes(i))
+  if (failed.length > 0 && rest.length > 0) await attempt(rest, run)
+}
+
+// One transaction. A refused line makes all of it fail, and nft names every refused line.
+async function attempt(lines: readonly string[], run: Run): Promise<{ readonly failed: readonly number[]; readonly said: readonly string[] }> {
+  const { status, stderr } = await run(NFT, `${lines.join('\n')}\n`)
+  if (status === 0) return { failed: [], said: [] }
+  const found = [...stderr.matchAll(/^\/dev\/stdin:(\d+):\S* (.*)$/gm)].map(([, number, text = '']) => ({ line: Number(number) - 1, text }))
+  if (found.length === 0) return { failed: [], said: [stderr.trim() || `ended with status ${status}`] }
+  return { failed: found.map(({ line }) => line), said: found.map(({ text }) => text) }
+}
+
+function mapOf(side: (typeof SIDES)[number], ip: Ip): string {
+  return `${side}${isSix(ip) ? 6 : 4}`
+}
