@@ -11,6 +11,7 @@ import type { KubeCluster } from './suites/testKube.ts'
 export const LAB = process.env['PLUMB_K8S'] ?? '/var/cache/plumb/k8s'
 const BIN = join(LAB, 'bin')
 const NODES = '/api/v1/nodes'
+const ROLES = '/apis/rbac.authorization.k8s.io/v1/clusterroles'
 const ADMIN = 'token-of-the-administrator'
 /** Who has no more than flannel's role. */
 const AGENT = 'token-of-the-agent'
@@ -28,6 +29,8 @@ export interface ApiServer extends KubeCluster {
   /** Ends kube-apiserver, as a crash does; `start` begins it again on the same data. */
   kill(): Promise<void>
   start(): Promise<void>
+  /** Gives the agent's role these verbs for Nodes, and no others. */
+  allow(verbs: readonly string[]): Promise<void>
   /** Removes all Nodes. */
   clear(): Promise<void>
   /** Ends all of it, and removes the files. */
@@ -84,14 +87,15 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
     await end()
     throw cause
   })
-  await ask('POST', '/apis/rbac.authorization.k8s.io/v1/clusterroles', {
+  const role = (verbs: readonly string[]) => ({
     metadata: { name: 'plumb' },
     rules: [
       { apiGroups: [''], resources: ['pods'], verbs: ['get'] },
-      { apiGroups: [''], resources: ['nodes'], verbs: ['get', 'list', 'watch'] },
+      { apiGroups: [''], resources: ['nodes'], verbs },
       { apiGroups: [''], resources: ['nodes/status'], verbs: ['patch'] },
     ],
   })
+  await ask('POST', ROLES, role(['get', 'list', 'watch']))
   await ask('POST', '/apis/rbac.authorization.k8s.io/v1/clusterrolebindings', { metadata: { name: 'plumb' }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: 'plumb' }, subjects: [{ kind: 'User', name: 'plumb' }] })
   return {
     url,
@@ -101,6 +105,7 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
     heartbeat: async (name) => void (await patch(`${NODES}/${name}/status`, { status: { conditions: [{ type: 'Ready', status: 'True', reason: 'KubeletReady', message: 'ready', lastHeartbeatTime: `${new Date().toISOString().slice(0, 19)}Z` }] } })),
     remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),
     get: (name) => ask('GET', `${NODES}/${name}`),
+    allow: async (verbs) => void (await ask('PUT', `${ROLES}/plumb`, role(verbs))),
     clear: async () => void (await ask('DELETE', NODES)),
     start,
     async kill() {
