@@ -16,6 +16,7 @@ import { forget, identity, remembered } from './node/files.ts'
 import { uninstall } from './node/install.ts'
 import { listenerOf } from './node/instance-lock.ts'
 import { isTaken } from './node/socket.ts'
+import { REMOVE as REMOVE_GUARD } from './policy/guard.ts'
 import { TABLE as POLICY_TABLE, REMOVE } from './policy/table.ts'
 import type { Settings } from './settings/settings.ts'
 import { openStore } from './store/open.ts'
@@ -53,7 +54,7 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   const { status, stderr } = await tools(['nft', '-f', '-'], removal(tableOf(instance)))
   if (!dryRun) done.push(status === 0 ? `removed nft table inet ${tableOf(instance)}` : `nft: ${stderr.trim()}`)
   if (isThere('inet', POLICY_TABLE)) {
-    const { status, stderr } = await tools(['nft', '-f', '-'], REMOVE)
+    const { status, stderr } = await tools(['nft', '-f', '-'], `${REMOVE}${REMOVE_GUARD}`)
     if (!dryRun) done.push(status === 0 ? `removed nft table inet ${POLICY_TABLE}` : `nft: ${stderr.trim()}`)
   }
   await leaveForward(instance, tools)

@@ -48,7 +48,7 @@ const TOOL = ['nft', '-f', '-']
 const TRIES = 5
 
 /**
- * The elements of sets and maps of one `inet` table that belongs to the agent, at any size. `put` and `remove` set the wanted elements. A
+ * The elements of sets and maps of one table that belongs to the agent, at any size. `put` and `remove` set the wanted elements. A
  * step sends the changes since the last step to the kernel in one transaction. It lists nothing as long as no other program touched the
  * table.
  * In doubt, a step first reads the kernel's generation counter, because every transaction of any program adds one to it. It dumps the
@@ -56,6 +56,7 @@ const TRIES = 5
  */
 export class Elements {
   readonly #table: string
+  readonly #family: 'inet' | 'bridge'
   readonly #maps: Map<string, Kept>
   readonly #generation: () => number | undefined
   readonly #dump: typeof dumpElements
@@ -67,8 +68,9 @@ export class Elements {
   #left: number | undefined
 
   /** `generation` and `dump` query the kernel in this thread's namespace. */
-  constructor(table: string, shapes: Readonly<Record<string, Shape>>, { generation = kernelGeneration, dump = dumpElements } = {}) {
+  constructor(table: string, shapes: Readonly<Record<string, Shape>>, { generation = kernelGeneration, dump = dumpElements, family = 'inet' as 'inet' | 'bridge' } = {}) {
     this.#table = table
+    this.#family = family
     this.#maps = new Map(Object.entries(shapes).map(([name, shape]) => [name, empty(shape)]))
     this.#generation = generation
     this.#dump = dump
@@ -156,8 +158,8 @@ export class Elements {
       if (map.isDropped) continue
       const { add, drop, count } = difference(map)
       changed += count
-      for (const some of chunks(drop)) lines.push(`delete element inet ${this.#table} ${name} { ${some} }`)
-      for (const some of chunks(add)) lines.push(`add element inet ${this.#table} ${name} { ${some} }`)
+      for (const some of chunks(drop)) lines.push(`delete element ${this.#family} ${this.#table} ${name} { ${some} }`)
+      for (const some of chunks(add)) lines.push(`add element ${this.#family} ${this.#table} ${name} { ${some} }`)
     }
     const all = [...before, ...lines, ...after]
     if (all.length === 0) return { changed, repaired }
@@ -166,7 +168,7 @@ export class Elements {
     if (status !== 0) {
       this.#isDoubtful = true
       this.#left = undefined
-      throw new ExecError(TOOL, `table inet ${this.#table}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
+      throw new ExecError(TOOL, `table ${this.#family} ${this.#table}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
     }
     for (const [name, map] of this.#maps) {
       if (map.isDropped) this.#maps.delete(name)
@@ -184,7 +186,7 @@ export class Elements {
     for (let tries = 1; ; tries++) {
       const before = this.#generation()
       if (before !== undefined && before === this.#left) return []
-      const repaired = [...this.#maps].flatMap(([name, map]) => (map.isDropped ? [] : compare(`${map.shape.value === undefined ? 'set' : 'map'} ${name}`, map, this.#dump(this.#table, name) ?? new Map())))
+      const repaired = [...this.#maps].flatMap(([name, map]) => (map.isDropped ? [] : compare(`${map.shape.value === undefined ? 'set' : 'map'} ${name}`, map, this.#dump(this.#table, name, this.#family) ?? new Map())))
       // A dump during a change of the table may lack elements or hold them twice.
       if (before !== undefined && this.#generation() !== before && tries < TRIES) continue
       this.#left = before

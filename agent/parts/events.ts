@@ -4,6 +4,7 @@ import { follow } from '../kernel/monitor.ts'
 import { markedAs } from '../kernel/monitor-processes.ts'
 import { followRules, type RuleChange } from '../kernel/rule-events.ts'
 import { watchFile } from '../node/file-watch.ts'
+import { GUARD } from '../policy/guard.ts'
 import { TABLE as POLICY_TABLE } from '../policy/table.ts'
 import { pause } from '../scheduler/pause.ts'
 import type { SubnetStore } from '../store/store.ts'
@@ -38,7 +39,7 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
       table.doubt()
       table.wakes.poke(table.name)
     }
-    if (policy && isOfTable(change, POLICY_TABLE)) {
+    if (policy && (isOfTable(change, POLICY_TABLE) || change.table === GUARD)) {
       policy.doubt()
       policy.wakes.poke('rules', RULES_MS)
     }

@@ -10,6 +10,7 @@ import { both } from '../lease/families.ts'
 import { type Admission, Waiting } from '../policy/admission.ts'
 import { type Endpoint, Endpoints, podKey } from '../policy/endpoints.ts'
 import { endRefused, type Flow } from '../policy/established.ts'
+import { Guard } from '../policy/guard.ts'
 import { journaled } from '../policy/journaled.ts'
 import { decide } from '../policy/oracle.ts'
 import { foreign, load, update } from '../policy/program.ts'
@@ -41,6 +42,7 @@ export class PolicyPart implements Part, Admission {
   readonly #state: PolicyState
   readonly #endpoints: Endpoints
   readonly #waiting = new Waiting()
+  readonly #guard = new Guard()
   /** Why the last step failed. */
   #trouble = NO_STEP
   /** The options of the table that the last transaction left in the kernel. Undefined when the kernel may have anything else. */
@@ -63,6 +65,7 @@ export class PolicyPart implements Part, Admission {
 
   doubt(): void {
     this.#state.elements.doubt()
+    this.#guard.doubt()
     // A DEL that did not reach the agent took its attachment out of the journal.
     const there = new Set(journaled().map(({ containerId, ifname }) => `${containerId} ${ifname}`))
     for (const one of this.#endpoints.all()) if (!there.has(`${one.containerId} ${one.ifname}`)) this.#endpoints.release(one, (key) => this.#objects.objects.pods.get(key))
@@ -95,7 +98,7 @@ export class PolicyPart implements Part, Admission {
 
   // Frames between two pods of one bridge meet the rules only by way of br_netfilter.
   #unfiltered(): readonly Failure[] {
-    const isBridged = () => this.#context.isBridged || this.#endpoints.all().some(({ link }) => link !== undefined && linkFacts(link)?.master !== undefined)
+    const isBridged = () => this.#context.isBridged || this.#endpoints.all().some(({ link }) => link !== undefined && isPort(link))
     if (maybeSysctl('bridge/bridge-nf-call-iptables') === '1' || !isBridged()) return []
     return [{ scope: 'node', text: 'Cannot apply network policy between pods of one bridge: net.bridge.bridge-nf-call-iptables is not 1; load br_netfilter and set it' }]
   }
@@ -115,7 +118,9 @@ export class PolicyPart implements Part, Admission {
     const written = this.#waiting.begin()
     this.#state.apply(this.#changes.take())
     try {
-      await this.#program(options)
+      // The second nft runs beside the first.
+      const [, repaired] = await Promise.all([this.#program(options), this.#guard.update(this.#endpoints.all(), isPort, this.#context.run)])
+      if (repaired.length > 0) this.#repairs.ofPart(this, 'nft', repaired)
     } catch (cause) {
       this.#trouble = (cause as Error).message
       throw cause
@@ -171,4 +176,9 @@ export class PolicyPart implements Part, Admission {
     }
     this.#context.failures.report('connections of policy', failures)
   }
+}
+
+// Whether a link is a port of a bridge.
+function isPort(link: string): boolean {
+  return linkFacts(link)?.master !== undefined
 }

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { until } from '../support/harness.ts'
-import { type Agent, type Cluster, fileStore, inCluster, type Node } from '../support/nodes.ts'
+import { type Agent, type Cluster, fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
 import { type Live, live, policyOf } from '../support/policy-live.ts'
 
 // The one node gets this subnet.
@@ -135,6 +135,65 @@ describe('NetworkPolicy of a running agent', () => {
       world.write('space.yaml')
       await until(async () => !(await world.passes('c', 'b')), LATE)
     }),
+  )
+
+  it(
+    'NP69 NP73 a decision is about the pod’s address and port after translation; a block of addresses sees who really asks',
+    inCluster(1, options, async ({ nodes: [one], dir, hub }, test) => {
+      test.timeout(120_000)
+      const node = one as Node
+      const world = await live(node, join(dir, 'manifests'), NAMES)
+      try {
+        world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
+        await node.agent().ready(60_000)
+        // A Service's address and a host port, as any program of the node may translate them.
+        const to = `${world.ip('b')}:80`
+        const nat = `table ip nat_of_test { chain pre { type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 tcp dport 8080 dnat to ${to}; ip daddr ${UNDERLAY.v4(1)} tcp dport 8080 dnat to ${to}; }; }`
+        assert.equal((await node.ns.exec(['nft', nat])).status, 0)
+        await hub.ip('addr', 'add', `${UNDERLAY.v4(200)}/24`, 'dev', 'hub0')
+        const outside = async () => (await hub.exec(['timeout', '1', 'bash', '-c', `exec 3<>/dev/tcp/${UNDERLAY.v4(1)}/8080`])).status === 0
+        const byVip = async (from: string) => (await world.process(from).ask([{ ip: '10.96.0.1', port: 8080, protocol: 'TCP' }]))[0] as boolean
+        assert.deepEqual([await byVip('a'), await byVip('c'), await outside()], [true, true, true])
+        const ports = [{ port: 80 }]
+        const allow = (...from: readonly object[]) => policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ from, ports }] })
+        world.write('guard.yaml', allow({ podSelector: { matchLabels: { app: 'c' } } }))
+        await leadsTo(node, world.ip('b'), 'in')
+        assert.deepEqual([await byVip('a'), await byVip('c'), await outside()], [false, true, false])
+        world.write('guard.yaml', allow({ ipBlock: { cidr: `${UNDERLAY.v4(200)}/32` } }))
+        await until(outside, LATE)
+        assert.deepEqual([await byVip('a'), await byVip('c')], [false, false])
+        world.write('guard.yaml', allow({ ipBlock: { cidr: '172.30.0.0/16', except: [`${UNDERLAY.v4(200)}/32`] } }))
+        await until(async () => !(await outside()), LATE)
+      } finally {
+        await world.end()
+      }
+    }),
+  )
+
+  it(
+    'after a start of the node all pods are closed until the objects of the cluster are known',
+    inCluster(
+      1,
+      (cluster) => fileStore(cluster, CONF),
+      async ({ nodes: [one], dir }, test) => {
+        test.timeout(120_000)
+        const node = one as Node
+        const world = await live(node, join(dir, 'manifests'), NAMES)
+        try {
+          assert.ok(await world.passes('a', 'b'))
+          // An API that does not answer.
+          const agent = node.agent('--network-policy=kubernetes', '--kube-api-url=http://127.0.0.1:9')
+          await until(async () => (await table(node)).includes('chain unknown'), LATE)
+          await until(async () => !(await world.passes('a', 'b')), LATE)
+          await agent.stop()
+          world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
+          await node.agent(`--network-policy=${join(dir, 'manifests')}`).ready(60_000)
+          await until(() => world.passes('a', 'b'), LATE)
+        } finally {
+          await world.end()
+        }
+      },
+    ),
   )
 
   it(
