@@ -26,6 +26,8 @@ import type { Repairs } from './repairs.ts'
 const NAMED = 20
 /** How long a DEL waits for the kernel, in milliseconds. */
 const RELEASE_MS = 5000
+/** When a new link is looked at, and how often the setting of a node without it is. Milliseconds. */
+const BRIDGES_MS = 2000
 const NO_STEP = 'nft has not answered yet'
 
 /** Keeps NetworkPolicy in the kernel: the sets, chains and elements of the pods of this node. The table stays when the agent ends. */
@@ -77,6 +79,8 @@ export class PolicyPart implements Part, Admission {
 
   async admit(endpoint: Endpoint, waitMs: number, signal: AbortSignal): Promise<void> {
     this.#endpoints.admit(endpoint)
+    // The link is made meanwhile.
+    this.wakes.poke('bridges', BRIDGES_MS)
     const isKnown = () => this.#objects.isComplete(POLICY_KINDS) && this.#isKnown(endpoint)
     await this.#waiting.wait(isKnown, waitMs, signal, () => this.#whyNot(endpoint))
   }
@@ -100,6 +104,7 @@ export class PolicyPart implements Part, Admission {
   #unfiltered(): readonly Failure[] {
     const isBridged = () => this.#context.isBridged || this.#endpoints.all().some(({ link }) => link !== undefined && isPort(link))
     if (maybeSysctl('bridge/bridge-nf-call-iptables') === '1' || !isBridged()) return []
+    this.wakes.poke('bridges', BRIDGES_MS)
     return [{ scope: 'node', text: 'Cannot apply network policy between pods of one bridge: net.bridge.bridge-nf-call-iptables is not 1; load br_netfilter and set it' }]
   }
 

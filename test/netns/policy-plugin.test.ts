@@ -1,0 +1,324 @@
+// Tests plugins/policy.ts, agent/policy and agent/node/answers.ts: pods that an agent admits before ADD returns.
+import assert from 'node:assert/strict'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { execa } from 'execa'
+import { type Answer, type Namespace, namespaceAt, plugin, type Row, until } from '../support/harness.ts'
+import { type Cluster, fileStore, inCluster, type Node } from '../support/nodes.ts'
+import { ADMITTING } from '../support/samples.ts'
+
+const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
+const options = (cluster: Cluster) => [...fileStore(cluster, CONF), `--network-policy=${join(cluster.dir, 'manifests')}`]
+const IN = { policyTypes: ['Ingress'] }
+/** x/a takes what x/b sends, and nothing else. */
+const ONLY_B = { kind: 'NetworkPolicy', metadata: { namespace: 'x', name: 'only-b' }, spec: { podSelector: { matchLabels: { app: 'a' } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: 'b' } } }] }] } }
+const DENY = { kind: 'NetworkPolicy', metadata: { namespace: 'x', name: 'deny' }, spec: { podSelector: {}, ...IN } }
+
+/** Pods of one node, and its agent's manifests. */
+class Bench {
+  readonly node: Node
+  readonly pods: readonly Namespace[]
+  readonly #dir: string
+
+  constructor({ nodes, dir }: Cluster) {
+    const [node, ...others] = nodes as [Node, ...Node[]]
+    this.node = node
+    this.pods = others.map(({ ns }) => ns)
+    this.#dir = join(dir, 'manifests')
+    mkdirSync(this.#dir)
+    // The agent's settings name the folder, which must be there before.
+    this.write('none.yaml')
+  }
+
+  write(file: string, ...objects: object[]): void {
+    writeFileSync(join(this.#dir, file), objects.map((object) => JSON.stringify(object)).join('\n---\n'))
+  }
+
+  /** A Pod without an address, as the API has it before the kubelet knows one. */
+  podObject(name: string): object {
+    return { kind: 'Pod', metadata: { namespace: 'x', name, labels: { app: name } }, spec: { nodeName: this.node.name, containers: [] }, status: { phase: 'Pending' } }
+  }
+
+  call(command: string, pod: Namespace, name: string, policy: object = {}, more: object = {}): Promise<Answer> {
+    const { dir, ns } = this.node
+    const conf = {
+      cniVersion: '1.1.0',
+      name: 'policed',
+      type: 'ptp',
+      ipam: { type: 'host-local', dataDir: join(dir, 'networks'), ranges: [[{ subnet: '10.61.0.0/23' }], [{ subnet: 'fd00:61::/64' }]] },
+      policy: { socket: join(dir, 'policy.sock'), ...policy },
+      ...more,
+    }
+    return plugin(conf.type, { command, conf, containerId: pod.name, netns: pod, ifname: 'eth0', args: `IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=${name};K8S_POD_INFRA_CONTAINER_ID=${pod.name}` }, ns)
+  }
+
+  /** ADD, which works. Gives the addresses. */
+  async add(pod: Namespace, name: string, policy: object = {}): Promise<string[]> {
+    await pod.exec(['ip', 'link', 'del', 'eth0'])
+    const done = await this.call('ADD', pod, name, policy)
+    assert.equal(done.status, 0, done.stdout)
+    return done.result['ips'].map(({ address }: Row) => address.split('/')[0])
+  }
+
+  async table(): Promise<string> {
+    return (await this.node.ns.exec(['nft', 'list', 'table', 'inet', 'plumb_policy'])).stdout
+  }
+
+  /** Where the maps lead from an address: `ingress4 jump ingress_…`, `egress4 drop`. */
+  async verdicts(ip: string): Promise<string[]> {
+    const found = [...(await this.table()).matchAll(/\tmap (\w+) \{(.*?)\n\t\}/gs)]
+    return found.flatMap(([, map, text = '']) => {
+      const [, verdict] = new RegExp(`[\\s,]${ip.replaceAll('.', '\\.')} : ([\\w ]+)`).exec(text) ?? []
+      return verdict === undefined ? [] : [`${map} ${verdict.trim()}`]
+    })
+  }
+}
+
+/** Serves TCP 80 in a pod until the test ends, and counts what comes for the UDP ports. */
+async function serve(pod: Namespace, stopped: Stopped): Promise<void> {
+  stopped.start(pod, "Bun.listen({ hostname: '::', port: 80, socket: { open: (socket) => void socket.end('ok'), data() {} } })")
+  const ports = Object.values(UDP)
+  const text = ['table inet seen {', ...ports.map((port) => `  counter c${port} { }`), '  chain in {', '    type filter hook input priority 0;', ...ports.map((port) => `    udp dport ${port} counter name c${port}`), '  }', '}'].join('\n')
+  const done = await pod.exec(['nft', '-f', '-'], { stdin: `${text}\n` })
+  assert.equal(done.status, 0, done.stderr)
+}
+
+async function seen(pod: Namespace, port: number): Promise<number> {
+  const { stdout } = await pod.exec(['nft', 'list', 'counter', 'inet', 'seen', `c${port}`])
+  return Number(/packets (\d+)/.exec(stdout)?.[1])
+}
+
+/** Programs of a test, which end with it. */
+class Stopped {
+  readonly #all: { kill(signal: 'SIGKILL'): void }[] = []
+
+  start(ns: Namespace, script: string): void {
+    this.#all.push(Bun.spawn(['nsenter', `--net=${ns.path}`, '--', process.execPath, '-e', script], { stdin: 'ignore', stdout: 'ignore', stderr: 'inherit' }))
+  }
+
+  end(): void {
+    for (const one of this.#all) one.kill('SIGKILL')
+  }
+}
+
+/** Streams of the NP80 test are told apart by their ports: the node may have masqueraded what came before the pod. */
+const UDP = { allowed: 7, denied: 8 } as const
+
+/** Sends a datagram every millisecond, as long as the test runs. */
+const stream = (ip: string, port: number) => `const socket = require('node:dgram').createSocket('udp4'); socket.on('error', () => {}); setInterval(() => socket.send('x', ${port}, '${ip}', () => {}), 1)`
+const connects = async (from: Namespace, ip: string) => (await from.exec(['timeout', '1', 'bash', '-c', `exec 3<>/dev/tcp/${ip}/80 && cat <&3`])).stdout === 'ok'
+
+describe('the plugin policy', () => {
+  it(
+    'NP80 a new pod: of a denied flow no packet passes and of an allowed one none fails, from the instant ADD returns',
+    inCluster(4, options, async (cluster, test) => {
+      test.timeout(120_000)
+      const bench = new Bench(cluster)
+      const [a, b, c] = bench.pods as [Namespace, Namespace, Namespace]
+      bench.write('pods.yaml', bench.podObject('a'), bench.podObject('b'), bench.podObject('c'), ONLY_B)
+      await bench.node.agent().ready(30_000)
+      const stopped = new Stopped()
+      try {
+        await bench.add(b, 'b')
+        const [ipC = ''] = await bench.add(c, 'c')
+        const last = Number(ipC.split('.')[3])
+        await a.ip('link', 'set', 'lo', 'up')
+        await serve(a, stopped)
+        await until(() => connects(a, '127.0.0.1'))
+        for (let round = 1; round <= 5; round++) {
+          // host-local goes on with the next address.
+          const expected = `10.61.0.${last + round}`
+          for (const [from, port] of [
+            [b, UDP.allowed],
+            [c, UDP.denied],
+          ] as const)
+            stopped.start(from, stream(expected, port))
+          const already = await seen(a, UDP.allowed)
+          const [ip = ''] = await bench.add(a, 'a')
+          const before = await seen(a, UDP.denied)
+          assert.equal(ip, expected)
+          for (let i = 0; i < 20; i++) assert.ok(await connects(b, ip), `round ${round}, connection ${i} of an allowed flow`)
+          await until(async () => (await seen(a, UDP.allowed)) > already + 100, 10_000)
+          assert.equal(await seen(a, UDP.denied), before, `round ${round}: packets of a denied flow`)
+          assert.equal(await connects(c, ip), false)
+          assert.equal((await bench.call('DEL', a, 'a')).status, 0)
+          assert.deepEqual(await bench.verdicts(ip), [])
+        }
+      } finally {
+        stopped.end()
+      }
+    }),
+  )
+
+  it(
+    'a pod whose object comes late, such as a static pod: ADD waits for it; without one the pod is closed, or ADD fails with code 11',
+    inCluster(3, options, async (cluster, test) => {
+      test.timeout(120_000)
+      const bench = new Bench(cluster)
+      const [a, b] = bench.pods as [Namespace, Namespace]
+      bench.write('deny.yaml', DENY)
+      await bench.node.agent().ready(30_000)
+      const adding = bench.add(a, 'a')
+      // The address is closed while ADD waits.
+      await until(async () => (await bench.verdicts('10.61.0.2')).includes('ingress4 jump closed'), 10_000)
+      bench.write('a.yaml', bench.podObject('a'))
+      const [ip = ''] = await adding
+      assert.match((await bench.verdicts(ip)).join(), /^ingress4 jump ingress_\w+$/)
+      await b.exec(['ip', 'link', 'del', 'eth0'])
+      const refused = await bench.call('ADD', b, 'b', { whenAway: 'wait', timeout: 1 })
+      assert.deepEqual([refused.error.code, /within \d+ ms: .* has no Pod x\/b/.test(refused.error.msg)], [11, true], refused.stdout)
+      const [closed = ''] = await bench.add(b, 'b', { whenAway: 'closed', timeout: 1 })
+      assert.deepEqual((await bench.verdicts(closed)).sort(), ['egress4 jump closed', 'ingress4 jump closed'])
+      bench.write('b.yaml', bench.podObject('b'))
+      await until(async () => /^ingress4 jump ingress_/.test((await bench.verdicts(closed)).join()), 10_000)
+      // The names of the pod are missing.
+      const nameless = await plugin('policy', { command: 'ADD', conf: { cniVersion: '1.1.0', name: 'policed', type: 'policy', prevResult: { cniVersion: '1.1.0', ips: [] } }, netns: b }, bench.node.ns)
+      assert.deepEqual([nameless.error.code, nameless.error.msg], [4, 'Cannot apply network policy: CNI_ARGS has no K8S_POD_NAMESPACE'])
+    }),
+  )
+
+  it(
+    'an agent that is away: the pod is closed until the agent is back, or ADD waits for it; DEL takes the addresses out of the maps by itself; a new agent knows all pods by the journal',
+    inCluster(4, options, async (cluster, test) => {
+      test.timeout(120_000)
+      const bench = new Bench(cluster)
+      const [a, b, c] = bench.pods as [Namespace, Namespace, Namespace]
+      const stopped = new Stopped()
+      bench.write('pods.yaml', bench.podObject('a'), bench.podObject('b'), bench.podObject('c'), ONLY_B)
+      // No agent has run since the node started: nothing can close a pod.
+      await a.exec(['ip', 'link', 'del', 'eth0'])
+      const early = await bench.call('ADD', a, 'a')
+      assert.deepEqual([early.error.code, /Cannot close pod x\/a: the agent has not loaded its policies/.test(early.error.msg)], [11, true], early.stdout)
+      const agent = bench.node.agent()
+      await agent.ready(30_000)
+      try {
+        const [ipB = ''] = await bench.add(b, 'b')
+        await agent.stop('SIGKILL')
+        await serve(a, stopped)
+        const [ip = ''] = await bench.add(a, 'a', { whenAway: 'closed' })
+        assert.deepEqual((await bench.verdicts(ip)).sort(), ['egress4 drop', 'ingress4 drop'])
+        assert.equal(await connects(b, ip), false)
+        // ADD of c waits for the agent.
+        const adding = bench.add(c, 'c', { whenAway: 'wait' })
+        const again = bench.node.agent()
+        const [ipC = ''] = await adding
+        await again.ready(30_000)
+        await until(async () => /^ingress4 jump ingress_/.test((await bench.verdicts(ip)).join()), 10_000)
+        assert.deepEqual([await connects(b, ip), await connects(c, ip)], [true, false])
+        await again.stop('SIGKILL')
+        const refused = await bench.call('ADD', c, 'c', { whenAway: 'wait', timeout: 1 }, { name: 'other' })
+        assert.equal(refused.error.code, 4, refused.stdout)
+        assert.equal((await bench.call('DEL', a, 'a')).status, 0)
+        assert.equal((await bench.call('DEL', a, 'a')).status, 0)
+        assert.deepEqual(await bench.verdicts(ip), [])
+        const last = bench.node.agent()
+        await last.ready(30_000)
+        // x/b and x/c are known, x/a is not.
+        await until(async () => new RegExp(`set pods4_\\w+ \\{[^}]*${ipB}`).test(await bench.table()), 10_000)
+        assert.ok((await bench.table()).includes(`${ipC} . ${ipC}`))
+        assert.ok(!(await bench.table()).includes(`${ip} . ${ip}`))
+        await last.stop('SIGKILL')
+        await bench.node.ns.exec(['nft', 'delete', 'table', 'inet', 'plumb_policy'])
+        for (const pod of [b, c]) assert.equal((await bench.call('DEL', pod, pod.name)).status, 0)
+      } finally {
+        stopped.end()
+      }
+    }),
+  )
+
+  it(
+    'a storm of 250 ADDs, with an agent that is killed and started again in its midst: each pod is in the kernel when its ADD returns',
+    inCluster(1, options, async (cluster, test) => {
+      test.timeout(420_000)
+      const bench = new Bench(cluster)
+      const names = Array.from({ length: 250 }, (_, i) => `p${i}`)
+      const unique = bench.node.ns.path.slice(bench.node.ns.path.lastIndexOf('/') + 1)
+      bench.write('pods.yaml', DENY, ...names.map((name) => bench.podObject(name)))
+      const [first] = [bench.node.agent()]
+      await first?.ready(30_000)
+      try {
+        await execa('ip', ['-batch', '-'], { input: names.map((name) => `netns add ${unique}-${name}\n`).join('') })
+        const pods = names.map((name) => ({ name, ns: namespaceAt(`${unique}-${name}`, name) }))
+        let done = 0
+        const rest = [...pods]
+        const missing: string[] = []
+        const worker = async () => {
+          for (let one = rest.shift(); one; one = rest.shift()) {
+            const [ip = ''] = await bench.add(one.ns, one.name, { whenAway: 'wait', timeout: 25 })
+            done++
+            const { status } = await bench.node.ns.exec(['nft', 'get', 'element', 'inet', 'plumb_policy', 'ingress4', `{ ${ip} }`])
+            if (status !== 0) missing.push(one.name)
+          }
+        }
+        const storm = Promise.all(Array.from({ length: 16 }, worker))
+        await until(() => done >= 100, 200_000)
+        await first?.stop('SIGKILL')
+        const again = bench.node.agent()
+        await storm
+        await again.ready(30_000)
+        assert.deepEqual([done, missing], [250, []])
+        assert.equal((await bench.table()).match(/10\.61\.\d+\.\d+ : jump ingress_/g)?.length, 250)
+      } finally {
+        await execa('ip', ['-force', '-batch', '-'], { input: names.map((name) => `netns delete ${unique}-${name}\n`).join(''), reject: false })
+      }
+    }),
+  )
+
+  for (const { file, dir, plugins } of ADMITTING)
+    it(
+      `conf/${file}: STATUS, ADD, CHECK, GC and DEL, plugin by plugin`,
+      inCluster(2, options, async (cluster, test) => {
+        test.timeout(60_000)
+        const bench = new Bench(cluster)
+        const [pod] = bench.pods as [Namespace]
+        const { ns } = bench.node
+        bench.write('pods.yaml', bench.podObject('a'), DENY)
+        const { name, cniVersion } = JSON.parse(readFileSync(join(dir, file), 'utf8'))
+        const call = (command: string, conf: Row, more: object = {}) => plugin(conf['type'], { command, conf: { ...conf, name, cniVersion, ...more }, containerId: 'c1', netns: pod, args: 'IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=a' }, ns)
+        const [main, policy] = plugins as [Row, Row]
+        const away = await call('STATUS', policy)
+        assert.deepEqual([away.error.code, /^Cannot reach the agent for network policy at \/run\/plumb\/policy\.sock/.test(away.error.msg)], [50, true], away.stdout)
+        await bench.node.agent('--policy-socket=/run/plumb/policy.sock').ready(30_000)
+        assert.equal((await call('STATUS', policy)).status, 0)
+        await pod.ip('link', 'del', 'eth0')
+        const made = await call('ADD', main)
+        const prevResult = made.result
+        const done = await call('ADD', policy, { prevResult })
+        assert.deepEqual(done.result, prevResult)
+        const [ip = ''] = prevResult['ips'].map(({ address }: Row) => address.split('/')[0])
+        assert.match((await bench.verdicts(ip)).join(), /^ingress4 jump ingress_/)
+        assert.equal((await call('CHECK', policy, { prevResult })).status, 0)
+        assert.equal((await call('GC', policy, { 'cni.dev/valid-attachments': [{ containerID: 'c1', ifname: 'eth0' }] })).status, 0)
+        assert.match((await bench.verdicts(ip)).join(), /^ingress4 jump ingress_/)
+        assert.equal((await call('GC', policy, { 'cni.dev/valid-attachments': [] })).status, 0)
+        assert.deepEqual(await bench.verdicts(ip), [])
+        for (const conf of [policy, main, policy, main]) assert.equal((await call('DEL', conf, { prevResult })).status, 0)
+        assert.equal(existsSync('/run/plumb/policy.sock'), true)
+        rmSync('/run/plumb/policy.sock')
+      }),
+    )
+
+  it(
+    'a bridge whose frames do not pass the firewall: STATUS and the readiness of the agent say so',
+    inCluster(2, options, async (cluster, test) => {
+      test.timeout(60_000)
+      const bench = new Bench(cluster)
+      const [pod] = bench.pods as [Namespace]
+      bench.write('pods.yaml', bench.podObject('a'), DENY)
+      const agent = bench.node.agent()
+      await agent.ready(30_000)
+      const set = (value: number) => bench.node.ns.exec(['sysctl', '-qw', `net.bridge.bridge-nf-call-iptables=${value}`, `net.bridge.bridge-nf-call-ip6tables=${value}`])
+      const conf = { type: 'bridge', bridge: 'br9', isGateway: true, ipam: { type: 'host-local', dataDir: join(bench.node.dir, 'networks'), subnet: '10.62.0.0/24' } }
+      await set(0)
+      const status = () => bench.call('STATUS', pod, 'a', {}, conf)
+      assert.match((await status()).error.msg, /bridged frames do not pass the firewall/)
+      await pod.ip('link', 'del', 'eth0')
+      assert.equal((await bench.call('ADD', pod, 'a', {}, conf)).status, 0)
+      await until(async () => /between pods of one bridge: net\.bridge\.bridge-nf-call-iptables is not 1/.test(await agent.readyz()), 10_000)
+      await set(1)
+      assert.equal((await status()).status, 0)
+      assert.equal((await bench.call('DEL', pod, 'a', {}, conf)).status, 0)
+      await until(async () => /^200/.test(await agent.readyz()), 10_000)
+    }),
+  )
+})
