@@ -44,6 +44,8 @@ interface Kept {
 const TOOL = ['nft', '-f', '-']
 /** The number of attempts to dump the elements while no other program commits a transaction. */
 const TRIES = 5
+/** The most elements of one transaction. nft holds a transaction in memory: 2.4 kB per element. */
+const MOST = 50_000
 
 /**
  * The elements of sets and maps of one `inet` table that belongs to the agent, at any size. `put` and `remove` set the wanted elements. A
@@ -96,35 +98,53 @@ export class Elements {
     this.#isDoubtful = true
   }
 
+  /** Notes that the table is new when the next step adds elements: its sets are empty. */
+  emptied(): void {
+    for (const { have, wanted, changed } of this.#maps.values()) {
+      have.clear()
+      for (const key of wanted.keys()) changed.add(key)
+    }
+    this.#isDoubtful = false
+  }
+
   /**
-   * Makes the kernel equal to the wanted elements, in one transaction. The table and its sets must exist. Throws ExecError when nft
-   * refuses. The next step then dumps the kernel's elements.
+   * Makes the kernel equal to the wanted elements, in one transaction. The table and its sets must exist. More than `MOST` changes take
+   * several transactions, set by set in the order of the shapes. Throws ExecError when nft refuses. The next step then dumps the
+   * kernel's elements.
    */
   async step(run: Run, { before = [], after = [] }: Around = {}): Promise<Stepped> {
     const found = this.#isDoubtful ? this.#look() : []
     // On the first step, a difference comes from an earlier run. It is not a repair.
     const repaired = this.#isFirst ? [] : found
     this.#isFirst = this.#isDoubtful = false
-    const lines: string[] = []
-    let changed = 0
+    const scripts: string[][] = [[...before]]
+    let [changed, room] = [0, MOST]
     for (const [name, map] of this.#maps) {
-      const { add, drop, count } = difference(map)
-      changed += count
-      if (drop.length > 0) lines.push(`delete element inet ${this.#table} ${name} { ${drop.join(', ')} }`)
-      if (add.length > 0) lines.push(`add element inet ${this.#table} ${name} { ${add.join(', ')} }`)
+      const all = difference(map)
+      changed += all.length
+      for (let at = 0; at < all.length; ) {
+        const part = all.slice(at, at + room)
+        at += part.length
+        room -= part.length
+        scripts.at(-1)?.push(...linesOf(this.#table, name, map, part))
+        if (room === 0) scripts.push([])
+        if (room === 0) room = MOST
+      }
     }
-    const all = [...before, ...lines, ...after]
-    if (all.length === 0) return { changed, repaired }
+    scripts.at(-1)?.push(...after)
+    const filled = scripts.filter(({ length }) => length > 0)
+    if (filled.length === 0) return { changed, repaired }
     const counted = this.#generation()
-    const { status, stderr } = await run(TOOL, `${all.join('\n')}\n`)
-    if (status !== 0) {
+    for (const lines of filled) {
+      const { status, stderr } = await run(TOOL, `${lines.join('\n')}\n`)
+      if (status === 0) continue
       this.#isDoubtful = true
       this.#left = undefined
       throw new ExecError(TOOL, `table inet ${this.#table}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
     }
     for (const map of this.#maps.values()) settle(map)
     const now = this.#generation()
-    const isAlone = counted !== undefined && now === counted + 1
+    const isAlone = counted !== undefined && now === counted + filled.length
     // Another program's transaction came between. It may have changed this table.
     this.#left = isAlone ? now : undefined
     return { changed, repaired }
@@ -150,17 +170,15 @@ export class Elements {
   }
 }
 
-function difference({ wanted, have, changed, shape }: Kept): { add: string[]; drop: string[]; count: number } {
-  const [add, drop]: [string[], string[]] = [[], []]
-  let count = 0
-  for (const key of changed) {
-    const [is, was] = [wanted.get(key), have.get(key)]
-    if (is === was) continue
-    count++
-    if (was !== undefined) drop.push(key)
-    if (is !== undefined) add.push(shape.value === undefined ? key : `${key} : ${is}`)
-  }
-  return { add, drop, count }
+// The keys whose elements differ.
+function difference({ wanted, have, changed }: Kept): string[] {
+  return [...changed].filter((key) => wanted.get(key) !== have.get(key))
+}
+
+function linesOf(table: string, name: string, { wanted, have, shape }: Kept, keys: readonly string[]): string[] {
+  const drop = keys.filter((key) => have.has(key))
+  const add = keys.filter((key) => wanted.has(key)).map((key) => (shape.value === undefined ? key : `${key} : ${wanted.get(key)}`))
+  return [...(drop.length > 0 ? [`delete element inet ${table} ${name} { ${drop.join(', ')} }`] : []), ...(add.length > 0 ? [`add element inet ${table} ${name} { ${add.join(', ')} }`] : [])]
 }
 
 function settle({ wanted, have, changed }: Kept): void {

@@ -6,6 +6,7 @@ import { followRules, type RuleChange } from '../kernel/rule-events.ts'
 import { watchFile } from '../node/file-watch.ts'
 import { TABLE as POLICY_TABLE } from '../policy/table.ts'
 import { pause } from '../scheduler/pause.ts'
+import { TABLE as SERVICES_TABLE, SOURCES } from '../services/table.ts'
 import type { SubnetStore } from '../store/store.ts'
 import type { Context } from './context.ts'
 import type { Parts } from './index.ts'
@@ -22,7 +23,7 @@ export async function followEvents(parts: Parts, context: Context, signal: Abort
 
 async function followKernel(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
   const { converger, firewall, facts, failures } = context
-  const { uplink, table, forward, pluginRules, peers, policy } = parts
+  const { uplink, table, forward, pluginRules, peers, policy, services } = parts
   function heard(event: Event | undefined): void {
     if (!event) return
     if (converger.heard(event)) peers.wakes.poke('drift')
@@ -36,12 +37,17 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
       table.wakes.poke(table.name)
     }
     if (policy && isOfTable(change, POLICY_TABLE) && change.gone && change.what === 'table') policy.wakes.poke(policy.name)
+    if (services && (isOfTable(change, SERVICES_TABLE) || isOfTable(change, SOURCES))) {
+      services.doubt()
+      services.wakes.poke(services.name)
+    }
     if (isOfForward(change)) forward.wakes.poke(forward.name)
   }
   // Changes are unknown from before a listener began, or while it had no room for messages.
   const lostRules = () => {
     table.doubt()
-    for (const part of [table, forward, pluginRules]) part.wakes.poke('listening')
+    services?.doubt()
+    for (const part of [table, forward, pluginRules, ...(services ? [services] : [])]) part.wakes.poke('listening')
   }
   const lostAll = () => {
     converger.invalidate()
