@@ -50,7 +50,7 @@ describe('Services: ClusterIP', () => {
       })
       await world.sync()
       const client = world.ip('p')
-      assert.deepEqual([await world.tcp('p', VIP, 53), await world.udp('p', VIP, 53), await world.tcp('p', VIP, 54)], [[`a ${client} 8080`], [`a ${client} 8081`], [`a ${client} 8081`]])
+      assert.deepEqual([await world.tcp('p', VIP, 53), (await world.udp('p', VIP, 53))[0]?.split(' ').slice(0, 3).join(' '), await world.tcp('p', VIP, 54)], [[`a ${client} 8080`], `a ${client} 8081`, [`a ${client} 8081`]])
     }),
   )
 

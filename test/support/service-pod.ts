@@ -5,6 +5,8 @@ import { createInterface } from 'node:readline'
 
 interface Request {
   readonly op: 'tcp' | 'udp' | 'hold' | 'say'
+  /** What is said on an open connection. */
+  readonly text?: string
   readonly ip: string
   readonly port: number
   /** How many times, one after the other. */
@@ -16,16 +18,18 @@ interface Request {
 }
 
 const [name = '', ...ports] = process.argv.slice(2)
+/** How long an answer takes that is asked for `later`. */
+const LATER_MS = 300
 const plain = (address = '') => address.replace(/^::ffff:/, '')
 
 for (const port of ports.map(Number)) {
   createServer((socket) => {
     const hello = `${name} ${plain(socket.remoteAddress)} ${port}\n`
-    socket.on('error', () => {}).on('data', () => socket.write(hello))
+    socket.on('error', () => {}).on('data', (text) => setTimeout(() => socket.write(hello), String(text).startsWith('later') ? LATER_MS : 0))
     socket.write(hello)
   }).listen({ port, host: '::', backlog: 1024 })
   const server = createSocket({ type: 'udp6' })
-  server.on('message', (_, { address, port: to }) => server.send(`${name} ${plain(address)} ${port}`, to, address)).bind(port, '::')
+  server.on('message', (_, { address, port: to }) => server.send(`${name} ${plain(address)} ${port} ${to}`, to, address)).bind(port, '::')
 }
 
 /** Connections that stay open, by the address they were opened to. */
@@ -50,7 +54,7 @@ function connected({ ip, port, ms, from, fromPort }: Request, keep: boolean): Pr
   })
 }
 
-function said({ ip, port, ms }: Request): Promise<string> {
+function said({ ip, port, ms, text = '?' }: Request): Promise<string> {
   const socket = held.get(`${ip} ${port}`)
   return new Promise((resolve) => {
     if (!socket || socket.destroyed) return resolve('closed')
@@ -59,10 +63,10 @@ function said({ ip, port, ms }: Request): Promise<string> {
       socket.removeListener('data', heard)
       resolve(answer)
     }
-    const heard = (text: Buffer) => done(String(text).trim())
+    const heard = (answer: Buffer) => done(String(answer).trim())
     const timer = setTimeout(() => done('timeout'), ms)
     socket.on('data', heard)
-    socket.write('?')
+    socket.write(text)
   })
 }
 

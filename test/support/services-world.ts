@@ -7,7 +7,8 @@ import { type Agent, fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from
 const POD = join(import.meta.dir, 'service-pod.ts')
 /** The ports of every backend. */
 export const PORTS = [8080, 8081] as const
-const CONF = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'host-gw' } }
+/** The network of the nodes. */
+export const CONF = { Network: '10.244.0.0/16', EnableIPv6: true, IPv6Network: 'fd00:244::/48', Backend: { Type: 'host-gw' } }
 
 /** Who asks or answers: backends a and b on n1, c on n2; pods p on n1 and q on n2 that only ask; the nodes themselves; a client outside. */
 export type Who = 'a' | 'b' | 'c' | 'p' | 'q' | 'n1' | 'n2' | 'client'
@@ -21,6 +22,7 @@ interface Options {
   readonly ms?: number
   readonly from?: string
   readonly fromPort?: number
+  readonly text?: string
 }
 
 /** Two nodes with agents that serve the manifests of a folder, pods on them, and a client outside. */
@@ -42,16 +44,21 @@ export interface World {
   udp(from: Who, ip: string, port: number, options?: Options): Promise<string[]>
   /** Opens a TCP connection that stays, and says something on it. */
   hold(from: Who, ip: string, port: number): Promise<string>
-  say(from: Who, ip: string, port: number): Promise<string>
+  say(from: Who, ip: string, port: number, options?: Options): Promise<string>
   /** What nft lists on node n1. */
   nft(...words: readonly string[]): Promise<string>
 }
 
 /** Makes the world for a test, and ends it. `options` go to the agents. */
 export function inWorld(work: (world: World, test: Mocha.Context) => Promise<void>, ...options: readonly string[]): (this: Mocha.Context) => Promise<void> {
+  return inWorldOf(CONF, work, ...options)
+}
+
+/** The same with another network. */
+export function inWorldOf(conf: object, work: (world: World, test: Mocha.Context) => Promise<void>, ...options: readonly string[]): (this: Mocha.Context) => Promise<void> {
   return inCluster(
     3,
-    (cluster) => [...fileStore(cluster, CONF), `--service-proxy=${join(cluster.dir, 'manifests')}`, '--status-address=off', '--probe-interval=0', ...options],
+    (cluster) => [...fileStore(cluster, conf), `--service-proxy=${join(cluster.dir, 'manifests')}`, '--status-address=off', '--probe-interval=0', ...options],
     async (cluster, test) => {
       test.timeout(120_000)
       const [n1, n2, outside] = cluster.nodes as [Node, Node, Node]
@@ -116,8 +123,8 @@ function worldOf({ n1, n2, client, agents, ips, processes, folder }: Parts): Wor
   const objects = new Map<string, object>()
   let serial = 0
   const ip = (pod: PodName, family: 4 | 6 = 4) => (ips.get(pod) as { 4: string; 6: string })[family]
-  async function ask(op: string, who: Who, to: string, port: number, { count = 1, ms = 1500, from, fromPort }: Options = {}): Promise<string[]> {
-    return (processes.get(who) as Process).ask({ op, ip: to, port, count, ms, ...(from && { from }), ...(fromPort && { fromPort }) })
+  async function ask(op: string, who: Who, to: string, port: number, { count = 1, ms = 1500, from, fromPort, text }: Options = {}): Promise<string[]> {
+    return (processes.get(who) as Process).ask({ op, ip: to, port, count, ms, ...(from && { from }), ...(fromPort && { fromPort }), ...(text && { text }) })
   }
   return {
     n1,
@@ -149,7 +156,7 @@ function worldOf({ n1, n2, client, agents, ips, processes, folder }: Parts): Wor
     tcp: (who, to, port, options) => ask('tcp', who, to, port, options),
     udp: (who, to, port, options) => ask('udp', who, to, port, options),
     hold: async (who, to, port) => (await ask('hold', who, to, port))[0] as string,
-    say: async (who, to, port) => (await ask('say', who, to, port))[0] as string,
+    say: async (who, to, port, options) => (await ask('say', who, to, port, options))[0] as string,
     nft: async (...words) => (await n1.ns.exec(['nft', ...words])).stdout,
   }
 }
