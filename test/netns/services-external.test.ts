@@ -227,4 +227,25 @@ describe('Services: from outside', () => {
       assert.match((await world.tcp('p', VIP, 80))[0] ?? '', /^a 10\.244\.\d+\.1 8080$/)
     }, '--masquerade-all'),
   )
+
+  it(
+    'NetworkPolicy decides after the translation: the client is the pod, and the receiver the endpoint',
+    inWorld(async (world) => {
+      const pod = (name: 'a' | 'p' | 'q', node: string) =>
+        world.object({ kind: 'Pod', metadata: { namespace: 'x', name, labels: { app: name } }, spec: { nodeName: node, containers: [] }, status: { phase: 'Running', podIPs: [{ ip: world.ip(name) }] } } as never)
+      pod('a', 'n1')
+      pod('p', 'n1')
+      pod('q', 'n2')
+      world.object({
+        kind: 'NetworkPolicy',
+        metadata: { namespace: 'x', name: 'only-q' },
+        spec: { podSelector: { matchLabels: { app: 'a' } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: 'q' } } }], ports: [{ protocol: 'TCP', port: 8080 }] }] },
+      } as never)
+      world.service('s', { clusterIP: VIP })
+      world.slice('s', ['a'])
+      await world.sync()
+      await until(async () => (await world.tcp('p', VIP, 80, { ms: 400 }))[0] === 'timeout', 10_000)
+      assert.deepEqual(await world.tcp('q', VIP, 80), [`a ${world.ip('q')} 8080`])
+    }, '--network-policy=MANIFESTS'),
+  )
 })

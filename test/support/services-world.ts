@@ -36,6 +36,8 @@ export interface World {
   service(name: string, spec?: object, more?: { readonly status?: object; readonly labels?: Readonly<Record<string, string>> }): void
   /** Adds or replaces the slice of a Service, of one family. */
   slice(service: string, backends: readonly Backend[], options?: { readonly ports?: readonly object[]; readonly family?: 4 | 6 }): void
+  /** Adds or replaces an object of any kind. */
+  object(raw: { readonly kind: string; readonly metadata: { readonly name: string } }): void
   node(name: string, labels: Readonly<Record<string, string>>): void
   remove(kind: 'Service' | 'EndpointSlice', name: string): void
   /** Brings all of it to the agents, and waits until the kernels have it. */
@@ -49,7 +51,7 @@ export interface World {
   nft(...words: readonly string[]): Promise<string>
 }
 
-/** Makes the world for a test, and ends it. `options` go to the agents. */
+/** Makes the world for a test, and ends it. `options` go to the agents; MANIFESTS in them is the folder. */
 export function inWorld(work: (world: World, test: Mocha.Context) => Promise<void>, ...options: readonly string[]): (this: Mocha.Context) => Promise<void> {
   return inWorldOf(CONF, work, ...options)
 }
@@ -58,7 +60,7 @@ export function inWorld(work: (world: World, test: Mocha.Context) => Promise<voi
 export function inWorldOf(conf: object, work: (world: World, test: Mocha.Context) => Promise<void>, ...options: readonly string[]): (this: Mocha.Context) => Promise<void> {
   return inCluster(
     3,
-    (cluster) => [...fileStore(cluster, conf), `--service-proxy=${join(cluster.dir, 'manifests')}`, '--status-address=off', '--probe-interval=0', ...options],
+    (cluster) => [...fileStore(cluster, conf), `--service-proxy=${join(cluster.dir, 'manifests')}`, '--status-address=off', '--probe-interval=0', ...options.map((one) => one.replace('MANIFESTS', join(cluster.dir, 'manifests')))],
     async (cluster, test) => {
       test.timeout(120_000)
       const [n1, n2, outside] = cluster.nodes as [Node, Node, Node]
@@ -143,6 +145,7 @@ function worldOf({ n1, n2, client, agents, ips, processes, folder }: Parts): Wor
       const name = family === 4 ? service : `${service}-v6`
       objects.set(`EndpointSlice ${name}`, { kind: 'EndpointSlice', metadata: { namespace: 'x', name, labels: { 'kubernetes.io/service-name': service } }, addressType: `IPv${family}`, ports, endpoints })
     },
+    object: (raw) => void objects.set(`${raw.kind} ${raw.metadata.name}`, raw),
     node: (name, labels) => void objects.set(`Node ${name}`, { kind: 'Node', metadata: { name, labels }, status: {} }),
     remove: (kind, name) => void objects.delete(`${kind} ${name}`),
     async sync() {
