@@ -11,6 +11,7 @@ import { Changes } from './changes.ts'
 import { Collection, PATIENCE } from './collection.ts'
 import { KINDS, type KindName, type ObjectKind, type Objects } from './kinds.ts'
 import { namespaceOf } from './objects.ts'
+import { labelsOf, objectAt } from './reading.ts'
 
 /** Where the objects of the cluster come from: the Kubernetes API, or a folder of manifests. */
 export type ObjectsWish = ({ readonly from: 'api' } & Wish) | { readonly from: 'folder'; readonly dir: string }
@@ -183,6 +184,8 @@ function take(raw: unknown, file: string, maps: Mutable, refused: string[]): voi
   if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items)) for (const item of items) take(item, file, maps, refused)
   const name = typeof kind === 'string' ? BY_MANIFEST.get(kind) : undefined
   if (name === undefined) return
+  const labels = labelsOf(objectAt(raw, 'metadata')['labels'])
+  if (KINDS[name].without?.some((label) => Object.hasOwn(labels, label))) return
   try {
     const value = KINDS[name].project(raw) as { readonly namespace?: string; readonly name: string } | undefined
     if (value) maps[name].set(value.namespace === undefined ? value.name : `${value.namespace}/${value.name}`, value)

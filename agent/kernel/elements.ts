@@ -57,6 +57,7 @@ const TRIES = 5
 export class Elements {
   readonly #table: string
   readonly #family: 'inet' | 'bridge'
+  readonly #most: number
   readonly #maps: Map<string, Kept>
   readonly #generation: () => number | undefined
   readonly #dump: typeof dumpElements
@@ -67,10 +68,14 @@ export class Elements {
    */
   #left: number | undefined
 
-  /** `generation` and `dump` query the kernel in this thread's namespace. */
-  constructor(table: string, shapes: Readonly<Record<string, Shape>>, { generation = kernelGeneration, dump = dumpElements, family = 'inet' as 'inet' | 'bridge' } = {}) {
+  /**
+   * `generation` and `dump` query the kernel in this thread's namespace. `most` is the number of elements in one transaction, because nft
+   * holds a transaction in memory, 2.4 kB per element. A step with more of them takes several transactions.
+   */
+  constructor(table: string, shapes: Readonly<Record<string, Shape>>, { generation = kernelGeneration, dump = dumpElements, family = 'inet' as 'inet' | 'bridge', most = Number.POSITIVE_INFINITY } = {}) {
     this.#table = table
     this.#family = family
+    this.#most = most
     this.#maps = new Map(Object.entries(shapes).map(([name, shape]) => [name, empty(shape)]))
     this.#generation = generation
     this.#dump = dump
@@ -143,29 +148,47 @@ export class Elements {
     this.#isDoubtful = true
   }
 
+  /** Notes that the table is new when the next step adds elements: its sets are empty. */
+  emptied(): void {
+    for (const { have, wanted, changed } of this.#maps.values()) {
+      have.clear()
+      for (const key of wanted.keys()) changed.add(key)
+    }
+    this.#isDoubtful = false
+  }
+
   /**
-   * Makes the kernel equal to the wanted elements, in one transaction. The table and its sets must exist. Throws ExecError when nft
-   * refuses. The next step then dumps the kernel's elements.
+   * Makes the kernel equal to the wanted elements, in one transaction. The table and its sets must exist. More than `MOST` changes take
+   * several transactions, set by set in the order of the shapes. Throws ExecError when nft refuses. The next step then dumps the
+   * kernel's elements.
    */
   async step(run: Run, { before = [], after = [] }: Around = {}): Promise<Stepped> {
     const found = this.#isDoubtful ? this.#look() : []
     // On the first step, a difference comes from an earlier run. It is not a repair.
     const repaired = this.#isFirst ? [] : found
     this.#isFirst = this.#isDoubtful = false
-    const lines: string[] = []
-    let changed = 0
+    const scripts: string[][] = [[...before]]
+    let [changed, room] = [0, this.#most]
     for (const [name, map] of this.#maps) {
       if (map.isDropped) continue
-      const { add, drop, count } = difference(map)
-      changed += count
-      for (const some of chunks(drop)) lines.push(`delete element ${this.#family} ${this.#table} ${name} { ${some} }`)
-      for (const some of chunks(add)) lines.push(`add element ${this.#family} ${this.#table} ${name} { ${some} }`)
+      const all = difference(map)
+      changed += all.length
+      for (let at = 0; at < all.length; ) {
+        const part = all.slice(at, at + room)
+        at += part.length
+        room -= part.length
+        scripts.at(-1)?.push(...linesOf(`${this.#family} ${this.#table}`, name, map, part))
+        if (room === 0) scripts.push([])
+        if (room === 0) room = this.#most
+      }
     }
-    const all = [...before, ...lines, ...after]
-    if (all.length === 0) return { changed, repaired }
+    scripts.at(-1)?.push(...after)
+    const filled = scripts.filter(({ length }) => length > 0)
+    if (filled.length === 0) return { changed, repaired }
     const counted = this.#generation()
-    const { status, stderr } = await run(TOOL, `${all.join('\n')}\n`)
-    if (status !== 0) {
+    for (const lines of filled) {
+      const { status, stderr } = await run(TOOL, `${lines.join('\n')}\n`)
+      if (status === 0) continue
       this.#isDoubtful = true
       this.#left = undefined
       throw new ExecError(TOOL, `table ${this.#family} ${this.#table}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
@@ -175,7 +198,7 @@ export class Elements {
       else settle(map)
     }
     const now = this.#generation()
-    const isAlone = counted !== undefined && now === counted + 1
+    const isAlone = counted !== undefined && now === counted + filled.length
     // Another program's transaction came between. It may have changed this table.
     this.#left = isAlone ? now : undefined
     return { changed, repaired }
@@ -212,17 +235,15 @@ function* chunks(elements: readonly string[]): Generator<string> {
   for (let at = 0; at < elements.length; at += CHUNK) yield elements.slice(at, at + CHUNK).join(', ')
 }
 
-function difference({ wanted, have, changed, shape }: Kept): { add: string[]; drop: string[]; count: number } {
-  const [add, drop]: [string[], string[]] = [[], []]
-  let count = 0
-  for (const key of changed) {
-    const [is, was] = [wanted.get(key), have.get(key)]
-    if (is === was) continue
-    count++
-    if (was !== undefined) drop.push(key)
-    if (is !== undefined) add.push(shape.value === undefined ? key : `${key} : ${is}`)
-  }
-  return { add, drop, count }
+// The keys whose elements differ.
+function difference({ wanted, have, changed }: Kept): string[] {
+  return [...changed].filter((key) => wanted.get(key) !== have.get(key))
+}
+
+function linesOf(table: string, name: string, { wanted, have, shape }: Kept, keys: readonly string[]): string[] {
+  const drop = keys.filter((key) => have.has(key))
+  const add = keys.filter((key) => wanted.has(key)).map((key) => (shape.value === undefined ? key : `${key} : ${wanted.get(key)}`))
+  return [...[...chunks(drop)].map((some) => `delete element ${table} ${name} { ${some} }`), ...[...chunks(add)].map((some) => `add element ${table} ${name} { ${some} }`)]
 }
 
 function settle({ wanted, have, changed }: Kept): void {

@@ -7,6 +7,7 @@ import { watchFile } from '../node/file-watch.ts'
 import { GUARD } from '../policy/guard.ts'
 import { TABLE as POLICY_TABLE } from '../policy/table.ts'
 import { pause } from '../scheduler/pause.ts'
+import { TABLE as SERVICES_TABLE, SOURCES } from '../services/table.ts'
 import type { SubnetStore } from '../store/store.ts'
 import type { Context } from './context.ts'
 import type { Parts } from './index.ts'
@@ -25,7 +26,7 @@ export async function followEvents(parts: Parts, context: Context, signal: Abort
 
 async function followKernel(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
   const { converger, firewall, facts, failures } = context
-  const { uplink, table, forward, pluginRules, peers, policy } = parts
+  const { uplink, table, forward, pluginRules, peers, policy, services } = parts
   function heard(event: Event | undefined): void {
     if (!event) return
     const afterMs = converger.heard(event)
@@ -43,13 +44,18 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
       policy.doubt()
       policy.wakes.poke('rules', RULES_MS)
     }
+    if (services && (isOfTable(change, SERVICES_TABLE) || isOfTable(change, SOURCES))) {
+      services.doubt()
+      services.wakes.poke(services.name)
+    }
     if (isOfForward(change)) forward.wakes.poke(forward.name)
   }
   // Changes are unknown from before a listener began, or while it had no room for messages.
   const lostRules = () => {
     table.doubt()
     policy?.doubt()
-    for (const part of [table, forward, pluginRules, ...(policy ? [policy] : [])]) part.wakes.poke('listening')
+    services?.doubt()
+    for (const part of [table, forward, pluginRules, ...(policy ? [policy] : []), ...(services ? [services] : [])]) part.wakes.poke('listening')
   }
   const lostAll = () => {
     converger.invalidate()
