@@ -34,6 +34,8 @@ export interface ObjectSource {
 
 /** How often a folder is read without an event of the kernel, because it may be another machine's. Milliseconds. */
 const POLL_MS = 10_000
+/** Files are written in groups. A change is read after this many milliseconds, together with those that follow. */
+const QUIET_MS = 20
 /** The waits for a kind that the API does not have: its CustomResourceDefinition may come at any time. */
 const OPTIONAL_PATIENCE = { ...PATIENCE, leastMs: 5000, mostMs: 15_000 }
 
@@ -143,8 +145,14 @@ class FolderSource implements ObjectSource {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const read = () => this.#read()
-    await watchFolders([this.origin], read, read, POLL_MS, signal)
+    let timer: ReturnType<typeof setTimeout> | undefined
+    const read = () => {
+      timer = undefined
+      this.#read()
+    }
+    this.#read()
+    await watchFolders([this.origin], () => (timer ??= setTimeout(read, QUIET_MS)), read, POLL_MS, signal)
+    clearTimeout(timer)
   }
 
   #read(): void {

@@ -28,6 +28,8 @@ const NAMED = 20
 const RELEASE_MS = 5000
 /** When a new link is looked at, and how often the setting of a node without it is. Milliseconds. */
 const BRIDGES_MS = 2000
+/** How often the journal has to lack an attachment. */
+const LOOKS = 3
 const NO_STEP = 'nft has not answered yet'
 
 /** Keeps NetworkPolicy in the kernel: the sets, chains and elements of the pods of this node. The table stays when the agent ends. */
@@ -68,9 +70,20 @@ export class PolicyPart implements Part, Admission {
   doubt(): void {
     this.#state.elements.doubt()
     this.#guard.doubt()
-    // A DEL that did not reach the agent took its attachment out of the journal.
-    const there = new Set(journaled().map(({ containerId, ifname }) => `${containerId} ${ifname}`))
-    for (const one of this.#endpoints.all()) if (!there.has(`${one.containerId} ${one.ifname}`)) this.#endpoints.release(one, (key) => this.#objects.objects.pods.get(key))
+  }
+
+  // A DEL that did not reach the agent took its attachment out of the journal. A listing may lack a file that is written meanwhile.
+  #forgetGone(): void {
+    const gone = () => {
+      const there = new Set(journaled().map(({ containerId, ifname }) => `${containerId} ${ifname}`))
+      return this.#endpoints.all().filter(({ containerId, ifname }) => !there.has(`${containerId} ${ifname}`))
+    }
+    let missing = gone()
+    for (let looks = 0; looks < LOOKS && missing.length > 0; looks++) {
+      const again = new Set(gone())
+      missing = missing.filter((one) => again.has(one))
+    }
+    for (const one of missing) this.#endpoints.release(one, (key) => this.#objects.objects.pods.get(key))
   }
 
   ready(): void {
@@ -113,7 +126,8 @@ export class PolicyPart implements Part, Admission {
     return this.#isKnown(endpoint) ? this.#trouble : `${this.#objects.origin} has no Pod ${podKey(endpoint)}`
   }
 
-  async step(): Promise<Outcome> {
+  async step(why: readonly string[]): Promise<Outcome> {
+    if (why.includes('resync')) this.#forgetGone()
     const options = this.#options()
     if (!this.#objects.isComplete(POLICY_KINDS)) {
       // The table of an earlier run stays until everything is known. Without one, no pod may be open by chance.

@@ -132,8 +132,8 @@ export function* elementsOf({ kind, family, protocol, key, answer, cluster, loca
 /** The first slot of endpoints for clients from outside. */
 export const LOCAL_SLOT = 65_536
 /**
- * The connection mark of the first packet to a Service with session affinity: 0x7e and 24 bits that stand for the endpoint, or 0x7f for an endpoint for clients
- * from outside. Postrouting clears it.
+ * The connection mark of the first packet to a Service with session affinity. It is 0x7e and 24 bits that stand for the endpoint, or 0x7f for
+ * clients from outside. Postrouting clears it.
  */
 export const [CLUSTER_TOKEN, LOCAL_TOKEN] = [0x7e00_0000, 0x7f00_0000] as const
 

@@ -328,9 +328,9 @@ describe('NetworkPolicy of a running agent', () => {
             { kind: 'Pod', metadata: { namespace: 'x', name: `p${i}`, labels: { app: `p${i}` } }, spec: { nodeName: i % 2 ? node.name : 'elsewhere', containers: [] }, status: { podIPs: [{ ip: `10.244.${node.n}.${100 + i}` }] } },
             policyOf(`p${i}`, { podSelector: { matchLabels: { app: `p${i}` } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: `p${(i + 1) % 100}` } } }], ports: [{ port: i + 1 }] }] }),
           )
-        await until(async () => (await table(node)).includes('tcp dport 100 '), LATE)
+        await until(async () => (await table(node)).includes('tcp dport 100 '), 60_000)
         for (let i = 0; i < 100; i++) world.write(`churn-${i}.yaml`)
-        await until(async () => sorted(await table(node)) === good, LATE)
+        await until(async () => sorted(await table(node)) === good, 60_000)
       }
     }),
   )
