@@ -3,9 +3,14 @@ import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { type Answer, type Namespace, namespaceAt, plugin, type Row, until } from '../support/harness.ts'
+import { commands, listen } from '../../agent/node/answers.ts'
+import { admissionCommands } from '../../agent/policy/admission.ts'
+import { chainedNetwork } from '../support/chained-network.ts'
+import { type Answer, type Namespace, namespaceAt, ping, plugin, type Row, until } from '../support/harness.ts'
+import { bridgeConf, containerId } from '../support/network.ts'
 import { type Cluster, fileStore, inCluster, type Node } from '../support/nodes.ts'
 import { ADMITTING } from '../support/samples.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 const options = (cluster: Cluster) => [...fileStore(cluster, CONF), `--network-policy=${join(cluster.dir, 'manifests')}`]
@@ -127,6 +132,28 @@ const UDP = { allowed: 7, denied: 8 } as const
 const stream = (ip: string, port: number) => `const socket = require('node:dgram').createSocket('udp4'); socket.on('error', () => {}); setInterval(() => socket.send('x', ${port}, '${ip}', () => {}), 1)`
 const connects = async (from: Namespace, ip: string) => (await from.exec(['timeout', '3', 'bash', '-c', `exec 3<>/dev/tcp/${ip}/80 && cat <&3`])).stdout === 'ok'
 
+const STANDS = '/run/policy-stands.sock'
+/** The containers that an agent of these tests has admitted. The agent of other tests needs a cluster. */
+const held = new Set<string>()
+const commandsOfAgent = admissionCommands({ ready() {}, admit: async ({ containerId }) => void held.add(containerId), release: async ({ containerId }) => void held.delete(containerId) })
+let stop = () => {}
+before(() => {
+  stop = listen({ unix: STANDS }, 'policy', commands('command', commandsOfAgent)).stop
+})
+after(() => stop())
+
+testPlugin({
+  type: 'policy',
+  conf: () => ({ cniVersion: '1.1.0', name: bridgeConf().name, type: 'policy', socket: STANDS, whenAway: 'wait' }),
+  refused: (conf) => ({ ...conf, whenAway: 'open' }),
+  again: 'same',
+  network: (node, conf) => chainedNetwork(node, conf),
+  async works(pod, { ips = [] }, node) {
+    assert.ok(held.has(containerId(pod)))
+    for (const { address } of ips) assert.ok(await until(() => ping(node, address.split('/')[0])), address)
+  },
+})
+
 describe('the plugin policy', () => {
   it(
     'NP80 a new pod: of a denied flow no packet passes and of an allowed one none fails, from the instant ADD returns',
@@ -198,7 +225,7 @@ describe('the plugin policy', () => {
       bench.write('b.yaml', bench.podObject('b'))
       await until(async () => /^ingress4 jump ingress_/.test((await bench.verdicts(closed)).join()), 10_000)
       // The names of the pod are missing.
-      const nameless = await plugin('policy', { command: 'ADD', conf: { cniVersion: '1.1.0', name: 'policed', type: 'policy', prevResult: { cniVersion: '1.1.0', ips: [] } }, netns: b }, bench.node.ns)
+      const nameless = await plugin('policy', { command: 'ADD', conf: { cniVersion: '1.1.0', name: 'policed', type: 'policy', prevResult: { cniVersion: '1.1.0', ips: [] } }, netns: b, args: '' }, bench.node.ns)
       assert.deepEqual([nameless.error.code, nameless.error.msg], [4, 'Cannot apply network policy: CNI_ARGS has no K8S_POD_NAMESPACE'])
     }),
   )
