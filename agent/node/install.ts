@@ -1,6 +1,7 @@
 import { existsSync, statSync } from 'node:fs'
 import { isAbsolute, normalize } from 'node:path'
 import * as v from 'valibot'
+import { SOCKET } from '../../lib/nft/admission.ts'
 import { draftOf, remove, writeAtomic } from '../../lib/os/files.ts'
 import { log } from '../../lib/os/log.ts'
 import { listFiles, readText } from '../../lib/os/reading.ts'
@@ -75,13 +76,14 @@ export function installPlugins({ binDir, stateDir }: Places, program: string, na
  * Installs the plugins, then the network for the container runtime. Logs replaced programs and foreign configurations. Throws CniError 50
  * while a plugin of the network is missing in the runtime's folder.
  */
-export async function installNode({ files }: Pick<Settings, 'files'>): Promise<void> {
+export async function installNode({ files, policy }: Pick<Settings, 'files' | 'policy'>): Promise<void> {
   if (!files.install) return
   const { PLUGINS } = await import('./plugins.ts')
   const { replaced } = installPlugins(files, process.execPath, PLUGINS)
   for (const path of replaced) log(`agent: installed plumb as ${path}; the earlier program is kept as ${asideOf(path)}`)
-  mustResolve(networkText(files.subnetEnv), files.binDir)
-  const { path, made, foreign, hiddenBy } = installNetwork(files, files.subnetEnv)
+  const socket = policy && files.policySocket
+  mustResolve(networkText(files.subnetEnv, socket), files.binDir)
+  const { path, made, foreign, hiddenBy } = installNetwork(files, files.subnetEnv, socket)
   if (hiddenBy !== undefined) log(`agent: ${hiddenBy} comes before ${path}: the container runtime takes that one`)
   if (foreign) log(`agent: ${path} is not plumb's file and stays as it is`)
   else if (made) log(`agent: wrote ${path}: pods can start`)
@@ -96,9 +98,10 @@ function mustResolve(network: string, binDir: string): void {
 
 /**
  * Installs the network for the container runtime. Call it when pods can be served. A file of the same name from another program stays.
+ * `policySocket` is the agent's socket for network policy, when it is enforced.
  */
-export function installNetwork({ confDir, stateDir }: Places, subnetFile: string): Network {
-  const [path, text] = [`${confDir}/${FILE}`, networkText(subnetFile)]
+export function installNetwork({ confDir, stateDir }: Places, subnetFile: string, policySocket?: string): Network {
+  const [path, text] = [`${confDir}/${FILE}`, networkText(subnetFile, policySocket)]
   const noted = readNote(stateDir)
   const there = readText(path)
   const [hiddenBy] = listFiles(confDir)
@@ -147,11 +150,12 @@ export function uninstall({ binDir, confDir, stateDir }: Places, { dryRun = fals
 /**
  * The configuration list of the pods' network, as text. It is the list of kube-flannel.yml with host ports and traffic shaping inside the
  * delegate `bridge`, so that the runtime starts one process for a pod. `forceAddress` lets `cni0` follow a subnet that changed. The list of
- * kube-flannel.yml with `portmap` behind `flannel` works too.
+ * kube-flannel.yml with `portmap` behind `flannel` works too. With the agent's socket for network policy, the agent admits each pod.
  */
-export function networkText(subnetFile: string): string {
+export function networkText(subnetFile: string, policySocket?: string): string {
   const where = subnetFile === '/run/flannel/subnet.env' ? {} : { subnetFile }
-  const flannel = { type: 'flannel', ...where, delegate: { hairpinMode: true, isDefaultGateway: true, forceAddress: true, portMappings: true }, capabilities: { portMappings: true, bandwidth: true } }
+  const policy = policySocket === undefined ? {} : { policy: policySocket === SOCKET ? true : { socket: policySocket } }
+  const flannel = { type: 'flannel', ...where, delegate: { hairpinMode: true, isDefaultGateway: true, forceAddress: true, portMappings: true, ...policy }, capabilities: { portMappings: true, bandwidth: true } }
   // A runtime that knows the second key asks for STATUS and GC. An older runtime uses the version of the first key.
   return `${JSON.stringify({ cniVersion: '1.0.0', cniVersions: ['1.0.0', '1.1.0'], name: 'cbr0', plugins: [flannel] }, null, 2)}\n`
 }

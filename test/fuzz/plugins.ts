@@ -11,6 +11,7 @@ import ipvlan from '../../plugins/ipvlan.ts'
 import loopback from '../../plugins/loopback.ts'
 import macvlan from '../../plugins/macvlan.ts'
 import minicni from '../../plugins/minicni.ts'
+import policy from '../../plugins/policy.ts'
 import portmap from '../../plugins/portmap.ts'
 import ptp from '../../plugins/ptp.ts'
 import sbr from '../../plugins/sbr.ts'
@@ -37,6 +38,7 @@ export const PLUGINS: Readonly<Record<string, Plugin>> = {
   vrf,
   firewall,
   bandwidth,
+  policy,
   macvlan,
   ipvlan,
   vlan,

@@ -3,9 +3,14 @@ import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { type Answer, type Namespace, namespaceAt, plugin, type Row, until } from '../support/harness.ts'
+import { commands, listen } from '../../agent/node/answers.ts'
+import { admissionCommands } from '../../agent/policy/admission.ts'
+import { chainedNetwork } from '../support/chained-network.ts'
+import { type Answer, type Namespace, namespaceAt, ping, plugin, type Row, until } from '../support/harness.ts'
+import { bridgeConf, containerId } from '../support/network.ts'
 import { type Cluster, fileStore, inCluster, type Node } from '../support/nodes.ts'
 import { ADMITTING } from '../support/samples.ts'
+import { testPlugin } from '../support/suites/testPlugin.ts'
 
 const CONF = { Network: '10.244.0.0/16', Backend: { Type: 'vxlan' } }
 const options = (cluster: Cluster) => [...fileStore(cluster, CONF), `--network-policy=${join(cluster.dir, 'manifests')}`]
@@ -88,6 +93,25 @@ async function seen(pod: Namespace, port: number): Promise<number> {
   return Number(/packets (\d+)/.exec(stdout)?.[1])
 }
 
+/** Counts the TCP packets of an address to pods, before the node's policies and behind them. */
+async function meter(node: Namespace, from: string): Promise<void> {
+  const text = ['table inet metered {', ...['ahead', 'behind'].map((name) => `counter ${name} { }`)]
+  for (const [name, priority] of [
+    ['ahead', -1],
+    ['behind', 1],
+  ] as const)
+    text.push(`chain ${name}_chain {`, `type filter hook forward priority ${priority};`, `ip saddr ${from} ip daddr 10.61.0.0/23 tcp dport 80 counter name ${name}`, '}')
+  const done = await node.exec(['nft', '-f', '-'], { stdin: `${[...text, '}'].join('\n')}\n` })
+  assert.equal(done.status, 0, done.stderr)
+}
+
+/** How many came, and how many of them the policies dropped. */
+async function metered(node: Namespace): Promise<{ readonly came: number; readonly dropped: number }> {
+  const { stdout } = await node.exec(['nft', 'list', 'counters', 'table', 'inet', 'metered'])
+  const [ahead = Number.NaN, behind = Number.NaN] = ['ahead', 'behind'].map((name) => Number(new RegExp(`counter ${name} \\{\\s+packets (\\d+)`).exec(stdout)?.[1]))
+  return { came: ahead, dropped: ahead - behind }
+}
+
 /** Programs of a test, which end with it. */
 class Stopped {
   readonly #all: { kill(signal: 'SIGKILL'): void }[] = []
@@ -106,7 +130,29 @@ const UDP = { allowed: 7, denied: 8 } as const
 
 /** Sends a datagram every millisecond, as long as the test runs. */
 const stream = (ip: string, port: number) => `const socket = require('node:dgram').createSocket('udp4'); socket.on('error', () => {}); setInterval(() => socket.send('x', ${port}, '${ip}', () => {}), 1)`
-const connects = async (from: Namespace, ip: string) => (await from.exec(['timeout', '1', 'bash', '-c', `exec 3<>/dev/tcp/${ip}/80 && cat <&3`])).stdout === 'ok'
+const connects = async (from: Namespace, ip: string) => (await from.exec(['timeout', '3', 'bash', '-c', `exec 3<>/dev/tcp/${ip}/80 && cat <&3`])).stdout === 'ok'
+
+const STANDS = '/run/policy-stands.sock'
+/** The containers that an agent of these tests has admitted. The agent of other tests needs a cluster. */
+const held = new Set<string>()
+const commandsOfAgent = admissionCommands({ ready() {}, admit: async ({ containerId }) => void held.add(containerId), release: async ({ containerId }) => void held.delete(containerId) })
+let stop = () => {}
+before(() => {
+  stop = listen({ unix: STANDS }, 'policy', commands('command', commandsOfAgent)).stop
+})
+after(() => stop())
+
+testPlugin({
+  type: 'policy',
+  conf: () => ({ cniVersion: '1.1.0', name: bridgeConf().name, type: 'policy', socket: STANDS, whenAway: 'wait' }),
+  refused: (conf) => ({ ...conf, whenAway: 'open' }),
+  again: 'same',
+  network: (node, conf) => chainedNetwork(node, conf),
+  async works(pod, { ips = [] }, node) {
+    assert.ok(held.has(containerId(pod)))
+    for (const { address } of ips) assert.ok(await until(() => ping(node, address.split('/')[0])), address)
+  },
+})
 
 // nft gives up when another transaction comes between, as many do here.
 async function has({ exec }: Namespace, ip: string): Promise<boolean> {
@@ -125,14 +171,15 @@ describe('the plugin policy', () => {
       const [a, b, c] = bench.pods as [Namespace, Namespace, Namespace]
       bench.write('pods.yaml', bench.podObject('a'), bench.podObject('b'), bench.podObject('c'), ONLY_B)
       await bench.node.agent().ready(30_000)
-      const stopped = new Stopped()
+      const [stopped, streams] = [new Stopped(), new Stopped()]
       try {
-        await bench.add(b, 'b')
+        const [ipB = ''] = await bench.add(b, 'b')
         const [ipC = ''] = await bench.add(c, 'c')
         const last = Number(ipC.split('.')[3])
         await a.ip('link', 'set', 'lo', 'up')
         await serve(a, stopped)
         await until(() => connects(a, '127.0.0.1'))
+        await meter(bench.node.ns, ipB)
         for (let round = 1; round <= 5; round++) {
           // host-local goes on with the next address.
           const expected = `10.61.0.${last + round}`
@@ -140,7 +187,7 @@ describe('the plugin policy', () => {
             [b, UDP.allowed],
             [c, UDP.denied],
           ] as const)
-            stopped.start(from, stream(expected, port))
+            streams.start(from, stream(expected, port))
           const already = await seen(a, UDP.allowed)
           const [ip = ''] = await bench.add(a, 'a')
           const before = await seen(a, UDP.denied)
@@ -148,12 +195,18 @@ describe('the plugin policy', () => {
           for (let i = 0; i < 20; i++) assert.ok(await connects(b, ip), `round ${round}, connection ${i} of an allowed flow`)
           await until(async () => (await seen(a, UDP.allowed)) > already + 100, 10_000)
           assert.equal(await seen(a, UDP.denied), before, `round ${round}: packets of a denied flow`)
+          const { came, dropped } = await metered(bench.node.ns)
+          assert.ok(came >= round * 20 * 4, `${came} packets of an allowed flow`)
+          assert.equal(dropped, 0, `round ${round}: packets of an allowed flow that the policies dropped`)
           assert.equal(await connects(c, ip), false)
           assert.equal((await bench.call('DEL', a, 'a')).status, 0)
           assert.deepEqual(await bench.verdicts(ip), [])
+          streams.end()
         }
       } finally {
+        streams.end()
         stopped.end()
+        for (const pod of [b, c]) await bench.call('DEL', pod, pod.name)
       }
     }),
   )
@@ -180,7 +233,7 @@ describe('the plugin policy', () => {
       bench.write('b.yaml', bench.podObject('b'))
       await until(async () => /^ingress4 goto in_/.test((await bench.verdicts(closed)).join()), 10_000)
       // The names of the pod are missing.
-      const nameless = await plugin('policy', { command: 'ADD', conf: { cniVersion: '1.1.0', name: 'policed', type: 'policy', prevResult: { cniVersion: '1.1.0', ips: [] } }, netns: b }, bench.node.ns)
+      const nameless = await plugin('policy', { command: 'ADD', conf: { cniVersion: '1.1.0', name: 'policed', type: 'policy', prevResult: { cniVersion: '1.1.0', ips: [] } }, netns: b, args: '' }, bench.node.ns)
       assert.deepEqual([nameless.error.code, nameless.error.msg], [4, 'Cannot apply network policy: CNI_ARGS has no K8S_POD_NAMESPACE'])
     }),
   )

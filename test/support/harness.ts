@@ -5,6 +5,8 @@ import { execa } from 'execa'
 const DIST = join(import.meta.dir, '../../dist')
 /** What a CNI call inherits: nothing but a PATH, as a careful runtime would have it. */
 const PATH = '/usr/sbin:/usr/bin:/sbin:/bin'
+/** What a kubelet says of a pod. The plugin policy does not work without. */
+const POD_ARGS = 'IgnoreUnknown=1;K8S_POD_NAMESPACE=x;K8S_POD_NAME=a'
 let serial = 0
 /** Programs that are called instead of those of dist/, by type and verb: `bridge ADD`. */
 export const standIns = new Map<string, string>()
@@ -68,7 +70,7 @@ export function inNamespaces<N extends string>(names: readonly N[], work: (ns: R
 
 /** Calls a plugin of dist/ as a runtime does, inside a namespace that stands for the node. */
 export async function plugin(type: string, call: Call, node: Namespace): Promise<Answer> {
-  const { command, conf = '', containerId = 'c1', ifname = 'eth0', netns = null, args, path = DIST, env = {}, file = standIns.get(`${type} ${command}`) ?? join(DIST, type) } = call
+  const { command, conf = '', containerId = 'c1', ifname = 'eth0', netns = null, args = type === 'policy' ? POD_ARGS : undefined, path = DIST, env = {}, file = standIns.get(`${type} ${command}`) ?? join(DIST, type) } = call
   const given = { CNI_COMMAND: command, CNI_CONTAINERID: containerId, CNI_IFNAME: ifname, CNI_NETNS: netns !== null && typeof netns === 'object' ? netns.path : netns, CNI_ARGS: args, CNI_PATH: path }
   const set = Object.fromEntries(Object.entries(given).filter((one): one is [string, string] => typeof one[1] === 'string'))
   const done = await node.exec([file], { stdin: typeof conf === 'string' ? conf : JSON.stringify(conf), env: { ...set, ...env } })

@@ -74,16 +74,17 @@ describe('what is deployed', () => {
       assert.ok(settings.store.kind === 'kube' && mounted(settings.store.netConf))
     })
 
-    it("gives the agent flannel's rights and no more", () => {
+    it("gives the agent flannel's rights, the reading of what policies are about, and no more", () => {
       const rights = of('ClusterRole').rules.map(({ resources, verbs }: { resources: string[]; verbs: string[] }) => `${resources.join()}: ${verbs.join()}`)
-      assert.deepEqual(rights, ['pods: get', 'nodes: get,list,watch', 'nodes/status: patch'])
+      assert.deepEqual(rights, ['pods: get,list,watch', 'nodes: get,list,watch', 'nodes/status: patch', 'namespaces: get,list,watch', 'networkpolicies: get,list,watch', 'clusternetworkpolicies: get,list,watch'])
       const [binding, account] = [of('ClusterRoleBinding'), of('ServiceAccount').metadata]
       assert.deepEqual([binding.roleRef.name, binding.subjects[0].name, binding.subjects[0].namespace, pod.serviceAccountName], [of('ClusterRole').metadata.name, account.name, account.namespace, account.name])
     })
 
     it('runs in the node’s network, and has every path that the agent writes from the node itself', () => {
       assert.deepEqual([pod.hostNetwork, agent.securityContext.privileged], [true, true])
-      for (const path of [dirname(settings.files.subnetEnv), dirname(settings.files.socket), settings.files.stateDir, settings.files.confDir, settings.files.binDir, '/run/cni', '/var/lib/cni']) assert.equal(mounted(path)?.hostPath.path, path)
+      for (const path of [dirname(settings.files.subnetEnv), dirname(settings.files.socket), dirname(settings.files.policySocket), settings.files.stateDir, settings.files.confDir, settings.files.binDir, '/run/cni', '/var/lib/cni'])
+        assert.equal(mounted(path)?.hostPath.path, path)
     })
 
     it('is probed where the status server listens', () => {

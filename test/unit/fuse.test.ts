@@ -43,7 +43,7 @@ describe('fuse()', () => {
     const plugins = [BRIDGE, { type: 'tuning', mtu: 1400 }, { type: 'sbr' }, { type: 'portmap', capabilities: { portMappings: true } }]
     const { list, changes } = fuse({ name: 'net', plugins })
     assert.deepEqual(list['plugins'], [{ ...BRIDGE, tuning: { mtu: 1400 } }, ...plugins.slice(2)])
-    assert.match(changes[1] as string, /^"sbr", "portmap" stay plugins of their own: "bridge" takes portmap, firewall, bandwidth, tuning in, and only what follows it at once/)
+    assert.match(changes[1] as string, /^"sbr", "portmap" stay plugins of their own: "bridge" takes portmap, firewall, bandwidth, tuning, policy in, and only what follows it at once/)
   })
 
   it('leaves a second one of a kind where it is', () => {

@@ -193,6 +193,14 @@ describe('what the agent installs', () => {
     assert.deepEqual([installNetwork(places, ENV).made, statSync(path).ino], [false, before])
     assert.deepEqual(installNetwork(places, '/run/other/subnet.env').made, true)
     assert.equal(JSON.parse(readFileSync(path, 'utf8')).plugins[0].subnetFile, '/run/other/subnet.env')
+    // With network policy the agent admits each pod, at its own socket or at another.
+    for (const [socket, policy] of [
+      ['/run/plumb/policy.sock', true],
+      ['/run/p.sock', { socket: '/run/p.sock' }],
+    ] as const) {
+      assert.deepEqual(installNetwork(places, ENV, socket).made, true)
+      assert.deepEqual(JSON.parse(readFileSync(path, 'utf8')).plugins[0].delegate, { ...sample.plugins[0].delegate, policy })
+    }
     assert.deepEqual(uninstall(places), { undone: [path], left: [] })
     assert.deepEqual(readdirSync(places.confDir), [])
   })

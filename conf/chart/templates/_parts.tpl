@@ -6,6 +6,9 @@
 agent.yaml: |
   store: kube
   {{- $own := dict "ip-masq" true "install-cni" true "cni-bin-dir" .Values.host.plugins "cni-conf-dir" .Values.host.networks }}
+  {{- if .Values.networkPolicy.enabled }}
+  {{- $_ := set $own "network-policy" "kubernetes" }}
+  {{- end }}
   {{- if .Values.metrics.enabled }}
   {{- $_ := set $own "healthz-ip" (ternary "0.0.0.0" "::" (ne .Values.network.ipv4 "")) }}
   {{- $_ := set $own "healthz-port" .Values.status.port }}
@@ -33,13 +36,24 @@ net-conf.json: |
 {{- define "plumb.rights" -}}
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get]
+  verbs: {{ ternary "[get, list, watch]" "[get]" .Values.networkPolicy.enabled }}
 - apiGroups: [""]
   resources: [nodes]
   verbs: [get, list, watch]
 - apiGroups: [""]
   resources: [nodes/status]
   verbs: [patch]
+{{- if .Values.networkPolicy.enabled }}
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get, list, watch]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch]
+- apiGroups: [policy.networking.k8s.io]
+  resources: [clusternetworkpolicies]
+  verbs: [get, list, watch]
+{{- end }}
 {{- end -}}
 
 {{- define "plumb.pod" -}}

@@ -1,6 +1,12 @@
-import { namespaceOf, podOf, policyOf } from '../../../agent/cluster/objects.ts'
+import { isIP } from 'node:net'
+import { namespaceOf, type Pod, podOf, policyOf } from '../../../agent/cluster/objects.ts'
+import { commands } from '../../../agent/node/answers.ts'
+import { admissionCommands } from '../../../agent/policy/admission.ts'
+import { Endpoints } from '../../../agent/policy/endpoints.ts'
 import { textOf } from '../../../agent/policy/program.ts'
 import { compile } from '../../../agent/policy/state.ts'
+import type { Ip } from '../../../lib/text/ip.ts'
+import { parse } from '../../../lib/text/values.ts'
 import type { Parts, Target } from '../target.ts'
 
 // The text that objects of the API become. A name or a value of an object must not end a line or a word of it.
@@ -30,6 +36,24 @@ export const POLICY: readonly Target[] = [
       const pods = new Map(pod ? [[`${pod.namespace}/${pod.name}`, { ...pod, namespace: policy.namespace, node: 'n' }]] : [])
       const cluster = { pods, namespaces: new Map([[namespace.name, namespace]]), policies: new Map([[`${policy.namespace}/${policy.name}`, policy]]), clusterPolicies: new Map(), nodes: new Map() }
       return textOf(compile(cluster, 'n')).flatMap((line) => (LINES.some((one) => one.test(line)) ? [] : [`nft is told ${JSON.stringify(line.slice(0, 400))}`]))
+    },
+  },
+  {
+    name: 'policy questions',
+    async feed({ question }) {
+      const changed: string[] = []
+      const endpoints = new Endpoints((pod) => changed.push(pod))
+      const other: Pod = { namespace: 'x', name: 'other', labels: {}, ips: ['10.1.0.2' as Ip], ports: [] }
+      const asked = commands('command', admissionCommands({ ready() {}, admit: async (one) => endpoints.admit(one), release: async (one) => void endpoints.release(one, () => other) }))
+      endpoints.admit({ containerId: parse.containerId('c1'), ifname: parse.ifname('eth0'), namespace: 'x', pod: 'a', addresses: ['10.1.0.3' as Ip] })
+      const reply = await asked((question ?? Buffer.of()).toString(), new AbortController().signal)
+      const wrong = endpoints
+        .all()
+        .flatMap(({ addresses, namespace, pod, ifname }) => [...addresses.filter((ip) => isIP(ip) === 0), ...[namespace, pod].filter((name) => !/^[a-z0-9.-]{1,253}$/.test(name)), ...(/^[^\s/:]{1,15}$/.test(ifname) ? [] : [ifname])])
+      // An address is one pod's.
+      const all = [...endpoints.all().flatMap(({ addresses }) => [...new Set(addresses)]), ...(endpoints.of('x/other').length > 0 ? [] : endpoints.addressesOf(other))]
+      const twice = all.filter((ip, i) => all.indexOf(ip) !== i)
+      return [...wrong.map((one) => `it takes ${JSON.stringify(one)}`), ...twice.map((ip) => `two pods have ${ip}`), ...(Object.keys(reply).length > 0 ? [`it answers ${JSON.stringify(reply)}`] : [])]
     },
   },
 ]

@@ -1,0 +1,122 @@
+// Tests agent/policy/endpoints.ts, agent/policy/admission.ts and agent/scheduler/wakes.ts: attachments that ADD told the agent.
+import assert from 'node:assert/strict'
+import type { Pod } from '../../agent/cluster/objects.ts'
+import { Waiting } from '../../agent/policy/admission.ts'
+import { type Endpoint, Endpoints } from '../../agent/policy/endpoints.ts'
+import { makeWakes } from '../../agent/scheduler/wakes.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import { parse } from '../../lib/text/values.ts'
+
+const endpoint = (container: string, pod: string, ...addresses: string[]): Endpoint => ({ containerId: parse.containerId(container), ifname: parse.ifname('eth0'), namespace: 'x', pod, addresses: addresses as Ip[] })
+const pod = (name: string, ...ips: string[]): Pod => ({ namespace: 'x', name, labels: {}, ips: ips as Ip[], ports: [] })
+
+function made(): { endpoints: Endpoints; changed: string[] } {
+  const changed: string[] = []
+  return { changed, endpoints: new Endpoints((key) => changed.push(key)) }
+}
+
+describe('endpoints of pods', () => {
+  it('an admitted address counts before the API has one, and wins over the addresses of the API', () => {
+    const { endpoints, changed } = made()
+    endpoints.admit(endpoint('c1', 'a', '10.0.0.2', 'fd00::2'))
+    assert.deepEqual([endpoints.addressesOf(pod('a')), endpoints.addressesOf(pod('a', '10.0.0.9')), changed], [['10.0.0.2', 'fd00::2'], ['10.0.0.2', 'fd00::2'], ['x/a']])
+    assert.deepEqual([endpoints.of('x/a').length, endpoints.all().length, endpoints.ownerOf('fd00::2' as Ip), endpoints.ownerOf('fd00::3' as Ip)], [1, 1, 'x/a', undefined])
+    const other = pod('b', '10.0.0.3')
+    assert.equal(endpoints.addressesOf(other), other.ips)
+  })
+
+  it('an address is of one pod: an admitted one is taken from an earlier attachment, and from what the API says of another pod', () => {
+    const { endpoints, changed } = made()
+    endpoints.admit(endpoint('c1', 'a', '10.0.0.2', '10.0.0.3'))
+    endpoints.admit(endpoint('c2', 'b', '10.0.0.2'))
+    assert.deepEqual([endpoints.addressesOf(pod('a', '10.0.0.2')), endpoints.addressesOf(pod('b')), endpoints.addressesOf(pod('c', '10.0.0.2', '10.0.0.4'))], [['10.0.0.3'], ['10.0.0.2'], ['10.0.0.4']])
+    assert.deepEqual(changed, ['x/a', 'x/a', 'x/b'])
+  })
+
+  it('after a release the addresses of the Pod object do not count until the object has others', () => {
+    const { endpoints, changed } = made()
+    const old = pod('a', '10.0.0.2')
+    endpoints.admit(endpoint('c1', 'a', '10.0.0.2'))
+    endpoints.release(endpoint('c1', 'a'), () => old)
+    assert.deepEqual([endpoints.addressesOf(old), endpoints.addressesOf({ ...old }), changed], [[], [], ['x/a', 'x/a']])
+    assert.deepEqual(endpoints.addressesOf(pod('a', '10.0.0.7')), ['10.0.0.7'])
+    // The object may have its address again.
+    assert.deepEqual(endpoints.addressesOf(old), ['10.0.0.2'])
+    assert.equal(
+      endpoints.release(endpoint('c1', 'a'), () => old),
+      undefined,
+    )
+  })
+
+  it('a pod with two attachments keeps the other one’s addresses, and a new sandbox of the same pod has its own', () => {
+    const { endpoints } = made()
+    endpoints.admit(endpoint('c1', 'a', '10.0.0.2'))
+    endpoints.admit({ ...endpoint('c1', 'a', '10.9.0.2'), ifname: parse.ifname('net1') })
+    endpoints.release(endpoint('c1', 'a'), () => pod('a', '10.0.0.2'))
+    assert.deepEqual(endpoints.addressesOf(pod('a', '10.0.0.2')), ['10.9.0.2'])
+    endpoints.admit(endpoint('c2', 'a', '10.0.0.5'))
+    assert.deepEqual([...endpoints.addressesOf(pod('a', '10.0.0.2'))].sort(), ['10.0.0.5', '10.9.0.2'])
+    // The same container with another pod's name: the first pod has lost it.
+    endpoints.admit(endpoint('c2', 'b', '10.0.0.5'))
+    assert.deepEqual(endpoints.addressesOf(pod('a', '10.0.0.2')), ['10.9.0.2'])
+  })
+})
+
+describe('questions that wait for a step', () => {
+  const signal = new AbortController().signal
+
+  it('one is answered by a step that began when it was ready, and ended well', async () => {
+    const waiting = new Waiting()
+    let isReady = false
+    let isAnswered = false
+    const answer = waiting.wait(
+      () => isReady,
+      5000,
+      signal,
+      () => 'never',
+    )
+    void answer.then(() => {
+      isAnswered = true
+    })
+    const early = waiting.begin()
+    isReady = true
+    // This step began too early, and one that fails is never told to have ended.
+    early()
+    waiting.begin()
+    await Promise.resolve()
+    assert.deepEqual([isAnswered, waiting.isEmpty], [false, false])
+    waiting.begin()()
+    await answer
+    assert.equal(waiting.isEmpty, true)
+  })
+
+  it('one that is not answered in time gets the reason, with code 11', async () => {
+    const waiting = new Waiting()
+    await assert.rejects(
+      waiting.wait(
+        () => false,
+        1,
+        signal,
+        () => 'the API has no Pod x/a',
+      ),
+      { code: 11, message: 'Cannot apply network policy within 1 ms: the API has no Pod x/a' },
+    )
+    assert.equal(waiting.isEmpty, true)
+  })
+
+  it('a step that somebody waits for does not gather changes', async () => {
+    const end = new AbortController()
+    const wakes = makeWakes(end.signal)
+    const began = performance.now()
+    wakes.poke('objects')
+    const next = wakes.next(5000)
+    await Promise.resolve()
+    wakes.hurry('attachments')
+    assert.deepEqual((await next).toSorted(), ['attachments', 'objects'])
+    // One that comes before the wait counts, too.
+    wakes.hurry('again')
+    assert.deepEqual(await wakes.next(5000), ['again'])
+    assert.ok(performance.now() - began < 4000)
+    end.abort()
+  })
+})
