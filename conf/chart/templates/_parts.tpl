@@ -6,6 +6,10 @@
 agent.yaml: |
   store: kube
   {{- $own := dict "ip-masq" true "install-cni" true "cni-bin-dir" .Values.host.plugins "cni-conf-dir" .Values.host.networks }}
+  {{- if .Values.serviceProxy }}
+  {{- $_ := set $own "service-proxy" "kubernetes" }}
+  {{- $_ := set $own "replace-kube-proxy" true }}
+  {{- end }}
   {{- if .Values.metrics.enabled }}
   {{- $_ := set $own "healthz-ip" (ternary "0.0.0.0" "::" (ne .Values.network.ipv4 "")) }}
   {{- $_ := set $own "healthz-port" .Values.status.port }}
@@ -40,6 +44,14 @@ net-conf.json: |
 - apiGroups: [""]
   resources: [nodes/status]
   verbs: [patch]
+{{- if .Values.serviceProxy }}
+- apiGroups: [""]
+  resources: [services]
+  verbs: [list, watch]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
+{{- end }}
 {{- end -}}
 
 {{- define "plumb.pod" -}}
