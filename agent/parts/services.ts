@@ -3,8 +3,10 @@ import { chainUses, isThere, ruleCounts } from '../../lib/os/nftables.ts'
 import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
 import type { ChangedKeys, Changes } from '../cluster/changes.ts'
 import type { KindName } from '../cluster/kinds.ts'
+import type { Slice } from '../cluster/services.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import type { Standing } from '../health/condition.ts'
+import { type Durations, PROGRAMMING_BUCKETS } from '../health/status.ts'
 import { Elements } from '../kernel/elements.ts'
 import { both } from '../lease/families.ts'
 import type { Failure } from '../scheduler/failures.ts'
@@ -16,6 +18,7 @@ import type { NodeFacts } from '../services/endpoints.ts'
 import { HealthServers } from '../services/health.ts'
 import { Programme } from '../services/programme.ts'
 import { addition, baseChains, type Chain, declaration, podAddresses, SHAPES, SOURCES, shapeChains, sources, TABLE, type TableOptions } from '../services/table.ts'
+import { type ServiceView, viewOf } from '../services/view.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
@@ -27,6 +30,9 @@ const NAMED = 20
 
 /** The most elements in one transaction. A quarter of a million endpoints would else take nft 600 MB. */
 const MOST = 50_000
+
+/** The maps with one element per endpoint of a frontend. */
+const ENDPOINT_MAPS = Object.keys(SHAPES).filter((name) => /^(port)?(eps|sel)/.test(name))
 
 /** The way to add lines to a broken or unknown table: over the existing one, or after its removal. */
 type Way = 'step' | 'over' | 'anew'
@@ -58,6 +64,10 @@ export class ServicesPart implements Part {
   #node: NodeFacts
   /** UDP frontends whose connections are not looked at yet. */
   #stale: StaleFrontend[] = []
+  /** When the changes happened that are not in the kernel yet. Milliseconds since 1970. */
+  #triggered: number[] = []
+  #programming: Durations = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
+  #forgotten = 0
 
   constructor(context: Context, now: Standing, objects: ObjectSource, options: TableOptions, wakes: Wakes, repairs: Repairs) {
     this.#context = context
@@ -79,6 +89,12 @@ export class ServicesPart implements Part {
     this.#elements.doubt()
   }
 
+  /** The Services as people see them, sorted by name. */
+  view(): ServiceView[] {
+    const { services } = this.#objects.objects
+    return [...services.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, service]) => viewOf(service, this.#slicesOf(key), this.#node))
+  }
+
   /** Ends the servers of healthCheckNodePort. */
   close(): void {
     this.#health.close()
@@ -91,10 +107,15 @@ export class ServicesPart implements Part {
     const changed = this.#compileChanged(this.#changes.take())
     this.#stale.push(...(isFirst ? allUdp(this.#programme.served.values()) : staleOf(changed.values())))
     await this.#program(isFirst)
+    // What happened before the start was not this run's to wait for.
+    for (const at of isFirst ? [] : this.#triggered) this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
+    this.#triggered = []
     const stale = this.#stale
     this.#stale = []
     const forgotten = await forgetStale(stale, this.#context.run)
+    this.#forgotten += forgotten
     if (forgotten > 0) log(`agent: forgot ${forgotten} UDP connections to former endpoints of Services`)
+    this.#tell()
     const refused = this.#objects
       .refused(SERVICE_KINDS)
       .slice(0, NAMED)
@@ -110,6 +131,7 @@ export class ServicesPart implements Part {
     const dirty = new Set(keys.get('services'))
     for (const key of keys.get('slices') ?? []) {
       const slice = slices.get(key)
+      if (slice?.triggeredAt !== undefined) this.#triggered.push(slice.triggeredAt)
       const [before, owner] = [this.#owners.get(key), slice && `${slice.namespace}/${slice.service}`]
       for (const one of [before, owner]) if (one !== undefined) dirty.add(one)
       if (before !== undefined && before !== owner) this.#slices.get(before)?.delete(key)
@@ -127,11 +149,20 @@ export class ServicesPart implements Part {
     const next = new Map<string, CompiledService | undefined>()
     for (const key of dirty) {
       const service = services.get(key)
-      const own = [...(this.#slices.get(key) ?? [])].sort().flatMap((one) => slices.get(one) ?? [])
+      next.set(key, service && compile(service, this.#slicesOf(key), this.#node, this.#programme.of(key)))
       if (this.#slices.get(key)?.size === 0) this.#slices.delete(key)
-      next.set(key, service && compile(service, own, this.#node, this.#programme.of(key)))
     }
     return this.#programme.update(next)
+  }
+
+  #slicesOf(service: string): Slice[] {
+    const { slices } = this.#objects.objects
+    return [...(this.#slices.get(service) ?? [])].sort().flatMap((one) => slices.get(one) ?? [])
+  }
+
+  #tell(): void {
+    const endpoints = ENDPOINT_MAPS.reduce((sum, name) => sum + this.#elements.size(name), 0)
+    this.#now.services = { services: this.#programme.all.size, frontends: this.#programme.served.size, endpoints, programming: this.#programming, forgotten: this.#forgotten }
   }
 
   // One transaction, with chains and addresses where they are not as the last one left them.
@@ -194,4 +225,8 @@ export class ServicesPart implements Part {
 function enable(sysctl: string): void {
   const value = readSysctl(sysctl)
   if (value !== undefined && value !== '1' && writeSysctl(sysctl, '1')) log(`agent: set net.${sysctl.replaceAll('/', '.')} to 1 for Services`)
+}
+
+function withDuration({ count, sum, buckets }: Durations, seconds: number): Durations {
+  return { count: count + 1, sum: sum + seconds, buckets: buckets.map((n, i) => n + (seconds <= (PROGRAMMING_BUCKETS[i] as number) ? 1 : 0)) }
 }

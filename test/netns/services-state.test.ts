@@ -1,5 +1,6 @@
 // Tests agent/services and agent/parts/services.ts: session affinity, restarts, repairs, and kube-proxy beside.
 import assert from 'node:assert/strict'
+import { join } from 'node:path'
 import { until } from '../support/harness.ts'
 import { inWorld, type World } from '../support/services-world.ts'
 
@@ -185,6 +186,49 @@ describe('Services: state', () => {
       const left = (await ns.exec(['iptables-nft-save', '-t', 'nat'])).stdout
       assert.doesNotMatch(left, /KUBE-S/)
       assert.match(left, /KUBE-KUBELET-CANARY[\s\S]*-A PREROUTING -j MINE/)
+    }),
+  )
+
+  it(
+    'plumb services, the metrics and the socket tell addresses, endpoints, which are local, and why one is left out',
+    inWorld(async (world) => {
+      const { ns, dir } = world.n1
+      const socket = `${dir}/agent.sock`
+      const plumb = (...words: readonly string[]) => ns.exec([join(import.meta.dir, '../../dist/plumb'), 'services', ...words, '--socket', socket])
+      serve(world, sticky(600), ['a', 'c'])
+      world.slice('s', ['a', { pod: 'b', conditions: { ready: false } }, 'c'])
+      world.service('lone', { clusterIP: '10.96.0.20' })
+      await world.sync()
+      const all = (await plumb()).stdout
+      assert.match(all, /^SERVICE +ADDRESSES +ENDPOINTS +LOCAL +LEFT OUT$/m)
+      assert.match(all, /^x\/s +10\.96\.0\.10:80\/TCP \*:30080 +2 +1 +1$/m)
+      assert.match(all, /^x\/lone +10\.96\.0\.20:80\/TCP +0 +0$/m)
+      const one = (await plumb('x/s')).stdout
+      assert.match(one, /^x\/s, affinity 600 s$/m)
+      assert.ok(one.includes(`  ${world.ip('a')}:8080  n1 (this node)\n`), one)
+      assert.match(one, new RegExp(`  ${world.ip('b').replaceAll('.', '\\.')}:8080 +n1 \\(this node\\) +left out: it is not ready`))
+      assert.ok(one.includes(`[${world.ip('c', 6)}]:8080`), one)
+      assert.match((await plumb('lone')).stdout, /no endpoint: clients are refused/)
+      const none = await plumb('absent')
+      assert.deepEqual([none.status, none.stdout], [1, 'there is no Service absent\n'])
+      assert.equal(JSON.parse((await plumb('x/s', '--json')).stdout)[0].ports.length, 2)
+      // A slice that says when its change happened.
+      const at = new Date(Date.now() - 400).toISOString()
+      world.object({
+        kind: 'EndpointSlice',
+        metadata: { namespace: 'x', name: 'lone', labels: { 'kubernetes.io/service-name': 'lone' }, annotations: { 'endpoints.kubernetes.io/last-change-trigger-time': at } },
+        addressType: 'IPv4',
+        ports: [{ name: '', port: 8080 }],
+        endpoints: [{ addresses: [world.ip('a')] }],
+      } as never)
+      await world.sync()
+      const metrics = await until(async () => {
+        const text = await (await fetch('http://agent/metrics', { unix: socket })).text()
+        return /plumb_network_programming_duration_seconds_count 1$/m.test(text) ? text : ''
+      }, 10_000)
+      assert.match(metrics, /^plumb_services 3$/m)
+      assert.match(metrics, /^plumb_network_programming_duration_seconds_bucket\{le="0.25"\} 0$/m)
+      assert.match(metrics, /^plumb_service_frontends \d+$/m)
     }),
   )
 })
