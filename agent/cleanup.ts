@@ -16,7 +16,9 @@ import { forget, identity, remembered } from './node/files.ts'
 import { uninstall } from './node/install.ts'
 import { listenerOf } from './node/instance-lock.ts'
 import { isTaken } from './node/socket.ts'
+import { REMOVE as REMOVE_GUARD } from './policy/guard.ts'
 import { TABLE as POLICY_TABLE, REMOVE } from './policy/table.ts'
+import { REMOVE as REMOVE_SERVICES, TABLE as SERVICES_TABLE } from './services/table.ts'
 import type { Settings } from './settings/settings.ts'
 import { openStore } from './store/open.ts'
 
@@ -52,9 +54,13 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
   if (!dryRun) done.push(`removed ${changed} links, addresses, routes, nexthops, neighbours and forwarding entries`, ...failed)
   const { status, stderr } = await tools(['nft', '-f', '-'], removal(tableOf(instance)))
   if (!dryRun) done.push(status === 0 ? `removed nft table inet ${tableOf(instance)}` : `nft: ${stderr.trim()}`)
-  if (isThere('inet', POLICY_TABLE)) {
-    const { status, stderr } = await tools(['nft', '-f', '-'], REMOVE)
-    if (!dryRun) done.push(status === 0 ? `removed nft table inet ${POLICY_TABLE}` : `nft: ${stderr.trim()}`)
+  for (const [table, removing] of [
+    [POLICY_TABLE, `${REMOVE}${REMOVE_GUARD}`],
+    [SERVICES_TABLE, REMOVE_SERVICES],
+  ] as const) {
+    if (!isThere('inet', table)) continue
+    const { status, stderr } = await tools(['nft', '-f', '-'], removing)
+    if (!dryRun) done.push(status === 0 ? `removed nft table inet ${table}` : `nft: ${stderr.trim()}`)
   }
   await leaveForward(instance, tools)
   const forgotten = forget(files.stateDir, node, files.subnetEnv, { instance, dryRun })
@@ -69,7 +75,7 @@ export function hasLeft(settings: Settings): boolean {
   const { files, node } = settings
   const instance = instanceOf(settings)
   const isMarked = () => linksNow().some(({ alias }) => alias === markOf(instance))
-  return remembered(files.stateDir, node, instance) !== undefined || existsSync(files.socket) || isThere('inet', tableOf(instance)) || isThere('inet', POLICY_TABLE) || isMarked()
+  return remembered(files.stateDir, node, instance) !== undefined || existsSync(files.socket) || isThere('inet', tableOf(instance)) || isThere('inet', POLICY_TABLE) || isThere('inet', SERVICES_TABLE) || isMarked()
 }
 
 // The `Run` of a dry run. Commands that only show something run for real. The input of all other commands is noted in `lines`.

@@ -4,6 +4,7 @@ import { ValueError } from '../lib/text/errors.ts'
 import type { Mac } from '../lib/text/values.ts'
 import { openBackend } from './backend/open.ts'
 import { makeProbes } from './backend/probes.ts'
+import type { KindName } from './cluster/kinds.ts'
 import { openObjects } from './cluster/source.ts'
 import { removeFlannelRules } from './firewall/flannel-rules.ts'
 import { instanceOf, scopeOf, tableOf, wishOf } from './instance.ts'
@@ -16,9 +17,11 @@ import { makeIdentity, type NodeSubnet, readSubnetEnv, remember, statePath, writ
 import { installNode } from './node/install.ts'
 import { makeTeller, notify } from './node/systemd.ts'
 import type { Context } from './parts/context.ts'
-import { POLICY_KINDS } from './policy/compile.ts'
+import { SERVICE_KINDS } from './parts/services.ts'
+import { POLICY_KINDS } from './policy/state.ts'
 import type { Failure } from './scheduler/failures.ts'
 import { pause } from './scheduler/pause.ts'
+import { kubeProxyRules, removeKubeProxy } from './services/kube-proxy.ts'
 import type { Settings } from './settings/settings.ts'
 import { doubtOf, type Keeper, type Known } from './store/last-known.ts'
 import { type Remembered, StoreError, type SubnetStore } from './store/store.ts'
@@ -41,6 +44,7 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
   const { node, files, firewall, network } = settings
   const stale = await configured(given.store, known, signal, awaiting)
   const { conf } = stale
+  refuseBeside(settings)
   for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
   const { backend, options } = await chosen(conf, settings)
   const instance = instanceOf(settings)
@@ -69,14 +73,34 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     subnetEnv: files.subnetEnv,
     leased: (lease, mtu) => writeNode(settings, conf, lease, mtu),
     keep: (known) => keeper.take({ conf, ...known }),
-    synced: () => settle(settings, given.store),
+    synced: () => settle(settings, given, signal),
     condition: makeTeller(),
     isBridged: files.install,
     policySocket: files.policySocket,
-    ...(settings.policy && { objects: openObjects(settings.policy, POLICY_KINDS, given.version) }),
+    ...objectsOf(settings, given.version),
+    isPolicyOn: settings.policy !== undefined,
+    ...(settings.services && { services: { ...settings.services, ...vxlanPortOf(backend, options) } }),
     ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
     log: (text) => log(text),
   }
+}
+
+// Policy and Services share one source, which follows the kinds of both.
+function objectsOf({ policy, services }: Settings, version: string): Pick<Context, 'objects'> {
+  const from = policy ?? services?.objects
+  const kinds: KindName[] = [...new Set([...(policy ? POLICY_KINDS : []), ...(services ? SERVICE_KINDS : [])])]
+  return from ? { objects: openObjects(from, kinds, version) } : {}
+}
+
+// Two proxies give one connection two translations. Which one counts depends on the order of their start.
+function refuseBeside({ services }: Settings): void {
+  if (!services || services.isForced || services.replacesKubeProxy) return
+  const rules = kubeProxyRules()
+  if (rules.length > 0) throw new ValueError(`Cannot serve Services beside kube-proxy, whose rules are on this node: ${rules.join(', ')}: want kube-proxy stopped and --replace-kube-proxy, which removes them, or --service-proxy-force`)
+}
+
+function vxlanPortOf({ type }: Context['backend'], options: unknown): { readonly vxlanPort?: number } {
+  return type === 'vxlan' ? { vxlanPort: (options as { readonly Port: number }).Port } : {}
 }
 
 // The VXLAN devices that already have one of these names, with their MACs. A device of another kind is left out, and the converger reports
@@ -215,10 +239,29 @@ function writeNode(settings: Settings, { v4, v6 }: NetworkConf, lease: Lease, mt
   return written
 }
 
-async function settle(settings: Settings, store: SubnetStore): Promise<void> {
+async function settle(settings: Settings, { store, failures }: Pick<Context, 'store' | 'failures'>, signal: AbortSignal): Promise<void> {
   await installNode(settings)
-  await store.ready?.()
   notify('READY=1')
+  void announced(store, failures, signal)
   // Runs last. Until the agent's own rules are loaded, flannel's rules masquerade for the pods.
   if (settings.firewall.replaceFlannel) for (const what of await removeFlannelRules(run)) log(`agent: removed what flannel left: ${what}`)
+  if (settings.services?.replacesKubeProxy) for (const what of await removeKubeProxy(run)) log(`agent: removed what kube-proxy left: ${what}`)
+}
+
+// Publishes in the store that this node serves its pods. Tries until that succeeds, because the pods need no store.
+async function announced(store: SubnetStore, failures: Context['failures'], signal: AbortSignal): Promise<void> {
+  for (let said = ''; !signal.aborted; await pause(WAIT_MS, signal)) {
+    try {
+      await store.ready?.()
+      failures.report('announcement', [])
+      return
+    } catch (cause) {
+      if (!(cause instanceof StoreError)) throw cause
+      // The state of the store already reports a store that does not answer.
+      const text = `Cannot tell the store that this node serves its pods: ${cause.message}`
+      failures.report('announcement', store.state().connected ? [{ scope: 'part', text }] : [])
+      if (store.state().connected && text !== said) log(`agent: ${text}`)
+      said = text
+    }
+  }
 }

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import type { Bench, Part } from './part.ts'
+import { admission } from './parts/admission.ts'
 import { agent } from './parts/agent.ts'
 import { attach } from './parts/attach.ts'
 import { bandwidth } from './parts/bandwidth.ts'
@@ -15,6 +16,7 @@ import { links } from './parts/links.ts'
 import { many } from './parts/many.ts'
 import { network } from './parts/network.ts'
 import { pods } from './parts/pods.ts'
+import { policy } from './parts/policy.ts'
 import { pool } from './parts/pool.ts'
 import { start } from './parts/start.ts'
 import { storm } from './parts/storm.ts'
@@ -22,7 +24,7 @@ import { type Bar, circumstances, markdown, pagesOf, write } from './report.ts'
 import { sides } from './sides.ts'
 
 // In this order: what leaves the kernel work to do afterwards comes last.
-const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, network, links, cost, pool, bandwidth, agent, kube, pods, storm, crowd, ports, many }
+const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, network, admission, links, cost, pool, bandwidth, agent, kube, pods, policy, storm, crowd, ports, many }
 const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write]]\n`
 const SCRATCH = 'PLUMB_BENCH_SCRATCH'
 // Networks, mounts and processes of its own: nothing of the machine's is touched, and whatever is left goes with it.

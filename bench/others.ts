@@ -66,7 +66,10 @@ function wants(n: number, master: string, pods: Place): Resource[] {
   return own.filter(({ ns }) => ns === 'host')
 }
 
-/** Gives `count` attachments the iptables rules that the reference plugins make for one: those of a real attachment of them, which is there now, written again under the name of each; its host port becomes one from `FIRST_PORT` on. */
+/**
+ * Gives `count` attachments the iptables rules that the reference plugins make for one. It copies the rules of their one real attachment
+ * under the name of each. The host ports count up from `FIRST_PORT`.
+ */
 export function rulesOfOthers(node: Place, count: number): void {
   inside(node, () => {
     const saved = run(['iptables-save', '-t', 'nat']).split('\n')

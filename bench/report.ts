@@ -35,7 +35,7 @@ export function short(figure: number): string {
 /** A table as Markdown, its columns aligned so that it reads well as it is. `pages` says how the programs lay in memory. */
 export function markdown({ title, method, head, rows }: Table, pages?: string): string {
   const all = [head, ...rows]
-  const widths = head.map((_, i) => Math.max(...all.map((row) => (row[i] ?? '').length)))
+  const widths = head.map((_, i) => Math.max(3, ...all.map((row) => (row[i] ?? '').length)))
   const line = (row: readonly string[]) => `| ${widths.map((width, i) => (i === 0 ? (row[i] ?? '').padEnd(width) : (row[i] ?? '').padStart(width))).join(' | ')} |`
   const rule = `| ${widths.map((width, i) => (i === 0 ? '-'.repeat(width) : `${'-'.repeat(width - 1)}:`)).join(' | ')} |`
   return [`### ${title}`, '', method, '', line(head), rule, ...rows.map(line), '', ...(pages === undefined ? [] : [pages, ''])].join('\n')

@@ -41,11 +41,16 @@ export async function ask(question: Question, argv: readonly string[]): Promise<
   return STATUSES[status.state]
 }
 
-async function statusOf({ socket = SOCKET }: Given['values']): Promise<Status> {
+async function statusOf(values: Given['values']): Promise<Status> {
+  return (await answerOf('/status', values)) as Status
+}
+
+/** Asks the agent of this node for a path of its socket. Throws ValueError when no agent answers. */
+export async function answerOf(path: '/status' | '/services', { socket = SOCKET }: Given['values']): Promise<unknown> {
   try {
-    const answer = await fetch('http://agent/status', { unix: socket, signal: AbortSignal.timeout(WAIT_MS) })
+    const answer = await fetch(`http://agent${path}`, { unix: socket, signal: AbortSignal.timeout(WAIT_MS) })
     if (!answer.ok) throw new Error(`it answers ${answer.status}: ${(await answer.text()).trim()}`)
-    return (await answer.json()) as Status
+    return await answer.json()
   } catch (cause) {
     throw new ValueError(`No agent tells its status on ${socket}: ${reason(cause as NodeJS.ErrnoException)}`, { cause })
   }

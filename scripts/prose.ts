@@ -61,12 +61,29 @@ export function check(file: string, text: string): Checked {
   return { file, sentences: all.length, words: all.reduce((sum, { words }) => sum + words, 0), findings }
 }
 
-/** The findings of turns to avoid in the comments of a source file, and in the titles of its tests. Code in backticks does not count. */
+/** The findings in a source file: long sentences in its comments, and turns to avoid in comments and in titles of tests. Code in backticks does not count. */
 export function checkComments(file: string, text: string): Finding[] {
-  return text.split('\n').flatMap((row, i) => {
-    const [, said] = /^\s*(?:\/\/|\/\*\*|\*) (.*)$/.exec(row) ?? /\b(?:it|describe)\(\s*[`'"](.*)$/.exec(row) ?? []
+  const found = text.split('\n').flatMap((row, i): Finding[] => {
+    const said = COMMENT.exec(row)?.[1] ?? /\b(?:it|describe)\(\s*[`'"](.*)$/.exec(row)?.[1]
     return said === undefined ? [] : turns(said.replace(/`[^`]*`/g, '·')).map((rule) => ({ file, line: i + 1, text: said, rule }))
   })
+  return [...found, ...comments(text).flatMap(({ line, prose }) => check(file, prose).findings.flatMap((one) => (one.rule.endsWith(`at most ${LONGEST}`) ? [{ ...one, line: line + one.line - 1 }] : [])))]
+}
+
+// A line of a comment. The end of a block comment is not part of the text.
+const COMMENT = /^\s*(?:\/\/|\/\*\*|\*(?!\/)) ?(.*?)(?: ?\*\/)?$/
+
+// The comments of a source file: lines of comment that follow each other, as one text.
+function comments(text: string): Block[] {
+  const found: { line: number; prose: string }[] = []
+  let isOpen = false
+  for (const [i, row] of text.split('\n').entries()) {
+    const said = COMMENT.exec(row)?.[1]
+    if (said !== undefined && isOpen) (found.at(-1) as { prose: string }).prose += `\n${said}`
+    else if (said !== undefined) found.push({ line: i + 1, prose: said })
+    isOpen = said !== undefined
+  }
+  return found
 }
 
 function turns(sentence: string): string[] {

@@ -24,7 +24,7 @@ const TASKS: Readonly<Record<string, readonly (readonly [string, ...string[]])[]
   'test:crash': [['scripts/setup.ts', 'test'], ['test/crash/index.ts']],
   test: [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['test/run.ts']],
   'test:kubelet': [['scripts/setup.ts', 'test'], ['scripts/kubernetes.ts'], ['test/run.ts', '--only', 'kubelet']],
-  'test:kubernetes': [['scripts/setup.ts', 'test'], ['scripts/peers.ts'], ['tools/k8s/build.ts', 'e2e'], ['scripts/build.ts'], ['scripts/image.ts'], ['test/run.ts', '--only', 'kubernetes', '--jobs', '1']],
+  'test:kubernetes': [['scripts/setup.ts', 'test'], ['scripts/peers.ts', 'flanneld'], ['tools/k8s/build.ts', 'e2e'], ['scripts/build.ts'], ['scripts/image.ts'], ['test/run.ts', '--only', 'kubernetes', '--jobs', '1']],
   'test:storm': [
     ['scripts/setup.ts', 'test'],
     ['test/run.ts', '--only', 'storm'],

@@ -96,7 +96,7 @@ function chains(): string {
     const rows = own.map(({ chain, rules }) => `    ${chain}: { rules: ${rules.length}, uses: ${rules.length + jumps.filter((to) => to === chain).length} },`)
     return `  '${name}': {\n${rows.join('\n')}\n  },`.replace(/'(\w+)'/, '$1')
   })
-  return `/** Of each file of rules its own chains: how many rules each has, and how often the kernel says that it is in use, by those and by jumps to it. */
+  return `/** The chains of each file of rules. 'rules' counts the rules of a chain. 'uses' is the kernel's use count, by rules and by jumps to the chain. */
 export const CHAINS = {
 ${found.join('\n')}
 } as const

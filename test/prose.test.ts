@@ -17,7 +17,7 @@ describe('prose', () => {
       assert.deepEqual(checked.findings, [], report(checked))
     })
 
-  it('comments, and titles of tests, use no turn to avoid', () => {
+  it('sentences of comments are short, and comments and titles of tests use no turn to avoid', () => {
     const files = [...new Glob('{lib,agent,cli,plugins,scripts,tools,bench,test}/**/*.{ts,tsx}').scanSync({ cwd: ROOT })].filter((file) => file !== 'scripts/prose.ts' && file !== 'test/prose.test.ts')
     const findings = files.flatMap((file) => checkComments(file, readFileSync(join(ROOT, file), 'utf8'))).map(({ file, line, rule, text }) => `${file}:${line}: ${rule}: ${text}`)
     assert.deepEqual(findings, [])
@@ -40,6 +40,20 @@ describe('check()', () => {
     const long = `${LONGEST + 1} words; at most ${LONGEST}`
     assert.deepEqual(rules(`# Title\n\nShort.\n${words(LONGEST + 1)}\n\n- ${words(LONGEST + 1)}\n\n| a | ${words(LONGEST + 1)} |\n`), [`3: ${long}`, `6: ${long}`, `8: ${long}`])
     assert.deepEqual(rules(`${words(LONGEST)} ${words(LONGEST)}`), [])
+  })
+  it('ends a sentence at a full stop, an exclamation mark or a question mark alone, not at a colon or a semicolon', () => {
+    const half = 'word '.repeat(LONGEST / 2).trim()
+    for (const mark of [':', ';', ',']) assert.deepEqual(rules(`${half}${mark} more ${half}.`), [`1: ${LONGEST + 1} words; at most ${LONGEST}`])
+    for (const mark of ['.', '!', '?', '.)']) assert.deepEqual(rules(`${half}${mark} More ${half}.`), [])
+    assert.deepEqual(rules(`${half}:\n\n- ${half}\n- ${half}\n`), [])
+  })
+  it('finds a long sentence in a comment of several lines, and gives the line where its paragraph begins', () => {
+    const long = words(LONGEST + 1).split(' ')
+    const found = (text: string) => checkComments('a.ts', text).map(({ line, rule }) => `${line}: ${rule}`)
+    const rule = `${LONGEST + 1} words; at most ${LONGEST}`
+    assert.deepEqual(found(`const a = 1\n// ${long.slice(0, 20).join(' ')}\n// ${long.slice(20).join(' ')}\n`), [`2: ${rule}`])
+    assert.deepEqual(found(`/**\n * Short.\n * ${long.join(' ')}\n */\n`), [`2: ${rule}`])
+    assert.deepEqual(found(`const a = 1 // ${long.join(' ')}\n// ${words(LONGEST)}\n`), [])
   })
   it('takes a piece of code as one word, and leaves out code blocks, generated regions and titles of tests', () => {
     assert.deepEqual(rules(`\`${words(LONGEST)}\` ${words(LONGEST - 1)}`), [])

@@ -13,7 +13,7 @@ export interface Outcome {
   readonly text: string
 }
 
-/** The mocha reporter behind test/run.ts: appends an Outcome to the file PLUMB_REPORT as each test ends, so that a process that dies loses nothing; a test that begins, and the end, have lines too. */
+/** The mocha reporter behind test/run.ts: appends an Outcome to the file PLUMB_REPORT as each test ends, so that a process that dies loses nothing. The start of a test and the end of all have lines, too. */
 export default class Reporter {
   constructor(runner: Mocha.Runner) {
     const file = process.env['PLUMB_REPORT']

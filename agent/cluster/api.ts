@@ -48,8 +48,11 @@ export type Query = Readonly<Record<string, string | number | boolean | undefine
 
 /** Time limit of an answer, in milliseconds. A server that accepts a connection and stays silent counts as no server. */
 const ANSWER_MS = 30_000
-/** Objects per page. A page of 500 nodes has 6 MB. */
-const PAGE = 500
+/**
+ * Objects per page. A page of 100 nodes has 1.2 MB. With 500 the list of 5,000 nodes takes 35 MB more memory at its peak and no less time
+ * (bench/RESULTS.md).
+ */
+const PAGE = 100
 /** A watch ends after this many seconds plus a random part of the spread, so that the nodes do not return all at once. */
 const WATCH_S = 240
 const WATCH_SPREAD_S = 60
@@ -64,6 +67,8 @@ export class Api {
   readonly #agent: string
   #state: ApiState = { connected: false }
   #told = ''
+  /** The lists and watches that the role does not allow, by path. Answers to other requests do not end such a refusal. */
+  readonly #denied = new Map<string, string>()
 
   /** Sends nothing before the first call. `agent` is the program's name in the server's log. */
   constructor(access: Access, agent: string) {
@@ -73,7 +78,8 @@ export class Api {
 
   /** The state of the API. */
   state(): ApiState {
-    return this.#state
+    const [denied] = this.#denied.values()
+    return denied === undefined ? this.#state : { ...this.#state, connected: false, error: denied }
   }
 
   /** Gets an object. Returns undefined when there is none of this name. Throws UnavailableError. */
@@ -110,11 +116,12 @@ export class Api {
   async *watch(path: string, query: Query, resourceVersion: string, signal: AbortSignal): AsyncGenerator<WatchEvent> {
     const timeoutSeconds = WATCH_S + Math.floor(Math.random() * WATCH_SPREAD_S)
     const response = await this.#ask('GET', path, { ...query, watch: true, allowWatchBookmarks: true, timeoutSeconds, resourceVersion }, signal)
+    this.#denied.delete(path)
     this.#hear()
     try {
       for await (const line of lines(response)) {
         this.#hear()
-        yield JSON.parse(line) as WatchEvent
+        yield (JSON.parse(line) ?? {}) as WatchEvent
       }
     } catch (cause) {
       if (signal.aborted) return
@@ -146,7 +153,7 @@ export class Api {
       .finally(() => clearTimeout(timer))
     if (response.ok) return response
     if (response.status === 401) this.#access.refused()
-    throw await this.#refused(response, method, path)
+    throw await this.#refused(response, method, path, 'limit' in query || 'watch' in query)
   }
 
   async #fetch(method: string, path: string, query: Query, signal: AbortSignal, body?: object): Promise<Response> {
@@ -158,15 +165,17 @@ export class Api {
     return fetch(url, { method, tls, signal, timeout: false, redirect: 'manual', headers: { Accept: 'application/json', 'User-Agent': this.#agent, ...type, ...headers }, ...(body && { body: JSON.stringify(body) }) } as RequestInit)
   }
 
-  async #refused(response: Response, method: string, path: string): Promise<ApiError> {
+  async #refused(response: Response, method: string, path: string, isFollowed: boolean): Promise<ApiError> {
     const text = await response.text().catch(() => '')
     const { message, reason } = statusOf(text.slice(0, EXPLAINED))
     const { status } = response
     const why = message ?? text.slice(0, EXPLAINED).trim().split('\n')[0] ?? ''
     const told = `The Kubernetes API at ${this.#access.server} refused ${method} ${path}: ${status}${why ? ` ${shown(why).slice(1, -1)}` : ''}${hintOf(status, this.#access.origin)}`
     const retryAfterMs = Math.max(0, Number(response.headers.get('Retry-After') ?? 0)) * 1000 || 0
-    // A missing object, a conflict and an expired version are normal answers, so they do not change the state.
-    if (![404, 409, 410].includes(status)) this.#note(told)
+    // A missing object, a conflict and an expired version are normal answers, so they do not change the state. Nor does a refused change:
+    // the server works, and the caller reports the refusal.
+    if (status === 403 && isFollowed) this.#denied.set(path, told)
+    else if (method === 'GET' && ![404, 409, 410].includes(status)) this.#note(told)
     return new ApiError(told, { status, reason: reason ?? '', retryAfterMs })
   }
 
@@ -219,12 +228,17 @@ function hintOf(status: number, origin: string): string {
 function reasonOf(cause: Error & { readonly code?: string }): string {
   const known: Readonly<Record<string, string>> = {
     ConnectionRefused: 'the connection was refused',
+    ECONNREFUSED: 'the connection was refused',
     ConnectionClosed: 'it closed the connection',
     ECONNRESET: 'it cut the connection',
+    EHOSTUNREACH: 'there is no way to its address',
+    ENETUNREACH: 'there is no way to its address',
+    ETIMEDOUT: 'nobody answers at its address',
     FailedToOpenSocket: 'there is no way to its address',
     ENOTFOUND: 'its name is not known',
     EAI_AGAIN: 'its name is not known, or no name server answers',
     CERT_HAS_EXPIRED: 'its certificate has expired',
+    CERT_NOT_YET_VALID: "its certificate is not valid yet; is this node's clock right?",
     UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'its certificate is signed by an authority that is not known here',
     SELF_SIGNED_CERT_IN_CHAIN: 'its certificate is signed by an authority that is not known here',
     DEPTH_ZERO_SELF_SIGNED_CERT: 'its certificate is signed by nobody but itself',

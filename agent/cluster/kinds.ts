@@ -1,6 +1,7 @@
 import type { Query } from './api.ts'
 import { type ClusterPolicy, clusterPolicyOf } from './cluster-policy.ts'
 import { type ClusterNode, clusterNodeOf, type Namespace, namespaceOf, type Pod, type Policy, podOf, policyOf } from './objects.ts'
+import { NOT_OURS, type Service, type Slice, serviceOf, sliceOf } from './services.ts'
 
 /** The values of each kind of object. A key is `namespace/name`, or `name` for objects without a namespace. */
 export interface Values {
@@ -9,6 +10,8 @@ export interface Values {
   readonly policies: Policy
   readonly clusterPolicies: ClusterPolicy
   readonly nodes: ClusterNode
+  readonly services: Service
+  readonly slices: Slice
 }
 /** The name of a kind. */
 export type KindName = keyof Values
@@ -22,6 +25,8 @@ export interface ObjectKind<T> {
   /** The path of the API's list, `/api/v1/pods`. */
   readonly path: string
   readonly query?: Query
+  /** Objects with one of these labels are left out, of the API by `query` and of a folder alike. */
+  readonly without?: readonly string[]
   /** Whether the API may lack the kind, because its CustomResourceDefinition is not installed. */
   readonly isOptional?: true
   /** Reads an object. Undefined for one that does not matter. Throws ValueError with the object's name. */
@@ -35,4 +40,10 @@ export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
   policies: { manifest: 'NetworkPolicy', path: '/apis/networking.k8s.io/v1/networkpolicies', project: policyOf },
   clusterPolicies: { manifest: 'ClusterNetworkPolicy', path: '/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies', isOptional: true, project: clusterPolicyOf },
   nodes: { manifest: 'Node', path: '/api/v1/nodes', project: clusterNodeOf },
+  services: { manifest: 'Service', path: '/api/v1/services', ...withoutLabels(NOT_OURS), project: serviceOf },
+  slices: { manifest: 'EndpointSlice', path: '/apis/discovery.k8s.io/v1/endpointslices', ...withoutLabels(NOT_OURS), project: sliceOf },
+}
+
+function withoutLabels(without: readonly string[]): { readonly query: Query; readonly without: readonly string[] } {
+  return { query: { labelSelector: without.map((label) => `!${label}`).join(',') }, without }
 }

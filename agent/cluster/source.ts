@@ -11,6 +11,7 @@ import { Changes } from './changes.ts'
 import { Collection, PATIENCE } from './collection.ts'
 import { KINDS, type KindName, type ObjectKind, type Objects } from './kinds.ts'
 import { namespaceOf } from './objects.ts'
+import { labelsOf, objectAt } from './reading.ts'
 
 /** Where the objects of the cluster come from: the Kubernetes API, or a folder of manifests. */
 export type ObjectsWish = ({ readonly from: 'api' } & Wish) | { readonly from: 'folder'; readonly dir: string }
@@ -33,6 +34,8 @@ export interface ObjectSource {
 
 /** How often a folder is read without an event of the kernel, because it may be another machine's. Milliseconds. */
 const POLL_MS = 10_000
+/** Files are written in groups. A change is read after this many milliseconds, together with those that follow. */
+const QUIET_MS = 20
 /** The waits for a kind that the API does not have: its CustomResourceDefinition may come at any time. */
 const OPTIONAL_PATIENCE = { ...PATIENCE, leastMs: 5000, mostMs: 15_000 }
 
@@ -142,8 +145,14 @@ class FolderSource implements ObjectSource {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const read = () => this.#read()
-    await watchFolders([this.origin], read, read, POLL_MS, signal)
+    let timer: ReturnType<typeof setTimeout> | undefined
+    const read = () => {
+      timer = undefined
+      this.#read()
+    }
+    this.#read()
+    await watchFolders([this.origin], () => (timer ??= setTimeout(read, QUIET_MS)), read, POLL_MS, signal)
+    clearTimeout(timer)
   }
 
   #read(): void {
@@ -183,6 +192,8 @@ function take(raw: unknown, file: string, maps: Mutable, refused: string[]): voi
   if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items)) for (const item of items) take(item, file, maps, refused)
   const name = typeof kind === 'string' ? BY_MANIFEST.get(kind) : undefined
   if (name === undefined) return
+  const labels = labelsOf(objectAt(raw, 'metadata')['labels'])
+  if (KINDS[name].without?.some((label) => Object.hasOwn(labels, label))) return
   try {
     const value = KINDS[name].project(raw) as { readonly namespace?: string; readonly name: string } | undefined
     if (value) maps[name].set(value.namespace === undefined ? value.name : `${value.namespace}/${value.name}`, value)

@@ -8,7 +8,7 @@ import type { NetworkConf } from '../lease/network-configuration.ts'
 import type { Failure, Failures } from '../scheduler/failures.ts'
 import { doubtOf } from '../store/last-known.ts'
 import type { Snapshot, SubnetStore } from '../store/store.ts'
-import { BUCKETS, type KindCount, type Peer, type Repair, type Status } from './status.ts'
+import { BUCKETS, type KindCount, type Peer, type Repair, type ServicesStatus, type Status } from './status.ts'
 
 /** The combined state of the agent's parts. Each part can read the state of the others here. */
 export interface Standing {
@@ -34,6 +34,7 @@ export interface Standing {
   kinds: Readonly<Record<string, KindCount>>
   repairs: readonly Repair[]
   lastError: Repair | undefined
+  services?: ServicesStatus
   steps: { readonly count: number; readonly sum: number; readonly buckets: readonly number[] }
 }
 
@@ -106,7 +107,7 @@ function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[
 /** Makes the complete status, for people and programs. Reads only its arguments, the state of the store and the failures. */
 export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> }, standing: Standing): Status {
   const { node, version, backend, conf, store } = self
-  const { choice, lease, snapshot, stale, mtu, unreached, probe, kinds, repairs, lastError, steps } = standing
+  const { choice, lease, snapshot, stale, mtu, unreached, probe, kinds, repairs, lastError, steps, services } = standing
   const own = lease?.subnets ?? {}
   return {
     node,
@@ -125,6 +126,7 @@ export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; rea
     kinds,
     repairs,
     steps,
+    ...(services && { services }),
     lastError,
   }
 }

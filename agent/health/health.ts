@@ -5,6 +5,7 @@ import { readdirSync } from 'node:fs'
 import { log } from '../../lib/os/log.ts'
 import { openSocket, refused } from '../node/socket.ts'
 import type { Failures } from '../scheduler/failures.ts'
+import type { ServiceView } from '../services/view.ts'
 import { Feed } from './event-stream.ts'
 import { type Asked, listen, type Place, plain, type Reply } from './http.ts'
 import { metrics, type Usage } from './metrics.ts'
@@ -18,6 +19,8 @@ export interface Source {
   status(): Status
   /** Gives the status on every change, until the signal. Changes during the consumer's work count as one change. */
   changes(signal: AbortSignal): AsyncIterable<Status>
+  /** The Services of this node. Undefined when the agent serves none. */
+  services?(): readonly ServiceView[] | undefined
   /** The agent's part with the longest current step, and the start of the step (performance.now()). Undefined while all parts are idle. */
   busy(): { readonly name: string; readonly since: number } | undefined
 }
@@ -49,6 +52,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/readyz': readyz,
   '/metrics': (source) => ({ status: 200, type: 'text/plain; version=0.0.4; charset=utf-8', body: metrics(source.status(), usage(), Date.now()) }),
   '/status': (source) => ({ status: 200, type: 'application/json', body: `${JSON.stringify(source.status())}\n` }),
+  '/services': (source) => ({ status: 200, type: 'application/json', body: `${JSON.stringify(source.services?.() ?? null)}\n` }),
   '/events': (_, feed) => feed.listen(),
   '/': () => asset('html', 'text/html; charset=utf-8'),
   '/page.js': () => asset('js', 'text/javascript; charset=utf-8'),

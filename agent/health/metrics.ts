@@ -1,6 +1,6 @@
 import type { Probe } from '../backend/probes.ts'
 import { nameOf } from './reachability.ts'
-import { BUCKETS, type Peer, type Status } from './status.ts'
+import { BUCKETS, type Peer, PROGRAMMING_BUCKETS, type Status } from './status.ts'
 
 /** The resource usage of the agent's process. */
 export interface Usage {
@@ -13,7 +13,7 @@ type Sample = readonly [labels: Labels, value: number, suffix?: string]
 
 /** Formats a status in Prometheus' text exposition format 0.0.4. `now` is in milliseconds since 1970. */
 export function metrics(status: Status, usage: Usage, now: number): string {
-  return [...ofAgent(status), ...ofKinds(status), ...ofStore(status, now), ...ofProcess(status, usage)].join('')
+  return [...ofAgent(status), ...ofKinds(status), ...ofServices(status), ...ofStore(status, now), ...ofProcess(status, usage)].join('')
 }
 
 function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, lastError }: Status): string[] {
@@ -64,6 +64,24 @@ function ofProbes(peers: readonly Peer[]): string[] {
       'How long the last answer of a node took.',
       all.flatMap(([node, { ms }]): Sample[] => (ms === undefined ? [] : [[{ node }, ms / 1000]])),
     ),
+  ]
+}
+
+// kube-proxy's kubeproxy_network_programming_duration_seconds, with its buckets.
+function ofServices({ services: now }: Status): string[] {
+  if (!now) return []
+  const { services, frontends, endpoints, programming, forgotten } = now
+  return [
+    family('plumb_services', 'gauge', 'Services that this node serves.', [[{}, services]]),
+    family('plumb_service_frontends', 'gauge', 'Addresses and ports at which clients ask for Services.', [[{}, frontends]]),
+    family('plumb_service_endpoints', 'gauge', 'Endpoints of Services, once for each frontend that leads to them.', [[{}, endpoints]]),
+    family('plumb_service_connections_forgotten_total', 'counter', 'UDP connections to former endpoints that were deleted.', [[{}, forgotten]]),
+    family('plumb_network_programming_duration_seconds', 'histogram', 'How long it took from the change of an EndpointSlice to the kernel.', [
+      ...PROGRAMMING_BUCKETS.map((le, i): Sample => [{ le }, programming.buckets[i] ?? 0, '_bucket']),
+      [{ le: '+Inf' }, programming.count, '_bucket'],
+      [{}, programming.sum, '_sum'],
+      [{}, programming.count, '_count'],
+    ]),
   ]
 }
 

@@ -31,6 +31,19 @@ export interface Durations {
   readonly buckets: readonly number[]
 }
 
+/** The Services of this node. */
+export interface ServicesStatus {
+  readonly services: number
+  /** Addresses and ports at which clients ask. */
+  readonly frontends: number
+  /** Endpoints, counted once for each frontend that leads to them. */
+  readonly endpoints: number
+  /** The time from the change of an EndpointSlice to the kernel, by `PROGRAMMING_BUCKETS`. */
+  readonly programming: Durations
+  /** UDP connections to former endpoints that were forgotten. */
+  readonly forgotten: number
+}
+
 /** The complete public state of the agent at one moment. It is plain data without secrets. */
 export interface Status {
   readonly node: string
@@ -61,8 +74,16 @@ export interface Status {
   /** The last hundred repairs, newest last. */
   readonly repairs: readonly Repair[]
   readonly steps: Durations
+  /** The Services of this node. Absent when the agent serves none. */
+  readonly services?: ServicesStatus
   readonly lastError: Repair | undefined
 }
 
 /** The upper bounds of the step-time histogram, in seconds. */
 export const BUCKETS: readonly number[] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
+/** The upper bounds of the histogram of programming times, in seconds: those of kube-proxy (pkg/proxy/metrics). */
+export const PROGRAMMING_BUCKETS: readonly number[] = [0.25, 0.5, ...range(1, 59, 1), ...range(60, 115, 5), ...range(120, 300, 30)]
+
+function range(first: number, last: number, step: number): number[] {
+  return Array.from({ length: (last - first) / step + 1 }, (_, i) => first + i * step)
+}

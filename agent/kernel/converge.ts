@@ -46,8 +46,11 @@ export class Converger {
     this.#state.doubt(...kinds)
   }
 
-  /** Takes in an event of a monitor. True when the event differs from the result of the last step, so that the next step has work. */
-  heard(event: Event): boolean {
+  /**
+   * Takes in an event of a monitor. Gives 0 when the event differs from the result of the last step, so that the next step has work.
+   * Gives the milliseconds until the next step can tell, when the event may come from the agent's own step. Otherwise undefined.
+   */
+  heard(event: Event): number | undefined {
     return this.#state.heard(event)
   }
 

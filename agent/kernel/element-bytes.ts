@@ -1,7 +1,7 @@
 import { bitsOf, format, parseIp } from '../../lib/text/ip.ts'
 
-/** The type of one part of a key or a value, by nft's name. */
-export type Datatype = 'ipv4_addr' | 'ipv6_addr' | 'inet_proto' | 'inet_service' | 'mark' | 'ifname'
+/** The type of one part of a key or a value, by nft's name. `slot` is the result of `numgen`, a number that nft has no name for. */
+export type Datatype = 'ipv4_addr' | 'ipv6_addr' | 'inet_proto' | 'inet_service' | 'mark' | 'slot' | 'ifname'
 
 /** The kernel's codes of verdicts (linux/netfilter/nf_tables.h and nft(8)). */
 const VERDICTS: Readonly<Record<string, number>> = { drop: 0, accept: 1, continue: -1, return: -5, jump: -3, goto: -4 }
@@ -26,6 +26,7 @@ const CODECS: Readonly<Record<Datatype, Codec>> = {
   inet_service: { size: 2, write: (text) => Uint8Array.of(Number(text) >> 8, Number(text) & 0xff), read: (bytes) => String(numberOf(bytes)) },
   // The kernel uses the byte order of the machine. All machines that plumb runs on are little-endian.
   mark: { size: 4, write: (text) => new Uint8Array(Uint32Array.of(Number(text)).buffer), read: (bytes) => `0x${numberOf(bytes.toReversed()).toString(16).padStart(8, '0')}` },
+  slot: { size: 4, write: (text) => new Uint8Array(Uint32Array.of(Number(text)).buffer), read: (bytes) => String(numberOf(bytes.toReversed())) },
   ifname: { size: IFNAMSIZ, write: (text) => padded(utf8.encode(text.replace(/^"(.*)"$/, '$1')), IFNAMSIZ), read: (bytes) => `"${String.fromCharCode(...bytes).replace(/\0.*$/s, '')}"` },
 }
 

@@ -7,7 +7,7 @@ const NETLINK_NETFILTER = 12
 // linux/netfilter/nfnetlink.h and nf_tables.h
 const SUBSYSTEM = 10 << 8
 const [NEWSETELEM, GETSETELEM] = [SUBSYSTEM | 12, SUBSYSTEM | 13]
-const INET = 1
+const FAMILIES = { inet: 1, bridge: 7 } as const
 const [NLMSG_HEADER, HEADERS] = [16, 20]
 const [LIST_TABLE, LIST_SET, LIST_ELEMENTS] = [1, 2, 3]
 const [ELEMENT_KEY, ELEMENT_DATA] = [1, 2]
@@ -17,13 +17,13 @@ const NLMSG_ERROR = 2
 const utf8 = new TextEncoder()
 
 /**
- * Dumps the elements of a set or map of an `inet` table in this thread's namespace. The result maps keys to values, and values are empty
+ * Dumps the elements of a set or map of a table in this thread's namespace. The result maps keys to values, and values are empty
  * in a set. Keys and values have the forms of `bytesOf` and `verdictOf`. It asks the kernel directly. nft takes ten times as long, and
  * several times the memory of the map. Undefined when there is no such set. Throws Error with the errno.
  */
-export function dumpElements(table: string, set: string): Map<string, string> | undefined {
+export function dumpElements(table: string, set: string, family: 'inet' | 'bridge' = 'inet'): Map<string, string> | undefined {
   const body = new Uint8Array(HEADERS - NLMSG_HEADER)
-  body[0] = INET
+  body[0] = FAMILIES[family]
   const name = (text: string) => utf8.encode(`${text}\0`)
   const answers = netlink(
     NETLINK_NETFILTER,

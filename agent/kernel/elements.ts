@@ -39,6 +39,8 @@ interface Kept {
   readonly have: Map<string, string>
   /** Keys whose elements may differ between the two maps. */
   readonly changed: Set<string>
+  /** Nobody wants the set any more. The next transaction removes it as a whole. */
+  isDropped: boolean
 }
 
 const TOOL = ['nft', '-f', '-']
@@ -46,7 +48,7 @@ const TOOL = ['nft', '-f', '-']
 const TRIES = 5
 
 /**
- * The elements of sets and maps of one `inet` table that belongs to the agent, at any size. `put` and `remove` set the wanted elements. A
+ * The elements of sets and maps of one table that belongs to the agent, at any size. `put` and `remove` set the wanted elements. A
  * step sends the changes since the last step to the kernel in one transaction. It lists nothing as long as no other program touched the
  * table.
  * In doubt, a step first reads the kernel's generation counter, because every transaction of any program adds one to it. It dumps the
@@ -54,7 +56,9 @@ const TRIES = 5
  */
 export class Elements {
   readonly #table: string
-  readonly #maps: ReadonlyMap<string, Kept>
+  readonly #family: 'inet' | 'bridge'
+  readonly #most: number
+  readonly #maps: Map<string, Kept>
   readonly #generation: () => number | undefined
   readonly #dump: typeof dumpElements
   #isDoubtful = true
@@ -64,12 +68,60 @@ export class Elements {
    */
   #left: number | undefined
 
-  /** `generation` and `dump` query the kernel in this thread's namespace. */
-  constructor(table: string, shapes: Readonly<Record<string, Shape>>, { generation = kernelGeneration, dump = dumpElements } = {}) {
+  /**
+   * `generation` and `dump` query the kernel in this thread's namespace. `most` is the number of elements in one transaction, because nft
+   * holds a transaction in memory, 2.4 kB per element. A step with more of them takes several transactions.
+   */
+  constructor(table: string, shapes: Readonly<Record<string, Shape>>, { generation = kernelGeneration, dump = dumpElements, family = 'inet' as 'inet' | 'bridge', most = Number.POSITIVE_INFINITY } = {}) {
     this.#table = table
-    this.#maps = new Map(Object.entries(shapes).map(([name, shape]) => [name, { shape, wanted: new Map(), have: new Map(), changed: new Set() }]))
+    this.#family = family
+    this.#most = most
+    this.#maps = new Map(Object.entries(shapes).map(([name, shape]) => [name, empty(shape)]))
     this.#generation = generation
     this.#dump = dump
+  }
+
+  /** Adds a set or map that did not exist at the start. `before` of the next step has the line that makes it. */
+  define(name: string, shape: Shape): void {
+    const old = this.#maps.get(name)
+    if (!old) this.#maps.set(name, empty(shape))
+    else if (old.isDropped) old.isDropped = false
+    else throw new RangeError(`The table ${this.#table} has the set ${name} already`)
+    for (const key of old?.have.keys() ?? []) old?.changed.add(key)
+  }
+
+  /** Drops a set or map with all of its elements. `after` of the next step has the line that removes it. */
+  drop(name: string): void {
+    const map = this.#map(name)
+    map.isDropped = true
+    map.wanted.clear()
+    map.changed.clear()
+  }
+
+  /** Notes that the next step makes the whole table again, with no elements. `before` of that step has the lines. */
+  forget(): void {
+    for (const [name, map] of this.#maps) {
+      if (map.isDropped) this.#maps.delete(name)
+      map.have.clear()
+      for (const key of map.wanted.keys()) map.changed.add(key)
+    }
+    this.#isDoubtful = this.#isFirst = false
+    this.#left = undefined
+  }
+
+  /** The wanted elements of a set or map. */
+  wanted(name: string): ReadonlyMap<string, string> {
+    return this.#map(name).wanted
+  }
+
+  /** The names of all sets and maps. */
+  names(): readonly string[] {
+    return [...this.#maps].flatMap(([name, { isDropped }]) => (isDropped ? [] : [name]))
+  }
+
+  /** Whether another program may have changed the table since the last step. */
+  get isInDoubt(): boolean {
+    return this.#isDoubtful && (this.#left === undefined || this.#generation() !== this.#left)
   }
 
   /** Adds an element to the wanted elements, with its value in a map. Keys and values are nft's text, exactly as nft prints it. */
@@ -96,35 +148,57 @@ export class Elements {
     this.#isDoubtful = true
   }
 
+  /** Notes that the table is new when the next step adds elements: its sets are empty. */
+  emptied(): void {
+    for (const { have, wanted, changed } of this.#maps.values()) {
+      have.clear()
+      for (const key of wanted.keys()) changed.add(key)
+    }
+    this.#isDoubtful = false
+  }
+
   /**
-   * Makes the kernel equal to the wanted elements, in one transaction. The table and its sets must exist. Throws ExecError when nft
-   * refuses. The next step then dumps the kernel's elements.
+   * Makes the kernel equal to the wanted elements, in one transaction. The table and its sets must exist. More than `MOST` changes take
+   * several transactions, set by set in the order of the shapes. Throws ExecError when nft refuses. The next step then dumps the
+   * kernel's elements.
    */
   async step(run: Run, { before = [], after = [] }: Around = {}): Promise<Stepped> {
     const found = this.#isDoubtful ? this.#look() : []
     // On the first step, a difference comes from an earlier run. It is not a repair.
     const repaired = this.#isFirst ? [] : found
     this.#isFirst = this.#isDoubtful = false
-    const lines: string[] = []
-    let changed = 0
+    const scripts: string[][] = [[...before]]
+    let [changed, room] = [0, this.#most]
     for (const [name, map] of this.#maps) {
-      const { add, drop, count } = difference(map)
-      changed += count
-      if (drop.length > 0) lines.push(`delete element inet ${this.#table} ${name} { ${drop.join(', ')} }`)
-      if (add.length > 0) lines.push(`add element inet ${this.#table} ${name} { ${add.join(', ')} }`)
+      if (map.isDropped) continue
+      const all = difference(map)
+      changed += all.length
+      for (let at = 0; at < all.length; ) {
+        const part = all.slice(at, at + room)
+        at += part.length
+        room -= part.length
+        scripts.at(-1)?.push(...linesOf(`${this.#family} ${this.#table}`, name, map, part))
+        if (room === 0) scripts.push([])
+        if (room === 0) room = this.#most
+      }
     }
-    const all = [...before, ...lines, ...after]
-    if (all.length === 0) return { changed, repaired }
+    scripts.at(-1)?.push(...after)
+    const filled = scripts.filter(({ length }) => length > 0)
+    if (filled.length === 0) return { changed, repaired }
     const counted = this.#generation()
-    const { status, stderr } = await run(TOOL, `${all.join('\n')}\n`)
-    if (status !== 0) {
+    for (const lines of filled) {
+      const { status, stderr } = await run(TOOL, `${lines.join('\n')}\n`)
+      if (status === 0) continue
       this.#isDoubtful = true
       this.#left = undefined
-      throw new ExecError(TOOL, `table inet ${this.#table}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
+      throw new ExecError(TOOL, `table ${this.#family} ${this.#table}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
     }
-    for (const map of this.#maps.values()) settle(map)
+    for (const [name, map] of this.#maps) {
+      if (map.isDropped) this.#maps.delete(name)
+      else settle(map)
+    }
     const now = this.#generation()
-    const isAlone = counted !== undefined && now === counted + 1
+    const isAlone = counted !== undefined && now === counted + filled.length
     // Another program's transaction came between. It may have changed this table.
     this.#left = isAlone ? now : undefined
     return { changed, repaired }
@@ -135,7 +209,7 @@ export class Elements {
     for (let tries = 1; ; tries++) {
       const before = this.#generation()
       if (before !== undefined && before === this.#left) return []
-      const repaired = [...this.#maps].flatMap(([name, map]) => compare(`${map.shape.value === undefined ? 'set' : 'map'} ${name}`, map, this.#dump(this.#table, name) ?? new Map()))
+      const repaired = [...this.#maps].flatMap(([name, map]) => (map.isDropped ? [] : compare(`${map.shape.value === undefined ? 'set' : 'map'} ${name}`, map, this.#dump(this.#table, name, this.#family) ?? new Map())))
       // A dump during a change of the table may lack elements or hold them twice.
       if (before !== undefined && this.#generation() !== before && tries < TRIES) continue
       this.#left = before
@@ -150,17 +224,26 @@ export class Elements {
   }
 }
 
-function difference({ wanted, have, changed, shape }: Kept): { add: string[]; drop: string[]; count: number } {
-  const [add, drop]: [string[], string[]] = [[], []]
-  let count = 0
-  for (const key of changed) {
-    const [is, was] = [wanted.get(key), have.get(key)]
-    if (is === was) continue
-    count++
-    if (was !== undefined) drop.push(key)
-    if (is !== undefined) add.push(shape.value === undefined ? key : `${key} : ${is}`)
-  }
-  return { add, drop, count }
+function empty(shape: Shape): Kept {
+  return { shape, wanted: new Map(), have: new Map(), changed: new Set(), isDropped: false }
+}
+
+/** Elements in one line. nft keeps each line in memory as a whole. */
+const CHUNK = 1000
+
+function* chunks(elements: readonly string[]): Generator<string> {
+  for (let at = 0; at < elements.length; at += CHUNK) yield elements.slice(at, at + CHUNK).join(', ')
+}
+
+// The keys whose elements differ.
+function difference({ wanted, have, changed }: Kept): string[] {
+  return [...changed].filter((key) => wanted.get(key) !== have.get(key))
+}
+
+function linesOf(table: string, name: string, { wanted, have, shape }: Kept, keys: readonly string[]): string[] {
+  const drop = keys.filter((key) => have.has(key))
+  const add = keys.filter((key) => wanted.has(key)).map((key) => (shape.value === undefined ? key : `${key} : ${wanted.get(key)}`))
+  return [...[...chunks(drop)].map((some) => `delete element ${table} ${name} { ${some} }`), ...[...chunks(add)].map((some) => `add element ${table} ${name} { ${some} }`)]
 }
 
 function settle({ wanted, have, changed }: Kept): void {

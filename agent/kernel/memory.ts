@@ -46,6 +46,8 @@ export class KernelState {
   readonly #listed = new Set<Kind>()
   readonly #settled = new Map<Kind, readonly Resource[]>()
   readonly #making = new Map<string, number>()
+  /** Kinds with events that counted as the agent's own while it made a link. Another program may have caused them. */
+  readonly #unsure = new Set<Kind>()
   #looking: ReadonlySet<Kind> = new Set()
 
   constructor(scope: Scope) {
@@ -59,7 +61,10 @@ export class KernelState {
 
   /** The next look lists these kinds again. Without arguments it lists all kinds. */
   doubt(...kinds: readonly Kind[]): void {
-    if (kinds.length === 0) this.#making.clear()
+    if (kinds.length === 0) {
+      this.#making.clear()
+      this.#unsure.clear()
+    }
     for (const kind of kinds.length > 0 ? kinds : KINDS) this.#doubted.add(kind)
   }
 
@@ -106,7 +111,8 @@ export class KernelState {
 
   /**
    * Notes that the agent makes or removes a link. Events of the link and its objects count as the agent's own until an event confirms the
-   * link.
+   * link. The kinds of these objects are then listed again, because the two monitors have no common order. An event of a tunnel entry may
+   * overtake the event that confirms its link.
    */
   making(name: string): void {
     this.#making.set(name, performance.now() + MAKING_MS)
@@ -147,9 +153,8 @@ export class KernelState {
     for (const known of this.#known.values()) for (const [key, { resource }] of known) if (('dev' in resource && resource.dev === dev) || (resource.kind === 'sysctl' && resource.name.split('/').includes(dev))) known.delete(key)
   }
 
-  /** Whether an event brings nothing new. It may confirm the agent's own step, or concern an object of another program. */
-  agrees({ kind, key, gone, text, resource }: Event): boolean {
-    if (this.#making.size > 0 && this.#isBeingMade(deviceOf(resource))) return true
+  // Whether an event brings nothing new. It may confirm the agent's own step, or concern an object of another program.
+  #agrees({ kind, key, gone, text, resource }: Event): boolean {
     if (resource.kind === 'link') return this.#agreesLink(resource, key, gone, text)
     const entry = this.#known.get(kind)?.get(key)
     if (entry) return !gone && looks(entry) === text
@@ -159,33 +164,44 @@ export class KernelState {
     return ((kind === 'neigh' || kind === 'tunnel') && text === '') || !this.#owns(resource)
   }
 
-  /** Takes in an event. True when the next step has work. */
-  heard(event: Event): boolean {
+  /** Takes in an event. Gives the milliseconds until the next step has work. Undefined when the event gives it no work. */
+  heard(event: Event): number | undefined {
     const { kind, key, gone, resource } = event
-    const agrees = this.agrees(event)
+    const isKnown = this.#agrees(event)
+    const makingMs = this.#makingMs(deviceOf(resource))
+    const agrees = isKnown || makingMs > 0
     if (!agrees && this.held.has(key)) {
       this.pending.add(key)
       // A link event also concerns the objects on the link, so it is not only held back.
-      if (kind !== 'link') return false
+      if (kind !== 'link') return undefined
     }
+    if (!isKnown && agrees && kind !== 'link') this.#unsure.add(kind)
     const known = this.#known.get(kind)
-    if (resource.kind === 'link' && (gone ? !known?.has(key) : textAt(known, key) === event.text)) this.#making.delete(resource.name)
+    const isConfirmed = resource.kind === 'link' && (gone ? !known?.has(key) : textAt(known, key) === event.text) && this.#making.delete(resource.name)
     if (resource.kind === 'nexthop' && !known?.has(key)) this.#other(resource.id, gone, this.#owns(resource))
     // The first list of this kind is in progress. It may be older than this event.
     const isLooking = this.#looking.has(kind as Kind)
     const isEarly = isLooking && !this.#listed.has(kind) && this.#owns(resource)
-    if (agrees && !isEarly) return false
+    if (agrees && !isEarly) return isConfirmed ? this.#resolve() : isKnown ? undefined : makingMs
     if (isLooking) this.doubt(kind)
     if (resource.kind === 'link') this.#heardLink(resource, gone)
     else if (gone) this.#heardGone(event)
     else this.doubt(kind)
-    return true
+    return 0
   }
 
-  // Events come in the kernel's order, so no change of another program is missed. The time limit is for a monitor that started later and
-  // never sees the last event.
-  #isBeingMade(name: string | undefined): boolean {
-    return name !== undefined && (this.#making.get(name) ?? 0) > performance.now()
+  // How long the events of this device still count as the agent's own. After that time without a confirmation, everything is listed again:
+  // the monitor started too late to see the link, or another program has changed it.
+  #makingMs(name: string | undefined): number {
+    return name === undefined ? 0 : Math.max(0, (this.#making.get(name) ?? 0) - performance.now())
+  }
+
+  // A link of the agent is confirmed.
+  #resolve(): number | undefined {
+    if (this.#unsure.size === 0) return undefined
+    this.doubt(...this.#unsure)
+    this.#unsure.clear()
+    return 0
   }
 
   #agreesLink({ name, up }: Link, key: string, gone: boolean, text: string): boolean {

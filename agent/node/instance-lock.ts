@@ -58,12 +58,19 @@ export function flanneldBeside(): number | undefined {
   })
 }
 
+// A killed agent may leave a process that it was just starting. That process has the socket until it becomes the tool.
+const LEFTOVER_MS = 2000
+const AGAIN_MS = 20
+
 function listen(name: string, subnetFile: string): { stop(closeActive: boolean): void } {
-  try {
-    return Bun.listen({ unix: `\0${name}`, socket: { data() {} } })
-  } catch (cause) {
-    const pid = listenerOf(`@${name}`)
-    throw refused(subnetFile, pid === undefined ? 'another agent of this node' : `process ${pid}${pid === process.pid ? '' : ', another agent of this node,'}`, cause)
+  for (const end = performance.now() + LEFTOVER_MS; ; Bun.sleepSync(AGAIN_MS)) {
+    try {
+      return Bun.listen({ unix: `\0${name}`, socket: { data() {} } })
+    } catch (cause) {
+      const pid = listenerOf(`@${name}`)
+      if (pid !== undefined) throw refused(subnetFile, `process ${pid}${pid === process.pid ? '' : ', another agent of this node,'}`, cause)
+      if (performance.now() >= end) throw refused(subnetFile, 'another agent of this node', cause)
+    }
   }
 }
 

@@ -10,6 +10,7 @@ import type { Converger } from '../kernel/converge.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
 import type { Failures } from '../scheduler/failures.ts'
+import type { TableOptions } from '../services/table.ts'
 import type { Known } from '../store/last-known.ts'
 import type { SubnetStore } from '../store/store.ts'
 
@@ -59,6 +60,10 @@ export interface Context {
   readonly policySocket: string
   /** The objects of the cluster. Absent when no part needs them. */
   readonly objects?: ObjectSource
+  /** Whether NetworkPolicy is enforced. */
+  readonly isPolicyOn: boolean
+  /** The settings of the proxy of Services. Absent when it is off. */
+  readonly services?: TableOptions
   /** The probes of peers. Absent when probing is off. */
   readonly probes?: Probes
   /** The current failures of the agent's parts. */

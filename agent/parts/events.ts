@@ -4,14 +4,18 @@ import { follow } from '../kernel/monitor.ts'
 import { markedAs } from '../kernel/monitor-processes.ts'
 import { followRules, type RuleChange } from '../kernel/rule-events.ts'
 import { watchFile } from '../node/file-watch.ts'
+import { GUARD } from '../policy/guard.ts'
 import { TABLE as POLICY_TABLE } from '../policy/table.ts'
 import { pause } from '../scheduler/pause.ts'
+import { TABLE as SERVICES_TABLE, SOURCES } from '../services/table.ts'
 import type { SubnetStore } from '../store/store.ts'
 import type { Context } from './context.ts'
 import type { Parts } from './index.ts'
 
 /** Links and addresses change in groups, so a change of the uplink waits this long. Milliseconds. */
 const UPLINK_MS = 100
+/** Changes of rules come in groups, also those of the agent itself. Milliseconds. */
+const RULES_MS = 20
 /** The pause after an error of the store, in milliseconds. */
 const STORE_MS = 1000
 
@@ -22,10 +26,11 @@ export async function followEvents(parts: Parts, context: Context, signal: Abort
 
 async function followKernel(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
   const { converger, firewall, facts, failures } = context
-  const { uplink, table, forward, pluginRules, peers, policy } = parts
+  const { uplink, table, forward, pluginRules, peers, policy, services } = parts
   function heard(event: Event | undefined): void {
     if (!event) return
-    if (converger.heard(event)) peers.wakes.poke('drift')
+    const afterMs = converger.heard(event)
+    if (afterMs !== undefined) peers.wakes.poke('drift', afterMs)
     if (uplink.concerns(event)) uplink.wakes.poke('uplink', UPLINK_MS)
   }
   function ruleChanged(change: RuleChange): void {
@@ -35,13 +40,22 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
       table.doubt()
       table.wakes.poke(table.name)
     }
-    if (policy && isOfTable(change, POLICY_TABLE) && change.gone && change.what === 'table') policy.wakes.poke(policy.name)
+    if (policy && (isOfTable(change, POLICY_TABLE) || change.table === GUARD)) {
+      policy.doubt()
+      policy.wakes.poke('rules', RULES_MS)
+    }
+    if (services && (isOfTable(change, SERVICES_TABLE) || isOfTable(change, SOURCES))) {
+      services.doubt()
+      services.wakes.poke(services.name)
+    }
     if (isOfForward(change)) forward.wakes.poke(forward.name)
   }
   // Changes are unknown from before a listener began, or while it had no room for messages.
   const lostRules = () => {
     table.doubt()
-    for (const part of [table, forward, pluginRules]) part.wakes.poke('listening')
+    policy?.doubt()
+    services?.doubt()
+    for (const part of [table, forward, pluginRules, ...(policy ? [policy] : []), ...(services ? [services] : [])]) part.wakes.poke('listening')
   }
   const lostAll = () => {
     converger.invalidate()

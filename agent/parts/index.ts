@@ -1,6 +1,6 @@
 // This folder has the parts of the agent. Each part keeps one thing in its wanted state, with wakes and steps of its own
 // (`scheduler/part.ts`). The parts share data only through `Standing`. Begin with the class `Parts` in this file. The order is uplink,
-// lease, files. Then table, forward, rules of plugins, peers and policy work in parallel. Installation follows when all are done.
+// lease, files. Then table, forward, rules of plugins, peers, policy and services work in parallel. Installation follows when all are done.
 import { beginning, conditionOf, type Standing, tell, withStep } from '../health/condition.ts'
 import type { Status } from '../health/status.ts'
 import { isSame } from '../lease/families.ts'
@@ -21,6 +21,7 @@ import { PluginRulesPart } from './plugin-rules.ts'
 import { PolicyPart } from './policy.ts'
 import { Probing } from './probing.ts'
 import { Repairs } from './repairs.ts'
+import { ServicesPart } from './services.ts'
 import { UplinkPart } from './uplink.ts'
 
 /** The interval of the probing ticks, in milliseconds. Each tick asks the next peers whether they answer. */
@@ -36,6 +37,7 @@ export class Parts {
   readonly pluginRules: PluginRulesPart
   readonly peers: PeersPart
   readonly policy: PolicyPart | undefined
+  readonly services: ServicesPart | undefined
   readonly #installation: InstallationPart
   readonly #context: Context
   readonly #now: Standing
@@ -58,7 +60,8 @@ export class Parts {
     this.forward = new ForwardPart(context, now, wakes(), repairs)
     this.pluginRules = new PluginRulesPart(wakes(), repairs)
     this.peers = new PeersPart(context, now, wakes(), repairs, { changed: () => this.#probing?.aimAnew(), note: (text, isNew) => this.note(text, isNew) })
-    this.policy = context.objects && new PolicyPart(context, context.objects, wakes(), repairs)
+    this.policy = context.objects && context.isPolicyOn ? new PolicyPart(context, context.objects, now, wakes(), repairs) : undefined
+    this.services = context.objects && context.services ? new ServicesPart(context, now, context.objects, context.services, wakes(), repairs) : undefined
     this.#installation = new InstallationPart(
       now,
       wakes(),
@@ -66,7 +69,7 @@ export class Parts {
       () => context.synced(),
     )
     this.#probing = probes && new Probing(probes, context.backend, now, { note: (text) => this.note(text, true), log, silenced: () => this.#judge(), changed: () => this.#tell() })
-    const all = [this.uplink, this.lease, this.files, this.table, this.forward, this.pluginRules, this.peers, ...(this.policy ? [this.policy] : []), this.#installation]
+    const all = [this.uplink, this.lease, this.files, this.table, this.forward, this.pluginRules, this.peers, ...(this.policy ? [this.policy] : []), ...(this.services ? [this.services] : []), this.#installation]
     this.#scheduler = new Scheduler(all, {
       failures: context.failures,
       failed: (text, isNew) => this.note(text, isNew),
@@ -93,6 +96,7 @@ export class Parts {
     } finally {
       clearInterval(probing)
       questions?.stop()
+      this.services?.close()
       this.#context.probes?.close()
     }
   }
@@ -138,7 +142,7 @@ export class Parts {
     this.#now.served = lease
     if (before && isSame(before.subnets, lease.subnets)) return
     this.#probing?.aimAnew()
-    for (const part of [this.table, this.forward, this.peers]) part.wakes.poke('lease')
+    for (const part of [this.table, this.forward, this.peers, ...(this.policy ? [this.policy] : []), ...(this.services ? [this.services] : [])]) part.wakes.poke('lease')
   }
 
   #standing(): Standing {

@@ -2,60 +2,88 @@ import { linkFacts } from '../../lib/os/links.ts'
 import { isThere } from '../../lib/os/nftables.ts'
 import { maybeSysctl } from '../../lib/os/sysctls.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import type { Changes } from '../cluster/changes.ts'
 import type { ObjectSource } from '../cluster/source.ts'
-import { type Admission, unknownAddresses, Waiting } from '../policy/admission.ts'
-import { type Cluster, type Compiled, compile, POLICY_KINDS } from '../policy/compile.ts'
+import type { Standing } from '../health/condition.ts'
+import { both } from '../lease/families.ts'
+import { type Admission, Waiting } from '../policy/admission.ts'
 import { type Endpoint, Endpoints, podKey } from '../policy/endpoints.ts'
+import { endRefused, type Flow } from '../policy/established.ts'
+import { Guard } from '../policy/guard.ts'
 import { journaled } from '../policy/journaled.ts'
-import { load, step, TABLE } from '../policy/table.ts'
+import { decide } from '../policy/oracle.ts'
+import { foreign, load, update } from '../policy/program.ts'
+import { POLICY_KINDS, PolicyState } from '../policy/state.ts'
+import { TABLE, type TableOptions } from '../policy/table.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Wakes } from '../scheduler/wakes.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
-const TOOL = ['nft', '-f', '-']
 /** Refused objects that the status names at once. */
 const NAMED = 20
 /** How long a DEL waits for the kernel, in milliseconds. */
 const RELEASE_MS = 5000
 /** When a new link is looked at, and how often the setting of a node without it is. Milliseconds. */
 const BRIDGES_MS = 2000
+/** How often the journal has to lack an attachment. */
+const LOOKS = 3
 const NO_STEP = 'nft has not answered yet'
 
 /** Keeps NetworkPolicy in the kernel: the sets, chains and elements of the pods of this node. The table stays when the agent ends. */
 export class PolicyPart implements Part, Admission {
   readonly name = 'policy'
   readonly trouble = 'Cannot program NetworkPolicy'
-  readonly quietMs: number
+  readonly quietMs = 0
   readonly wakes: Wakes
   readonly #context: Context
+  readonly #now: Standing
   readonly #objects: ObjectSource
   readonly #repairs: Repairs
-  /** What the last transaction left in the kernel. Undefined when the kernel may have anything else. */
-  #now: Compiled | undefined
-  #isLoaded = false
+  readonly #changes: Changes
+  readonly #state: PolicyState
   readonly #endpoints: Endpoints
   readonly #waiting = new Waiting()
+  readonly #guard = new Guard()
   /** Why the last step failed. */
   #trouble = NO_STEP
+  /** The options of the table that the last transaction left in the kernel. Undefined when the kernel may have anything else. */
+  #loaded: string | undefined
 
-  constructor(context: Context, objects: ObjectSource, wakes: Wakes, repairs: Repairs) {
+  constructor(context: Context, objects: ObjectSource, now: Standing, wakes: Wakes, repairs: Repairs) {
     this.#context = context
+    this.#now = now
     this.#objects = objects
     this.wakes = wakes
     this.#repairs = repairs
-    this.quietMs = context.quietMs
-    objects.changes(POLICY_KINDS, () => (this.#waiting.isEmpty ? wakes.poke('objects') : wakes.hurry('objects')))
-    this.#endpoints = new Endpoints(() => wakes.hurry('attachments'))
+    this.#changes = objects.changes(POLICY_KINDS, () => (this.#waiting.isEmpty ? wakes.poke('objects') : wakes.hurry('objects')))
+    this.#endpoints = new Endpoints((key) => {
+      this.#changes.note('pods', key)
+      wakes.hurry('attachments')
+    })
+    this.#state = new PolicyState(objects.objects, context.node, this.#endpoints)
     for (const one of journaled()) this.#endpoints.admit(one)
   }
 
   doubt(): void {
-    this.#now = undefined
-    // A DEL that did not reach the agent took its attachment out of the journal.
-    const there = new Set(journaled().map(({ containerId, ifname }) => `${containerId} ${ifname}`))
-    for (const one of this.#endpoints.all()) if (!there.has(`${one.containerId} ${one.ifname}`)) this.#endpoints.release(one, (key) => this.#objects.objects.pods.get(key))
+    this.#state.elements.doubt()
+    this.#guard.doubt()
+  }
+
+  // A DEL that did not reach the agent took its attachment out of the journal. A listing may lack a file that is written meanwhile.
+  #forgetGone(): void {
+    const gone = () => {
+      const there = new Set(journaled().map(({ containerId, ifname }) => `${containerId} ${ifname}`))
+      return this.#endpoints.all().filter(({ containerId, ifname }) => !there.has(`${containerId} ${ifname}`))
+    }
+    let missing = gone()
+    for (let looks = 0; looks < LOOKS && missing.length > 0; looks++) {
+      const again = new Set(gone())
+      missing = missing.filter((one) => again.has(one))
+    }
+    for (const one of missing) this.#endpoints.release(one, (key) => this.#objects.objects.pods.get(key))
   }
 
   ready(): void {
@@ -87,7 +115,7 @@ export class PolicyPart implements Part, Admission {
 
   // Frames between two pods of one bridge meet the rules only by way of br_netfilter.
   #unfiltered(): readonly Failure[] {
-    const isBridged = () => this.#context.isBridged || this.#endpoints.all().some(({ link }) => link !== undefined && linkFacts(link)?.master !== undefined)
+    const isBridged = () => this.#context.isBridged || this.#endpoints.all().some(({ link }) => link !== undefined && isPort(link))
     if (maybeSysctl('bridge/bridge-nf-call-iptables') === '1' || !isBridged()) return []
     this.wakes.poke('bridges', BRIDGES_MS)
     return [{ scope: 'node', text: 'Cannot apply network policy between pods of one bridge: net.bridge.bridge-nf-call-iptables is not 1; load br_netfilter and set it' }]
@@ -98,55 +126,78 @@ export class PolicyPart implements Part, Admission {
     return this.#isKnown(endpoint) ? this.#trouble : `${this.#objects.origin} has no Pod ${podKey(endpoint)}`
   }
 
-  async step(): Promise<Outcome> {
-    // The table of an earlier run stays until everything is known.
-    if (!this.#objects.isComplete(POLICY_KINDS)) return WAITING
+  async step(why: readonly string[]): Promise<Outcome> {
+    if (why.includes('resync')) this.#forgetGone()
+    const options = this.#options()
+    if (!this.#objects.isComplete(POLICY_KINDS)) {
+      // The table of an earlier run stays until everything is known. Without one, no pod may be open by chance.
+      if (options.subnets.length > 0 && !isThere('inet', TABLE)) await load(new PolicyState(this.#objects.objects, ''), options, this.#context.run)
+      return WAITING
+    }
     const written = this.#waiting.begin()
-    const closed = unknownAddresses(this.#endpoints.all(), (one) => this.#isKnown(one))
-    const wanted = compile(this.#cluster(), this.#context.node, closed)
-    // A table that is gone is somebody else's work, or this part's own: a load replaces the table.
-    if (this.#now && !isThere('inet', TABLE)) this.#now = undefined
-    if (this.#now) await this.#run(step(this.#now, wanted).join('\n'))
-    else await this.#reload(wanted)
-    this.#now = wanted
+    this.#state.apply(this.#changes.take())
+    try {
+      // The second nft runs beside the first.
+      const [, repaired] = await Promise.all([this.#program(options), this.#guard.update(this.#endpoints.all(), isPort, this.#context.run)])
+      if (repaired.length > 0) this.#repairs.ofPart(this, 'nft', repaired)
+    } catch (cause) {
+      this.#trouble = (cause as Error).message
+      throw cause
+    }
+    this.#trouble = NO_STEP
     written()
+    await this.#endTightened()
+    this.#context.failures.report('bridges', this.#unfiltered())
     const failures = this.#objects
       .refused(POLICY_KINDS)
       .slice(0, NAMED)
       .map((text): Failure => ({ scope: 'part', text: `${text}; the other objects are enforced` }))
     this.#context.failures.report('objects of policy', failures)
-    this.#context.failures.report('bridges', this.#unfiltered())
     return DONE
   }
 
-  // The objects, with the addresses that ADD gave.
-  #cluster(): Cluster {
-    const { objects } = this.#objects
-    const pods = new Map(objects.pods)
-    for (const [key, pod] of pods) {
-      const ips = this.#endpoints.addressesOf(pod)
-      if (ips !== pod.ips) pods.set(key, { ...pod, ips })
+  #options(): TableOptions {
+    const lease = this.#now.served ?? this.#now.lease
+    return { subnets: lease ? both(lease.subnets) : both(this.#context.before ?? {}), isAudit: false }
+  }
+
+  async #program(options: TableOptions): Promise<void> {
+    const [state, { run }] = [this.#state, this.#context]
+    const [key, isInDoubt] = [JSON.stringify(options.subnets), state.elements.isInDoubt && !this.#repairs.isHeld(this)]
+    const before = this.#loaded
+    // A failed transaction leaves what was there. The next step makes the whole table again.
+    this.#loaded = undefined
+    if (before === key && !(isInDoubt && !isThere('inet', TABLE))) {
+      const { repaired } = await update(state, run)
+      const wrong = isInDoubt ? foreign(state, options) : undefined
+      if (wrong !== undefined) await load(state, options, run)
+      if (repaired.length > 0 || wrong !== undefined) this.#repairs.ofPart(this, 'nft', [...repaired, ...(wrong === undefined ? [] : [wrong])])
+    } else {
+      await load(state, options, run)
+      if (before === key) this.#repairs.ofPart(this, 'nft', [`nft table ${TABLE}`])
     }
-    return { ...objects, pods }
+    this.#loaded = key
   }
 
-  // One transaction replaces the table, so that no packet meets half of it. It is a repair when the kernel had something else before.
-  async #reload(wanted: Compiled): Promise<void> {
-    const before = this.#isLoaded ? await this.#listing() : ''
-    await this.#run(load(wanted))
-    if (this.#isLoaded && (await this.#listing()) !== before) this.#repairs.ofPart(this, 'nft', [`nft table ${TABLE}`])
-    this.#isLoaded = true
+  // A policy that has become tighter ends the connections that it no longer allows. After a start, all connections of local pods are checked.
+  async #endTightened(): Promise<void> {
+    const addresses = this.#state.takeTightened()
+    if (addresses.size === 0) return
+    const { pods, namespaces, policies, clusterPolicies, nodes } = this.#objects.objects
+    const objects = { pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()], clusterPolicies: [...clusterPolicies.values()], nodes: [...nodes.values()] }
+    const end = (ip: Ip) => this.#state.podAt(ip) ?? { ip }
+    const isAllowed = ({ source, destination, protocol, port }: Flow) => decide(objects, { from: end(source), to: end(destination), source, destination, protocol, port }).passes
+    const failures: Failure[] = []
+    try {
+      await endRefused(addresses, isAllowed, this.#context.run)
+    } catch (cause) {
+      failures.push({ scope: 'part', text: (cause as Error).message })
+    }
+    this.#context.failures.report('connections of policy', failures)
   }
+}
 
-  async #listing(): Promise<string> {
-    return (await this.#context.run(['nft', '-s', 'list', 'table', 'inet', TABLE], '')).stdout
-  }
-
-  async #run(text: string): Promise<void> {
-    if (text === '') return
-    this.#now = undefined
-    const { status, stderr } = await this.#context.run(TOOL, `${text}\n`)
-    this.#trouble = status === 0 ? NO_STEP : `nft: ${stderr.trim().split('\n', 1)[0] || `ended with status ${status}`}`
-    if (status !== 0) throw new Error(this.#trouble)
-  }
+// Whether a link is a port of a bridge.
+function isPort(link: string): boolean {
+  return linkFacts(link)?.master !== undefined
 }

@@ -1,6 +1,5 @@
 import * as v from 'valibot'
 import { CniError, CODE, shown, ValueError } from '../../lib/text/errors.ts'
-import type { Ip } from '../../lib/text/ip.ts'
 import { field } from '../../lib/text/shape.ts'
 import { parse } from '../../lib/text/values.ts'
 import { type Command, command } from '../node/answers.ts'
@@ -87,11 +86,6 @@ export class Waiting {
       for (const { resolve } of ready) resolve()
     }
   }
-}
-
-/** The addresses of attachments whose Pod object is not known. They are closed. */
-export function unknownAddresses(all: readonly Endpoint[], isKnown: (endpoint: Endpoint) => boolean): Ip[] {
-  return all.flatMap((one) => (isKnown(one) ? [] : one.addresses))
 }
 
 // The names of namespaces and pods (RFC 1123 subdomain).

@@ -1,6 +1,7 @@
 import { contains } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
-import type { Namespace, Peer, Pod, Policy, Rule } from '../cluster/objects.ts'
+import type { ClusterPolicy, PodSelector, Tier, TierPeer, TierRule } from '../cluster/cluster-policy.ts'
+import type { ClusterNode, Namespace, Peer, Pod, Policy, Rule } from '../cluster/objects.ts'
 import type { Labels, Port, Protocol, Selector } from '../cluster/reading.ts'
 
 // A second evaluation of NetworkPolicy, for one connection. It is plain and slow, and shares no code with the compiler: tests and `plumb policy test` hold the
@@ -11,6 +12,9 @@ export interface Objects {
   readonly pods: readonly Pod[]
   readonly namespaces: readonly Namespace[]
   readonly policies: readonly Policy[]
+  /** Absent where the cluster has none. */
+  readonly clusterPolicies?: readonly ClusterPolicy[]
+  readonly nodes?: readonly ClusterNode[]
 }
 /** One end of a connection: a pod, or an address that is no pod's. */
 export type End = Pod | { readonly ip: Ip }
@@ -30,7 +34,7 @@ export interface Verdict {
   readonly reason: string
 }
 
-/** Decides one connection (networking.k8s.io/v1 NetworkPolicySpec). */
+/** Decides one connection (networking.k8s.io/v1 NetworkPolicySpec; policy.networking.k8s.io/v1alpha2 ClusterNetworkPolicySpec). */
 export function decide(objects: Objects, attempt: Attempt): Verdict {
   const { from, to } = attempt
   if (isPod(from) && isPod(to) && from.namespace === to.namespace && from.name === to.name) return { passes: true, reason: 'a pod reaches itself' }
@@ -42,14 +46,24 @@ export function decide(objects: Objects, attempt: Attempt): Verdict {
   return { passes: true, reason: reasons.join('; ') || 'no pod is part of it' }
 }
 
+// The tier Admin decides first, then NetworkPolicy for pods that it isolates, then the tier Baseline.
 function direction(objects: Objects, attempt: Attempt, subject: Pod, side: 'ingress' | 'egress'): Verdict {
-  const subjectName = `${subject.namespace}/${subject.name}`
+  const first = tier(objects, attempt, subject, side, 'Admin')
+  if (first) return first
+  const second = isolation(objects, attempt, subject, side)
+  if (second) return second
+  const third = tier(objects, attempt, subject, side, 'Baseline')
+  return third ?? { passes: true, reason: `no policy selects ${subject.namespace}/${subject.name} for ${side}` }
+}
+
+// Undefined when no NetworkPolicy isolates the pod.
+function isolation(objects: Objects, attempt: Attempt, subject: Pod, side: 'ingress' | 'egress'): Verdict | undefined {
   const isolating: Policy[] = []
   for (const policy of objects.policies) {
     if (policy[side] === undefined || policy.namespace !== subject.namespace) continue
     if (selects(policy.pods, subject.labels)) isolating.push(policy)
   }
-  if (isolating.length === 0) return { passes: true, reason: `no policy selects ${subjectName} for ${side}` }
+  if (isolating.length === 0) return undefined
   for (const policy of isolating) {
     const rules = policy[side] ?? []
     for (let i = 0; i < rules.length; i++) {
@@ -57,7 +71,37 @@ function direction(objects: Objects, attempt: Attempt, subject: Pod, side: 'ingr
       if (peerMatches(objects, policy, rule, attempt, side) && portMatches(rule, attempt)) return { passes: true, reason: `${policy.namespace}/${policy.name} ${side}[${i}] allows it` }
     }
   }
-  return { passes: false, reason: `${isolating.map(({ namespace, name }) => `${namespace}/${name}`).join(', ')} isolates ${subjectName} for ${side}, and no rule allows it` }
+  return { passes: false, reason: `${isolating.map(({ namespace, name }) => `${namespace}/${name}`).join(', ')} isolates ${subject.namespace}/${subject.name} for ${side}, and no rule allows it` }
+}
+
+// Undefined when no rule of the tier decides: none matches, or the first one that matches passes it on.
+function tier(objects: Objects, attempt: Attempt, subject: Pod, side: 'ingress' | 'egress', which: Tier): Verdict | undefined {
+  const inOrder = (objects.clusterPolicies ?? []).filter((one) => one.tier === which).sort((one, other) => (one.priority === other.priority ? (one.name > other.name ? 1 : -1) : one.priority - other.priority))
+  for (const policy of inOrder) {
+    if (!isSelected(objects, policy.subject, subject)) continue
+    for (const [i, rule] of policy[side].entries()) {
+      if (!tierPeerMatches(objects, rule, attempt, side) || !portMatches(rule, attempt)) continue
+      if (rule.action === 'Pass') return undefined
+      const named = `ClusterNetworkPolicy ${policy.name} (${which}) ${side}[${i}]${rule.name === undefined ? '' : ` "${rule.name}"`}`
+      return rule.action === 'Accept' ? { passes: true, reason: `${named} accepts it` } : { passes: false, reason: `${named} denies it` }
+    }
+  }
+  return undefined
+}
+
+function tierPeerMatches(objects: Objects, { peers }: TierRule, attempt: Attempt, side: 'ingress' | 'egress'): boolean {
+  if (peers === undefined) return true
+  const [other, address] = side === 'ingress' ? [attempt.from, attempt.source] : [attempt.to, attempt.destination]
+  return peers.some((peer: TierPeer) => {
+    if ('cidr' in peer) return contains(peer.cidr, address)
+    if ('nodes' in peer) return (objects.nodes ?? []).some(({ labels, ips }) => ips.includes(address) && selects(peer.nodes, labels))
+    return isPod(other) && isSelected(objects, peer, other)
+  })
+}
+
+function isSelected({ namespaces }: Objects, { namespaces: homes, pods }: PodSelector, pod: Pod): boolean {
+  const home = namespaces.find(({ name }) => name === pod.namespace)
+  return home !== undefined && selects(homes, home.labels) && selects(pods, pod.labels)
 }
 
 function peerMatches(objects: Objects, policy: Policy, { peers }: Rule, attempt: Attempt, side: 'ingress' | 'egress'): boolean {
@@ -74,7 +118,7 @@ function isPeer({ namespaces }: Objects, policy: Policy, peer: Peer, other: End,
   return home !== undefined && selects(peer.namespaces, home.labels)
 }
 
-function portMatches({ ports }: Rule, { protocol, port, to }: Attempt): boolean {
+function portMatches({ ports }: Pick<Rule, 'ports'>, { protocol, port, to }: Attempt): boolean {
   if (ports === undefined) return true
   return ports.some((one: Port) => {
     if (one.protocol !== protocol) return false

@@ -1,104 +1,88 @@
-import { type Compiled, MAPS, type NftSet } from './compile.ts'
+import { isSix } from '../../lib/text/cidr.ts'
+import type { Cidr } from '../../lib/text/ip.ts'
+import type { Shape } from '../kernel/elements.ts'
 
-// The nft table of policies, as transactions. A packet of an established connection takes one rule. The first packet of a connection goes through the chain of its
-// sender's address, then through that of its receiver's. A chain returns for what it allows, and drops the rest.
+// The fixed part of the nft table of policies. A packet of an established connection takes one rule. The first packet of a connection goes
+// through the chain of its sender's address, and then through that of its receiver's. A chain sends on what it allows, and refuses the
+// rest. An address of the node's subnet that belongs to no known pod is refused.
 
 /** The name of the table. */
 export const TABLE = 'plumb_policy'
+/** The table with its family, as lines of nft name it. */
+export const NAME = `inet ${TABLE}`
 
-const NAME = `inet ${TABLE}`
-/** Elements in one line: nft reads a line as a whole. */
-const CHUNK = 1000
+/** An IP family. */
+export type Family = 4 | 6
+/** The direction of a policy. */
+export type Side = 'ingress' | 'egress'
+/** Both families. */
+export const FAMILIES: readonly Family[] = [4, 6]
+/** Both directions. */
+export const SIDES: readonly Side[] = ['ingress', 'egress']
+/** The type of addresses. */
+export const TYPE = { 4: 'ipv4_addr', 6: 'ipv6_addr' } as const
 
-/** A transaction that makes the table of `wanted`, whatever was there before. */
-export function load(wanted: Compiled): string {
-  return [`table ${NAME}`, `delete table ${NAME}`, ...HEAD, ...step(EMPTY, wanted), ''].join('\n')
+/** The maps from a local pod's address to its verdict. */
+export type MapName = `${Side}${Family}`
+/** The end of an allowed packet's way in a direction. What a pod may send is for its receiver to decide. */
+export const PASSES: Readonly<Record<Side, string>> = { ingress: 'accept', egress: 'goto to_pod' }
+/** The chains that refuse, by direction. */
+export const DENIED: Readonly<Record<Side, string>> = { ingress: 'denied_in', egress: 'denied_out' }
+/** The counter of packets from and to addresses of the node's subnet that belong to no known pod. */
+export const UNKNOWN = 'unknown_address'
+
+/** The sets and maps of the fixed part. */
+export const SHAPES: Readonly<Record<string, Shape>> = Object.fromEntries(
+  FAMILIES.flatMap((family) => [[`self${family}`, { key: [TYPE[family], TYPE[family]] }], ...SIDES.map((side) => [`${side}${family}`, { key: [TYPE[family]], value: 'verdict' }])]),
+)
+
+/** The sets of connections that a policy has ended, by the answers' side. Their packets would make the connection known again. */
+export const ENDED = { 4: 'ended4', 6: 'ended6' } as const
+
+/** How the table treats what it refuses, and which addresses are pods'. */
+export interface TableOptions {
+  /** The node's subnets. */
+  readonly subnets: readonly Cidr[]
+  /** A statement of nft that logs what is refused, by the chain that refuses. Absent for none. */
+  log?(chain: string): string
+  /** Refuses nothing: counts and logs what would be refused. */
+  readonly isAudit: boolean
 }
 
 /** A transaction that removes the table, also where there is none. */
 export const REMOVE = `table ${NAME}\ndelete table ${NAME}\n`
 
-/**
- * The lines that lead from one state to another, as one transaction; none when nothing differs. New sets and chains come first, then the elements that lead to
- * them. What nothing leads to any more goes last.
- */
-export function step(before: Compiled, after: Compiled): string[] {
-  const lines: string[] = []
-  const gone: string[] = []
-  for (const [name, set] of after.sets) {
-    const had = before.sets.get(name)
-    if (!had && !isFixed(name)) lines.push(`add set ${NAME} ${name} { type ${set.type};${set.isInterval ? ' flags interval;' : ''} }`)
-    lines.push(...elements('delete', name, without(had, set)), ...elements('add', name, without(set, had)))
-  }
-  for (const [name, rules] of after.chains)
-    if (!before.chains.has(name)) {
-      lines.push(`add chain ${NAME} ${name}`)
-      for (const rule of rules) lines.push(`add rule ${NAME} ${name} ${rule}`)
-    }
-  for (const map of MAPS) {
-    const [had, wants] = [before.maps[map], after.maps[map]]
-    const changed = [...wants].filter(([ip, chain]) => had.get(ip) !== chain)
-    const dropped = [...had.keys()].filter((ip) => !wants.has(ip))
-    lines.push(
-      ...elements('delete', map, [...dropped, ...changed.flatMap(([ip]) => (had.has(ip) ? [ip] : []))]),
-      ...elements(
-        'add',
-        map,
-        changed.map(([ip, chain]) => `${ip} : jump ${chain}`),
-      ),
-    )
-  }
-  // A rule holds the sets that it names.
-  const chains = [...before.chains.keys()].filter((name) => !after.chains.has(name))
-  for (const name of chains) gone.push(`flush chain ${NAME} ${name}`)
-  for (const name of chains) gone.push(`delete chain ${NAME} ${name}`)
-  for (const name of before.sets.keys()) if (!after.sets.has(name)) gone.push(`delete set ${NAME} ${name}`)
-  return [...lines, ...gone]
-}
-
-/** The state without a policy. */
-export const EMPTY: Compiled = {
-  sets: new Map(),
-  chains: new Map(),
-  maps: { ingress4: new Map(), ingress6: new Map(), egress4: new Map(), egress6: new Map() },
-}
-
 // Without neighbour discovery a pod reaches nobody. Pods of one bridge do it across the bridge.
-const ND = '    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept'
-// Two hooks: what pods send to pods and to the world, and what they send to the node itself. What the node sends to its pods (probes) meets neither.
-const HEAD = [
-  `table ${NAME} {`,
-  ...[4, 6].map((family) => `  set self${family} { type ipv${family}_addr . ipv${family}_addr; }`),
-  ...MAPS.map((map) => `  map ${map} { type ipv${map.at(-1)}_addr : verdict; }`),
-  '  chain forward {',
-  '    type filter hook forward priority filter; policy accept;',
-  '    ct state established,related accept',
-  ND,
-  '    ip saddr . ip daddr @self4 accept',
-  '    ip6 saddr . ip6 daddr @self6 accept',
-  '    ip saddr vmap @egress4',
-  '    ip6 saddr vmap @egress6',
-  '    ip daddr vmap @ingress4',
-  '    ip6 daddr vmap @ingress6',
-  '  }',
-  '  chain input {',
-  '    type filter hook input priority filter; policy accept;',
-  '    ct state established,related accept',
-  ND,
-  '    ip saddr vmap @egress4',
-  '    ip6 saddr vmap @egress6',
-  '  }',
-  '}',
-]
+const ND = 'icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept'
 
-function isFixed(name: string): boolean {
-  return name === 'self4' || name === 'self6'
-}
-
-function without(one: NftSet | undefined, other: NftSet | undefined): string[] {
-  return [...(one?.elements ?? [])].filter((element) => !other?.elements.has(element))
-}
-
-function elements(verb: 'add' | 'delete', name: string, all: readonly string[]): string[] {
-  return Array.from({ length: Math.ceil(all.length / CHUNK) }, (_, i) => `${verb} element ${NAME} ${name} { ${all.slice(i * CHUNK, (i + 1) * CHUNK).join(', ')} }`)
+/** The lines that make the table without policies, instead of any table that is there. */
+export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
+  const wordOf = (family: Family) => (family === 6 ? 'ip6' : 'ip')
+  const word = (subnet: Cidr) => wordOf(isSix(subnet) ? 6 : 4)
+  const refuse = (chain: string, passes: string) => [...(log ? [log(chain)] : []), isAudit ? passes : 'drop']
+  const unknown = (end: 'saddr' | 'daddr') => subnets.map((subnet) => `${word(subnet)} ${end} ${subnet} goto unknown`)
+  const senders = ['ip saddr vmap @egress4', 'ip6 saddr vmap @egress6', ...unknown('saddr')]
+  const ended = FAMILIES.map((family) => `${wordOf(family)} saddr . ${wordOf(family)} daddr . meta l4proto . th sport . th dport @${ENDED[family]} drop`)
+  const chains: Readonly<Record<string, readonly string[]>> = {
+    denied_in: refuse('denied_in', PASSES.ingress),
+    denied_out: refuse('denied_out', PASSES.egress),
+    unknown: [`counter name ${UNKNOWN}`, ...refuse('unknown', 'accept')],
+    // The node has addresses of the subnet, too.
+    to_pod: ['ip daddr vmap @ingress4', 'ip6 daddr vmap @ingress6', 'fib daddr type local accept', ...unknown('daddr'), 'accept'],
+    // What pods send to pods and to the world.
+    forward: ['type filter hook forward priority filter; policy accept;', 'ct state established,related accept', ...ended, ND, 'ip saddr . ip daddr @self4 accept', 'ip6 saddr . ip6 daddr @self6 accept', ...senders, 'goto to_pod'],
+    // What pods send to the node itself. What the node sends to its pods, such as probes, meets neither chain.
+    input: ['type filter hook input priority filter; policy accept;', 'iif lo accept', 'ct state established,related accept', ND, ...senders],
+  }
+  const order = ['to_pod', 'denied_in', 'denied_out', 'unknown', 'forward', 'input']
+  return [
+    `table ${NAME}`,
+    `delete table ${NAME}`,
+    `table ${NAME} {`,
+    `  counter ${UNKNOWN} { }`,
+    ...Object.entries(SHAPES).map(([name, { key, value }]) => `  ${value ? 'map' : 'set'} ${name} { type ${key.join(' . ')}${value ? ` : ${value}` : ''}; }`),
+    ...FAMILIES.map((family) => `  set ${ENDED[family]} { type ${TYPE[family]} . ${TYPE[family]} . inet_proto . inet_service . inet_service; flags timeout; timeout 1h; }`),
+    ...order.flatMap((name) => [`  chain ${name} {`, ...(chains[name] ?? []).map((line) => `    ${line}`), '  }']),
+    '}',
+  ]
 }

@@ -75,6 +75,12 @@ export const FLAGS = {
   'probe-interval': { kind: 'number', fallback: '30', value: 'SECONDS', about: 'how often each peer is asked over the overlay whether it answers (ICMP echo); 0 for never' },
   'network-policy': { kind: 'text', fallback: '', value: 'kubernetes|DIR', about: 'enforce NetworkPolicy: of the Kubernetes API, or of the manifests in a folder' },
   'policy-socket': { kind: 'text', fallback: '/run/plumb/policy.sock', value: 'FILE', about: 'where the agent answers the plugin policy and plumb policy' },
+  'service-proxy': { kind: 'text', fallback: '', value: 'kubernetes|DIR', about: 'serve Services instead of kube-proxy: of the Kubernetes API, or of the manifests in a folder' },
+  'node-port-addresses': { kind: 'list', fallback: '', value: 'CIDR,…', about: 'addresses of the node that have NodePorts; else all but loopback' },
+  'cluster-cidr': { kind: 'list', fallback: '', value: 'CIDR,…', about: 'clients of ClusterIPs with other addresses get the address of the node' },
+  'masquerade-all': { kind: 'flag', fallback: 'false', about: 'all clients of ClusterIPs get the address of the node' },
+  'replace-kube-proxy': { kind: 'flag', fallback: 'false', about: 'remove what kube-proxy left on the node' },
+  'service-proxy-force': { kind: 'flag', fallback: 'false', about: 'serve Services though the rules of kube-proxy are there' },
   'quiet-ms': { kind: 'number', fallback: '10', value: 'MS', about: 'how long changes are gathered before they are acted on' },
   'allow-overlap': { kind: 'flag', fallback: 'false', about: 'go on though the network overlaps a route of the node' },
 } as const satisfies Readonly<Record<string, Flag>>

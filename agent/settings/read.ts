@@ -5,7 +5,7 @@ import { suggestion } from '../../lib/text/shape.ts'
 import { isNodeName } from '../lease/node-name.ts'
 import { FLAGS, type Flag, type FlagName } from './flags.ts'
 import { readersOf } from './readers.ts'
-import { filesOf, pathOf, policyOf, statusOf, storeOf, uplinkOf } from './sections.ts'
+import { filesOf, pathOf, policyOf, servicesOf, statusOf, storeOf, uplinkOf } from './sections.ts'
 import type { Settings } from './settings.ts'
 import { fromArguments, fromEnvironment, fromFile, type Given, type SettingsFile, variableOf } from './sources.ts'
 
@@ -21,6 +21,7 @@ export function readSettings(argv: readonly string[], env: Readonly<Record<strin
   const read = readersOf(given)
   const only = read.flag('version') ? 'version' : read.flag('check-config') ? 'check-config' : undefined
   const [store, status, policy] = [storeOf(read, given, podOf(given, env)), statusOf(read, given), policyOf(read)]
+  const services = servicesOf(read, policy)
   return {
     ...(only && { only }),
     node: read.one('node-name', nodeName) ?? nodeName(host),
@@ -30,7 +31,8 @@ export function readSettings(argv: readonly string[], env: Readonly<Record<strin
     files: filesOf(read),
     ...(status && { status }),
     ...(policy && { policy }),
-    notes: notesOf(given, unknown, policy?.from === 'api' ? [store.kind, 'kube'] : [store.kind], store),
+    ...(services && { services }),
+    notes: notesOf(given, unknown, [policy, services?.objects].some((one) => one?.from === 'api') ? [store.kind, 'kube'] : [store.kind], store),
     said: [...given].map(([name, { values }]) => `${name}=${(FLAGS[name] as Flag).secret ? '(secret)' : printed(values.join(','))}`),
   }
 }
@@ -61,6 +63,7 @@ function notesOf(given: Given, unknown: readonly string[], kinds: readonly Setti
     return unused === undefined ? [] : [`${at} has no effect: ${unused}`]
   })
   if (given.get('etcd-password')?.from === 'flag') notes.push('--etcd-password shows the password to everybody who runs ps: want FLANNELD_ETCD_PASSWORD or the file')
+  for (const name of SERVICES_ALONE) if (given.has(name) && !given.has('service-proxy')) notes.push(`${name} has no effect without service-proxy`)
   if (given.has('healthz-port') && given.has('status-address')) notes.push('healthz-port has no effect: status-address says where the status server listens')
   if (given.has('healthz-ip') && !given.has('healthz-port')) notes.push('healthz-ip has no effect without healthz-port')
   if (store.kind === 'etcd' && Object.keys(store.tls).length > 0) for (const url of store.endpoints) if (url.startsWith('http:')) notes.push(`${url} is not encrypted: the certificates are for https`)
@@ -73,6 +76,8 @@ function notesOf(given: Given, unknown: readonly string[], kinds: readonly Setti
   for (const name of unknown) if (!/^FLANNELD_(SERVICE|PORT)(_|$)/.test(name)) notes.push(`${printable(name)} has no effect: there is no such setting${suggestion(name, names)}`)
   return notes
 }
+
+const SERVICES_ALONE: readonly FlagName[] = ['node-port-addresses', 'cluster-cidr', 'masquerade-all', 'replace-kube-proxy', 'service-proxy-force']
 
 function printed(text: string): string {
   return /[^!-~]/.test(text) ? printable(JSON.stringify(text)) : text

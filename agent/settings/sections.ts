@@ -1,12 +1,12 @@
 import { posix } from 'node:path'
-import { isSix } from '../../lib/text/cidr.ts'
+import { isSix, networkOf } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
-import { type Ip, parseCidr, parseIp } from '../../lib/text/ip.ts'
+import { type Cidr, type Ip, parseCidr, parseIp } from '../../lib/text/ip.ts'
 import { printable } from '../../lib/text/printable.ts'
 import { prefixOf } from '../lease/annotation-prefix.ts'
 import type { FlagName } from './flags.ts'
 import type { Readers } from './readers.ts'
-import type { FirewallSettings, KubeSettings, NetworkSettings, Settings, UplinkSettings } from './settings.ts'
+import type { FirewallSettings, KubeSettings, NetworkSettings, ObjectsFrom, Settings, UplinkSettings } from './settings.ts'
 import type { Given } from './sources.ts'
 
 /**
@@ -74,7 +74,30 @@ export function pathOf(read: Readers): { network: NetworkSettings; firewall: Fir
 
 /** The source of NetworkPolicy. Absent when it is not enforced. Throws ValueError. */
 export function policyOf(read: Readers): Settings['policy'] {
-  const where = read.one('network-policy', (text) => (text === 'kubernetes' ? text : file(text)))
+  return objectsOf(read, 'network-policy')
+}
+
+/** The proxy of Services. Absent when it is off. Throws ValueError. */
+export function servicesOf(read: Readers, policy: Settings['policy']): Settings['services'] {
+  const objects = objectsOf(read, 'service-proxy')
+  if (objects === undefined) return undefined
+  if (policy && !Bun.deepEquals(policy, objects)) read.refuse('service-proxy', `${shown(read.text('service-proxy'))}: want the source of network-policy, ${shown(read.text('network-policy'))}`)
+  return {
+    objects,
+    nodePortAddresses: read.several('node-port-addresses', network),
+    clusterCidrs: read.several('cluster-cidr', network),
+    masqueradeAll: read.flag('masquerade-all'),
+    isForced: read.flag('service-proxy-force'),
+    replacesKubeProxy: read.flag('replace-kube-proxy'),
+  }
+}
+
+function network(text: string): Cidr {
+  return networkOf(parseCidr(text))
+}
+
+function objectsOf(read: Readers, name: 'network-policy' | 'service-proxy'): ObjectsFrom | undefined {
+  const where = read.one(name, (text) => (text === 'kubernetes' ? text : file(text)))
   if (where === undefined) return undefined
   if (where !== 'kubernetes') return { from: 'folder', dir: where }
   const [kubeconfig, server] = [read.one('kubeconfig-file', file), read.one('kube-api-url', apiServer)]

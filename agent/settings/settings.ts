@@ -14,13 +14,32 @@ export interface Settings {
   readonly firewall: FirewallSettings
   readonly files: FileSettings
   /** Where the objects of NetworkPolicy come from. Absent when it is not enforced. */
-  readonly policy?: { readonly from: 'api'; readonly kubeconfig?: string; readonly server?: string } | { readonly from: 'folder'; readonly dir: string }
+  readonly policy?: ObjectsFrom
+  /** The proxy of Services. Absent when it is off. */
+  readonly services?: ServicesSettings
   /** Address of the status server. Absent when the server is off. */
   readonly status?: { readonly host: string; readonly port: number /** The server answers probes and metrics only, not the status page. */; readonly probesOnly?: true }
   /** Notes for the author of the settings, one sentence each. */
   readonly notes: readonly string[]
   /** The settings that the user gave, for the log: `etcd-prefix=/net`. Secrets are left out. */
   readonly said: readonly string[]
+}
+
+/** Where the objects of the cluster come from. */
+export type ObjectsFrom = { readonly from: 'api'; readonly kubeconfig?: string; readonly server?: string } | { readonly from: 'folder'; readonly dir: string }
+
+/** The proxy of Services. */
+export interface ServicesSettings {
+  readonly objects: ObjectsFrom
+  /** Addresses of the node that have NodePorts. Empty: all but loopback. */
+  readonly nodePortAddresses: readonly Cidr[]
+  /** Clients of ClusterIPs from elsewhere get the node's address. Empty: none. */
+  readonly clusterCidrs: readonly Cidr[]
+  readonly masqueradeAll: boolean
+  /** Starts beside the rules of kube-proxy. */
+  readonly isForced: boolean
+  /** Removes the rules of kube-proxy. */
+  readonly replacesKubeProxy: boolean
 }
 
 /** Leases in a folder. */

@@ -7,6 +7,8 @@ import type { Wakes } from '../scheduler/wakes.ts'
 import { type Draft, OutOfSubnetsError, StoreError, type SubnetStore, SubnetTakenError } from './store.ts'
 
 const [RETRY_MS, LONGEST_RETRY_MS] = [500, 30_000]
+/** The longest base of the pause after a store did not answer or refused. With its random part, a node is back within five seconds. */
+const LONGEST_AWAY_MS = 3600
 /** A contest for the lease counts as over after this time without a loss. Milliseconds. */
 const CALM_MS = 2 * LONGEST_RETRY_MS
 
@@ -96,7 +98,7 @@ export class Claiming {
       this.#note(`Cannot claim a subnet for node ${shown(draft.node)}${had === '' ? '' : ` (${had})`}: ${this.problem}`)
       const pause = this.#retryMs * (0.75 + Math.random() / 2)
       this.#retryAt = performance.now() + pause
-      this.#retryMs = Math.min(LONGEST_RETRY_MS, this.#retryMs * 2)
+      this.#retryMs = Math.min(this.#isAway ? LONGEST_AWAY_MS : LONGEST_RETRY_MS, this.#retryMs * 2)
       this.#wakes.poke('claim', this.fatal ? 0 : pause + 1)
     } finally {
       this.#running = false

@@ -16,8 +16,9 @@ export async function joining(bench: Bench, world: Store, standing: readonly Sta
   const times = bench.times(30)
   const rows: string[][] = []
   const bars: Bar[] = []
-  for (const one of standing) {
-    const seen = await joins(world, one, times)
+  for (const [i, one] of standing.entries()) {
+    // In a cluster all agents see the same Nodes.
+    const seen = await joins(world, one, one.network.leases + 10 + i * times, times)
     const judged = one.agent.contender.ours ? [most(`median ≤ ${WANT_MS} ms`, median(seen), WANT_MS, 'ms')] : []
     bars.push(...judged)
     rows.push([one.agent.contender.name, String(times), short(median(seen)), short(percentile(seen, 0.9)), judged.map(({ text }) => text).join('; ')])
@@ -31,11 +32,11 @@ export async function joining(bench: Bench, world: Store, standing: readonly Sta
   }
 }
 
-async function joins({ join }: Store, { agent, prefix, network }: Standing, times: number): Promise<number[]> {
+async function joins({ join }: Store, { agent, prefix, network }: Standing, first: number, times: number): Promise<number[]> {
   const watcher = watch(agent.node)
   const seen: number[] = []
   for (let i = 0; i < times; i++) {
-    const n = network.leases + 10 + i
+    const n = first + i
     const { subnet, gateway, mac } = foreign(n)
     const left = new Set([`route ${subnet}`, `neigh ${gateway}`, `fdb ${mac}`])
     watcher.quiet(PAUSE_MS)

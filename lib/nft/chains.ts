@@ -1,5 +1,5 @@
 // Made by `npm run tables` from the files in this folder: do not edit.
-/** Of each file of rules its own chains: how many rules each has, and how often the kernel says that it is in use, by those and by jumps to it. */
+/** The chains of each file of rules. 'rules' counts the rules of a chain. 'uses' is the kernel's use count, by rules and by jumps to the chain. */
 export const CHAINS = {
   masquerade: {
     postrouting: { rules: 2, uses: 2 },

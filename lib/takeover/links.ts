@@ -86,8 +86,8 @@ export function foreignIfb({ network, containerId }: Pick<Owner, 'network' | 'co
 }
 
 /**
- * Removes the chains with which a reference bridge compares the sender's MAC address (pkg/link spoofcheck, table bridge nat: PREROUTING
- * jumps to `cni-br-iface-` with container and interface, and that chain jumps to the same name with `-mac`). Removes the chains of this
+ * Removes the chains with which a reference bridge compares the sender's MAC address (pkg/link spoofcheck, table bridge nat). PREROUTING
+ * jumps to `cni-br-iface-` with container and interface. That chain jumps to the same name with `-mac`. Removes the chains of this
  * attachment. Without an attachment it removes the chains whose port is gone.
  */
 export async function removeForeignSpoofCheck(owner: Owner | undefined, run: Run): Promise<void> {

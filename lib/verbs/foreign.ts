@@ -21,8 +21,8 @@ export function hasOurs(owner: Owner, { interfaces = [] }: Result): boolean {
 }
 
 /**
- * The resources that an attachment of a reference plugin has, too. Three things differ there, and are left out: the settings of links, the
- * check of senders (nft rules and not a locked port), and the name of the pair that holds a VLAN's gateways. Pure.
+ * The resources that an attachment of a reference plugin has, too. Three things differ there, and are left out. They are the settings of
+ * links, the check of senders (nft rules and not a locked port), and the name of the pair that holds a VLAN's gateways. Pure.
  */
 export function asTheirs(resources: readonly Resource[]): Resource[] {
   const ports = new Set(resources.flatMap((one) => (one.kind === 'link' && one.shared && one.peer ? [one.name] : [])))

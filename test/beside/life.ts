@@ -39,7 +39,7 @@ interface Walk {
 /** Says whether a difference is wanted; `refused` when an ADD of the scene was refused by both sides. */
 export type Judge = (one: Difference, refused: boolean) => boolean
 
-/** Lives a scene from the first ADD to the last DEL on two nodes, one with the plugins of a reference's directory and one with ours: all that differs and is not wanted. */
+/** Lives a scene from the first ADD to the last DEL on two nodes. One has the plugins of a reference's directory, the other ours. Gives the unwanted differences. */
 export async function live(scene: Scene, reference: string, isWanted: Judge): Promise<Difference[]> {
   const found: Difference[] = []
   await onTwoNodes(async (theirs, ours) => {

@@ -42,7 +42,7 @@ export function writeFiles(dirs: readonly string[], files: Files): void {
   }
 }
 
-/** Every state that a power loss before, between and after these calls may leave, each once: names in order, up to the call, or only those that an fsync has made safe, or all but one of the others; of data only what an fsync has made safe, of the rest nothing, or as many zeros. `lines` is what strace printed, with paths for file descriptors. */
+/** Every state that a power loss before, between and after these calls may leave, each once. Names: in order, up to the call; or only those that an fsync has made safe; or all but one of the others. Data: what an fsync has made safe, and the rest missing or as many zeros. `lines` is what strace printed, with paths for file descriptors. */
 export function losses(before: Files, lines: readonly string[], dirs: readonly string[]): Losses {
   const found = new Map<string, Loss>()
   const disk = new Disk(before)

@@ -37,7 +37,7 @@ const VERSIONS = ['0.1.0', '0.2.0', '0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0']
 const ARGS = ['', 'IgnoreUnknown=1;K8S_POD_NAME=x', 'MAC=02:00:00:00:00:03', 'IP=10.1.0.40;IgnoreUnknown=true', 'IP=10.1.0.40/24,fd00:1::40/64;GATEWAY=10.1.0.1, fd00:1::1']
 const CORPUS = Object.fromEntries(TYPES.map((type) => [type, readFileSync(join(import.meta.dir, `corpus/${type}.json`), 'utf8')]))
 
-/** The case of a number. Every other one, as long as there are any, is a string of a configuration or variable with a hostile text in its place, each with each; the rest is what the dice say. */
+/** The case of a number. Every other case replaces a string of a configuration or variable by a hostile text, each with each, as long as there are any. The other cases are random. */
 export function makeCase(seed: number, number: number, site: Site): Case {
   const roll = dice(seed, number)
   const turn = number / 2

@@ -93,7 +93,7 @@ function differ(before: readonly string[], after: readonly string[], said: strin
   return LATE.test(said) ? all.filter((line) => !isShared(line)) : all
 }
 
-// Of an attachment: its link by the alias, what is in the pod but lo and what configurations name, its host ports by the comment, its addresses and claims on disk.
+// The objects of an attachment: its link by the alias, its host ports by the comment, and its addresses and claims on disk. In the pod, all but lo and what configurations name.
 function isOwn(line: string): boolean {
   return line.includes('"plumb/') || /comment "[^"]+\/[^"]+"/.test(line) || (line.startsWith('pod: ') && !/^pod: \["(lo|fuzz\w+)"/.test(line)) || line.startsWith('/')
 }

@@ -9,6 +9,7 @@ import { DHCP, LINK } from './inputs/dhcp.ts'
 import { NODE } from './inputs/node.ts'
 import { POLICY } from './inputs/policy.ts'
 import { runtimeTargets } from './inputs/runtime.ts'
+import { SERVICES } from './inputs/services.ts'
 import { dice } from './mutate.ts'
 import { PLUGINS } from './plugins.ts'
 import { budgetOf, casesOf, type Figures, spent, tell } from './share.ts'
@@ -24,7 +25,7 @@ const SLOW = ['http', 'file store', 'dhcp questions', 'dhcp leases', 'conflist',
 const LIMIT_MS = 5000
 const BASE = '/run/fuzz'
 const STDERR = '/run/fuzz.stderr'
-const TARGETS: readonly Target[] = [...AGENT, ...POLICY, ...NODE, ...DHCP, ...runtimeTargets(async (name) => (Object.hasOwn(PLUGINS, name) ? PLUGINS[name] : undefined), Object.keys(PLUGINS))]
+const TARGETS: readonly Target[] = [...AGENT, ...POLICY, ...SERVICES, ...NODE, ...DHCP, ...runtimeTargets(async (name) => (Object.hasOwn(PLUGINS, name) ? PLUGINS[name] : undefined), Object.keys(PLUGINS))]
 const EACH = casesOf('inputs') / TARGETS.length
 const MORE = (TARGETS.length - 0.2 * SLOW.length) / (TARGETS.length - SLOW.length)
 

@@ -17,7 +17,7 @@ export function casesOf(part: keyof typeof SHARES): number {
   return wanted === undefined ? USUAL[part] : Math.ceil(Number(wanted) * SHARES[part])
 }
 
-/** How long a part of a file's cases may take. A machine that has other things to do gets through fewer of the usual cases; of those that are asked for through all, unless PLUMB_FUZZ_MINUTES says how long the file may take. */
+/** How long a part of a file's cases may take. A busy machine gets through fewer of the usual cases. Cases that are asked for are all run, unless PLUMB_FUZZ_MINUTES limits the time of the file. */
 export function budgetOf(usualMs: number, part = 1): number {
   const { PLUMB_FUZZ_CASES: cases, PLUMB_FUZZ_MINUTES: minutes } = process.env
   if (minutes) return Number(minutes) * 60_000 * part

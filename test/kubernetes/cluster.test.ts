@@ -108,6 +108,8 @@ describe('Kubernetes on plumb', function () {
       const { stdout } = await node(name).exec(['cat', '/run/flannel/subnet.env'])
       assert.ok(stdout.includes(`FLANNEL_SUBNET=${said.spec.podCIDRs[0]?.replace(/0\/24$/, '1/24')}`), stdout)
     }
+    // As the README says.
+    await until(async () => /^ *peers +2$/m.test(await kubectl('-n', 'plumb', 'exec', 'ds/plumb-agent', '--', 'plumb', 'status').catch((cause) => `${cause}`)), 30_000)
   })
 
   it('pods of all nodes reach each other in both families, at full size; kubectl exec and logs work', async () => {

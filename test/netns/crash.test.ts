@@ -101,7 +101,7 @@ async function kill({ command, type, busy }: Victim, { net, node, pod, other }: 
   return { ended: status === 0, calls: calls(tools) }
 }
 
-/** Whether the kill came when nothing of a whole attachment had been touched: so a CHECK leaves it, an ADD that came to its end, and a GC that was still looking. */
+/** Whether the kill came when nothing of a whole attachment had been touched. That holds for a CHECK, for an ADD that came to its end, and for a GC that was still looking. */
 async function isIntact({ command, type }: Victim, { pod }: Scene, ended: boolean): Promise<boolean> {
   if (type === 'loopback' || command === 'DEL') return false
   if (command !== 'GC') return command === 'CHECK' || ended

@@ -99,7 +99,7 @@ function at({ path }: Namespace): NetnsPath {
   return path as NetnsPath
 }
 
-/** Whether it is told that the work of a tool with this input is done, while something is done on a node with the pairs v1, v2 and v3: what that gives, and in the end. */
+/** Tells a listener the input of a tool, and does something on a node with the pairs v1, v2 and v3. Gives whether the kernel says that the work is done, at once and in the end. */
 async function heard<T>(node: Namespace, input: string, work: (done: () => boolean) => Promise<T>): Promise<[T, boolean]> {
   await node.exec(['sh', '-ec', 'for n in 1 2 3; do ip link show v$n >/dev/null 2>&1 || ip link add v$n type veth peer name w$n; done'])
   const ending = endingOf(IP, input, at(node), { pid }) ?? assert.fail('nothing is listened to')

@@ -76,6 +76,12 @@ const CASES: readonly (readonly [title: string, ...steps: Step[]])[] = [
     { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) }], ports: [udp(80)] }) },
   ],
   [
+    'NP46 NP47 NP48 SCTP: denied, by port, by pod and namespace',
+    { deny: { podSelector: {}, ...IN } },
+    { allow: ingress(A, { ports: [{ protocol: 'SCTP', port: 81 }] }) },
+    { allow: ingress(A, { from: [{ ...spaces({ ns: 'y' }), ...pods({ pod: 'b' }) }], ports: [{ protocol: 'SCTP', port: 'serve-80-sctp' }] }) },
+  ],
+  [
     'NP51 NP52 NP53 a named port of the wrong protocol, a name that nobody serves, a number that nobody serves',
     { allow: ingress(A, { ports: [{ protocol: 'UDP', port: 'serve-80-tcp' }] }) },
     { allow: ingress(A, { ports: [tcp('nobody')] }) },

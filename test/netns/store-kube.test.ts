@@ -2,31 +2,23 @@
 import assert from 'node:assert/strict'
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { accessOf } from '../../agent/cluster/access.ts'
+import { Api } from '../../agent/cluster/api.ts'
+import { Collection, PATIENCE } from '../../agent/cluster/collection.ts'
 import { parseNetworkConf } from '../../agent/lease/network-configuration.ts'
+import { follow } from '../../agent/scheduler/follow.ts'
 import { until } from '../support/harness.ts'
-import { type KubeServer, kubeconfigOf, kubeServer, type Raw, refusal } from '../support/kube-server.ts'
-import { draft, followed, type KubeCluster, NETWORK, published, storeOf, testKube } from '../support/suites/testKube.ts'
+import { API, type Kube, onKube } from '../support/kube-nodes.ts'
+import { administered, type KubeServer, kubeServer, type Raw, refusal } from '../support/kube-server.ts'
+import { kubeconfigOf } from '../support/kubeconfig.ts'
+import { type Node, subnetEnv } from '../support/nodes.ts'
+import { draft, followed, NETWORK, published, storeOf, testKube } from '../support/suites/testKube.ts'
+import { BACK_MS, routes, says, testKubeAgent, told } from '../support/suites/testKubeAgent.ts'
 
 const NODES = '/api/v1/nodes'
+const ALONE = { network: JSON.parse(NETWORK), podCidrs: () => ['10.244.1.0/24'], more: ['peer', 'new'] }
 const CONF = parseNetworkConf(NETWORK)
 const signal = AbortSignal.timeout(600_000)
-
-/** The administrator's hands on a server of this process. */
-function administered(server: KubeServer): KubeCluster {
-  const headers = { Authorization: 'Bearer secret-of-the-test' }
-  const ask = async (method: string, path: string, body?: object) => {
-    const response = await fetch(`${server.url}${path}`, { method, headers, tls: { ca: readFileSync(server.caFile) }, ...(body && { body: JSON.stringify(body) }) } as RequestInit)
-    return response.ok ? ((await response.json()) as Raw) : undefined
-  }
-  return {
-    kubeconfig: server.kubeconfig,
-    create: async (name, podCIDRs, annotations = {}) => void (await ask('POST', NODES, { metadata: { name, annotations }, spec: podCIDRs.length > 0 ? { podCIDR: podCIDRs[0], podCIDRs } : {}, status: {} })),
-    annotate: async (name, annotations) => void (await ask('PATCH', `${NODES}/${name}`, { metadata: { annotations } })),
-    heartbeat: async (name) => void (await ask('PATCH', `${NODES}/${name}`, { status: { conditions: [{ type: 'Ready', status: 'True', lastHeartbeatTime: new Date().toISOString() }] } })),
-    remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),
-    get: (name) => ask('GET', `${NODES}/${name}`),
-  }
-}
 
 describe('the kube store', () => {
   testKube('a server of the test', async () => administered(await kubeServer()))
@@ -47,6 +39,99 @@ async function watching(network = NETWORK) {
   return { server, admin, store, seen, peers, end }
 }
 
+/** A server of this process that nodes reach. */
+async function served(ip: string): Promise<Kube & { readonly server: KubeServer }> {
+  const server = await kubeServer(ip)
+  return { ...administered(server), server, away: () => server.close(), back: () => (server.isOpen ? undefined : server.open()) }
+}
+
+describe('plumb agent in a cluster', () => {
+  testKubeAgent('a server of the test', async (test) => served(/IPv6 alone/.test(test.test?.title ?? '') ? API.v6 : API.v4))
+
+  const refuses =
+    (code: number, message: string, which: (asked: { readonly method: string; readonly url: URL }) => boolean = () => true) =>
+    (server: KubeServer) => {
+      server.fault = (asked) => (which(asked) && asked.headers.get('User-Agent')?.startsWith('plumb-agent') ? refusal(code, 'Refused', message) : undefined)
+      server.cut()
+    }
+  const serves = (server: KubeServer) => {
+    server.fault = undefined
+  }
+  const FAULTS: readonly (readonly [string, (server: KubeServer) => unknown, RegExp, (server: KubeServer) => unknown])[] = [
+    ['is gone', (server) => server.close(), /does not answer: (the connection was refused|it closed the connection|it cut the connection)/, (server) => server.open()],
+    ['answers 429', refuses(429, 'too many requests'), /refused GET \S+: 429 too many requests/, serves],
+    ['answers 500', refuses(500, 'etcdserver: request timed out'), /refused GET \S+: 500 etcdserver: request timed out/, serves],
+    ['answers 503', refuses(503, 'the server is shutting down'), /refused GET \S+: 503 the server is shutting down/, serves],
+    ['has a certificate that expired', (server) => server.renew(-1), /does not answer: its certificate has expired/, (server) => server.renew()],
+    ['has a certificate that is not valid yet', (server) => server.renew('early'), /does not answer: its certificate is not valid yet; is this node's clock right\?/, (server) => server.renew()],
+    ['has a certificate of another authority', (server) => server.renew(2, 'unknown'), /its certificate is signed by an authority that is not known here/, (server) => server.renew()],
+    ['does not take the token any more', refuses(401, 'Unauthorized'), /401 Unauthorized; the credentials of the kubeconfig \S+ do not count/, serves],
+    ['does not let the agent watch', refuses(403, 'nodes is forbidden', ({ url }) => url.searchParams.has('watch')), /refused GET \/api\/v1\/nodes: 403 nodes is forbidden; want a role that allows it/, serves],
+  ]
+  for (const [what, begin, said, end] of FAULTS)
+    it(
+      `an API server that ${what}: routes stand, one line in the log, the status says it, and what is new is there 5 s after its end`,
+      onKube(
+        1,
+        ALONE,
+        () => served(API.v4),
+        async ([node], kube) => {
+          const { server } = kube as Kube & { readonly server: KubeServer }
+          const { ns } = node as Node
+          await kube.create('peer', ['10.244.2.0/24'], published(2))
+          const agent = (node as Node).agent()
+          await agent.ready(30_000)
+          await until(async () => (await routes(ns)).includes('10.244.2.0/24'))
+          const before = await routes(ns)
+          await begin(server)
+          await says(agent, new RegExp(`^200 degraded: the store is away, going on with what is known: .*${said.source}`))
+          await until(() => told(agent, said) === 1)
+          // Longer than the longest pause between two attempts.
+          for (const over = Date.now() + 6000; Date.now() < over; await Bun.sleep(200)) assert.equal(await routes(ns), before)
+          await end(server)
+          const over = Date.now()
+          await kube.create('new', ['10.244.3.0/24'], published(3))
+          await until(async () => (await routes(ns)).includes('10.244.3.0/24'), BACK_MS + over - Date.now())
+          await says(agent, /^200 ready$/)
+          await until(() => told(agent, /the store is back after/) === 1)
+          assert.equal(told(agent, said), 1, agent.log())
+        },
+      ),
+    ).timeout(60_000)
+
+  for (const [what, code, message] of [
+    ['a role that misses the verb patch', 403, 'nodes "n1" is forbidden'],
+    ['an admission webhook that refuses the patch', 422, 'admission webhook "guard" denied the request'],
+  ] as const)
+    it(
+      `${what}: no lease, one line in the log, and the status says it; 5 s after its end the node has its subnet. The same for a node that serves: it goes on`,
+      onKube(
+        1,
+        ALONE,
+        () => served(API.v4),
+        async ([node], kube) => {
+          const { server } = kube as Kube & { readonly server: KubeServer }
+          const agent = (node as Node).agent()
+          const said = new RegExp(`refused PATCH /api/v1/nodes/n1/status: ${code} ${message.replaceAll('"', '\\\\"')}`)
+          refuses(code, message, ({ method }) => method === 'PATCH')(server)
+          await says(agent, new RegExp(`^503 .*this node has no subnet yet: .*${said.source}`, 's'))
+          // By now the pauses between attempts are at their longest.
+          for (const over = Date.now() + 6000; Date.now() < over; await Bun.sleep(200)) assert.equal(told(agent, said), 1, agent.log())
+          serves(server)
+          await agent.ready(BACK_MS)
+          assert.equal(subnetEnv(node as Node)?.['FLANNEL_SUBNET'], '10.244.1.1/24')
+          await says(agent, /^200 ready$/)
+          refuses(code, message, ({ method }) => method === 'PATCH')(server)
+          await kube.annotate('n1', { 'flannel.alpha.coreos.com/public-ip': null })
+          await says(agent, new RegExp(`^200 degraded: what this node publishes may be old: .*${said.source}`))
+          serves(server)
+          await until(async () => (await kube.get('n1'))?.metadata.annotations?.['flannel.alpha.coreos.com/public-ip'] === '172.30.0.1', BACK_MS)
+          await says(agent, /^200 ready$/)
+        },
+      ),
+    ).timeout(90_000)
+})
+
 describe('the kube store, when the API misbehaves', () => {
   const cuts: readonly (readonly [string, string | Uint8Array | undefined])[] = [
     ['between two lines', undefined],
@@ -63,6 +148,22 @@ describe('the kube store, when the API misbehaves', () => {
       assert.ok(!server.asked().some((line) => line.startsWith(`GET ${NODES}?limit`)))
       end.abort()
     })
+
+  it('a watch that says nothing any more, and whose connection stands, is begun again after the longest silence, from the last change', async () => {
+    const { server, admin } = await watching()
+    const api = new Api(accessOf({ kubeconfig: server.kubeconfig }), 'test')
+    const nodes = new Collection(api, { path: NODES, project: (raw) => (raw as Raw).metadata.name })
+    const end = new AbortController()
+    const following = follow(nodes, { ...PATIENCE, idleMs: 1000 }, end.signal)
+    await until(() => nodes.items.has('peer'))
+    server.hush()
+    await admin.create('unheard', ['10.244.7.0/24'])
+    server.asked()
+    await until(() => nodes.items.has('unheard'), 10_000)
+    assert.ok(!server.asked().some((line) => line.startsWith(`GET ${NODES}?limit`)))
+    end.abort()
+    await following
+  })
 
   it('410 in the stream, and as a status: everything is listed again, and nothing that stands is forgotten for a moment', async () => {
     const { server, admin, peers, seen, end } = await watching()
@@ -82,7 +183,7 @@ describe('the kube store, when the API misbehaves', () => {
     end.abort()
   })
 
-  it('a page that is refused with 410 begins the list again; 1,200 nodes come in three pages', async () => {
+  it('a page that is refused with 410 begins the list again; 1,200 nodes come in pages of 100', async () => {
     const server = await kubeServer()
     const admin = administered(server)
     await admin.create('own', ['10.244.1.0/24'])
@@ -96,7 +197,7 @@ describe('the kube store, when the API misbehaves', () => {
     const seen = followed(store, end.signal)
     await until(() => seen.last() !== undefined, 20_000)
     assert.equal(seen.last()?.leases.length, 1200)
-    assert.equal(server.asked().filter((line) => line.startsWith(`GET ${NODES}?limit`)).length, 5)
+    assert.equal(server.asked().filter((line) => line.startsWith(`GET ${NODES}?limit=100`)).length, 2 + 13)
     end.abort()
   }).timeout(60_000)
 
@@ -150,7 +251,7 @@ describe('the kube store, when the API misbehaves', () => {
     server.fault = async () => void (await Bun.sleep(10_000))
     server.cut()
     assert.deepEqual((await store.claim(draft('own', 1), CONF, signal)).subnets, { v4: '10.244.1.0/24' })
-    assert.deepEqual([peers(), store.state().error], [['peer'], undefined])
+    assert.deepEqual([peers().includes('peer'), store.state().error], [true, undefined])
     end.abort()
   }).timeout(90_000)
 
@@ -243,6 +344,7 @@ describe('the kube store, when the API misbehaves', () => {
     const { server, admin, peers, end } = await watching()
     server.tell('{"type":"MODIFIED","object":null}')
     server.tell('{"type":"ADDED","object":{"metadata":{}}}')
+    for (const line of ['null', '7', '[]', '"text"', '{}']) server.tell(line)
     server.tell('{"type":"WHAT","object":{"metadata":{"name":"peer"}}}')
     server.tell('{"type":"ERROR","object":{"code":500,"message":"oops"}}')
     await admin.create('huge', ['10.244.9.0/24'], { ...published(9), other: 'x'.repeat(10_000_000) })

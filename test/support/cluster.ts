@@ -41,7 +41,7 @@ export interface How {
   readonly uplink: Partial<Uplink>
 }
 
-/** A cluster: `lan` is its switch, the other namespaces are its nodes, 192.0.2.N and 2001:db8::N on eth0 of MTU 1500, each with the first addresses of its subnets on a bridge `cni0`. Gives three members, or as many as there are nodes. */
+/** A cluster: `lan` is its switch, and the other namespaces are its nodes. Node N has 192.0.2.N and 2001:db8::N on eth0 of MTU 1500, and the first addresses of its subnets on a bridge `cni0`. Gives three members, or as many as there are nodes. */
 export async function cluster({ lan, ...nodes }: Readonly<Record<string, Namespace>> & { readonly lan: Namespace }, how: Wiring): Promise<[Member, Member, Member]> {
   await wire(lan, Object.values(nodes))
   return members(Object.values(nodes), how) as [Member, Member, Member]

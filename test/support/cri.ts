@@ -13,7 +13,7 @@ type Method = (typeof SERVICES)[keyof typeof SERVICES][number]
 const PATIENCE_MS = 50_000
 const SERVICES = { RuntimeService: ['version', 'status', 'updateRuntimeConfig', 'runPodSandbox', 'podSandboxStatus', 'stopPodSandbox', 'removePodSandbox', 'listPodSandbox'], ImageService: ['imageStatus'] } as const
 const PACKAGE = 'runtime.v1'
-// Of api.proto the fields that are used here, with its numbers; its enumerations are the numbers that they are on the wire, and a map is a list of entries there.
+// The fields of api.proto that are used here, with their numbers. Enumerations are plain numbers, as on the wire. A map is a list of entries there.
 const PROTO = `
 VersionRequest { string version = 1 }
 VersionResponse { string runtime_name = 2; string runtime_version = 3 }

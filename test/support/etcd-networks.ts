@@ -120,7 +120,7 @@ export async function flow(from: Namespace, source: string, target: string): Pro
   }
 }
 
-/** Makes one node of a cluster a pod of another: no link to the hub any more, the second addresses of the node's subnets, and a bridge of the node for a gateway. Gives its addresses. */
+/** Makes one node of a cluster a pod of another. It has no link to the hub any more. It gets the second addresses of the node's subnets, and a bridge of the node for a gateway. Gives its addresses. */
 export async function becomePod(pod: Node, node: Node): Promise<{ readonly v4?: string; readonly v6?: string }> {
   const gateways = gatewayOf(node)
   await pod.ns.ip('link', 'del', 'eth0')

@@ -8,7 +8,7 @@ export const WEB_IMAGE = 'localhost/plumb/web:1'
 const COMMANDS = { [IMAGE]: ['/bin/busybox', 'sleep', '1000000'], [WEB_IMAGE]: ['/bin/busybox', 'httpd', '-f', '-p', '80', '-h', '/www'] }
 const APPLETS = ['sh', 'sleep', 'cat', 'ip', 'nc', 'wget', 'top', 'hostname', 'httpd']
 
-/** Makes images of the machine's busybox alone, with the libraries that it wants where it is not the static one, as `docker save` writes them (docker image specification v1.2): a pod's own container, or any other. Gives the archive's path, below `dir`. */
+/** Makes images of the machine's busybox alone, as `docker save` writes them (docker image specification v1.2). A dynamic busybox comes with its libraries. They serve as a pod's own container, or any other. Gives the archive's path, below `dir`. */
 export async function makeImage(dir: string): Promise<string> {
   const [root, archive] = [mkdtempSync(join(dir, 'root-')), mkdtempSync(join(dir, 'image-'))]
   const busybox = (await execa('sh', ['-c', 'command -v busybox'])).stdout

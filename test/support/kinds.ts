@@ -27,7 +27,7 @@ export function lackingKinds(types: readonly string[]): string[] {
   return types.filter((type) => ['ipvlan', 'vlan', 'dummy', 'vrf'].includes(type) && !hasKind(type))
 }
 
-/** Shell commands that give a node the master that a network's first plugin names, when it names one: a LAN with a router behind it, which the node has itself, on `lan0`, and which passes packets on. Empty when there is no need. */
+/** Shell commands that give a node the master that a network's first plugin names. It is a LAN with a router behind it, on the node's link `lan0`. The router passes packets on. Empty when the plugin names no master. */
 export function masterOf([first]: readonly object[]): string {
   const { type = '', master, vlanId, ipam = {} } = (first ?? {}) as { type?: string; master?: string; vlanId?: number; ipam?: { ranges?: { gateway?: string; subnet: string }[][] } }
   if (!NEEDS_MASTER.includes(type) || !master) return ''

@@ -3,13 +3,15 @@ import { join } from 'node:path'
 import { execa } from 'execa'
 import { certificates } from './certificates.ts'
 import { until } from './harness.ts'
-import { kubeconfigOf, type Raw } from './kube-server.ts'
+import type { Raw } from './kube-server.ts'
+import { kubeconfigOf } from './kubeconfig.ts'
 import type { KubeCluster } from './suites/testKube.ts'
 
 /** Where tools/k8s/build.ts puts what it builds. */
 export const LAB = process.env['PLUMB_K8S'] ?? '/var/cache/plumb/k8s'
 const BIN = join(LAB, 'bin')
 const NODES = '/api/v1/nodes'
+const ROLES = '/apis/rbac.authorization.k8s.io/v1/clusterroles'
 const ADMIN = 'token-of-the-administrator'
 /** Who has no more than flannel's role. */
 const AGENT = 'token-of-the-agent'
@@ -27,6 +29,10 @@ export interface ApiServer extends KubeCluster {
   /** Ends kube-apiserver, as a crash does; `start` begins it again on the same data. */
   kill(): Promise<void>
   start(): Promise<void>
+  /** Gives the agent's role these verbs for Nodes, and no others. */
+  allow(verbs: readonly string[]): Promise<void>
+  /** Removes all Nodes. */
+  clear(): Promise<void>
   /** Ends all of it, and removes the files. */
   end(): Promise<void>
   /** Has etcd forget all changes until now. */
@@ -39,11 +45,11 @@ export interface ApiServer extends KubeCluster {
  */
 export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
   const dir = mkdtempSync('/tmp/apiserver-')
+  const url = `https://${ip.includes(':') ? `[${ip}]` : ip}:${API}`
   const { caFile = '' } = await certificates(dir, [{ name: 'api', ip }])
   await execa('openssl', ['genrsa', '-out', join(dir, 'sa.key'), '2048'])
   writeFileSync(join(dir, 'tokens.csv'), `${ADMIN},admin,admin,"system:masters"\n${AGENT},plumb,plumb\n`)
-  writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(`https://${ip}:${API}`, caFile, `token: ${AGENT}`))
-  const url = `https://${ip}:${API}`
+  writeFileSync(join(dir, 'kubeconfig'), kubeconfigOf(url, caFile, `token: ${AGENT}`))
   const etcd = run('etcd', ['--data-dir', join(dir, 'etcd'), '--unsafe-no-fsync', '--listen-peer-urls', 'http://127.0.0.1:12380', '--listen-client-urls', `http://127.0.0.1:${ETCD}`, '--advertise-client-urls', `http://127.0.0.1:${ETCD}`])
   let server: ReturnType<typeof run> | undefined
   const ask = async (method: string, path: string, body?: object, type = 'application/json') => {
@@ -81,14 +87,15 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
     await end()
     throw cause
   })
-  await ask('POST', '/apis/rbac.authorization.k8s.io/v1/clusterroles', {
+  const role = (verbs: readonly string[]) => ({
     metadata: { name: 'plumb' },
     rules: [
       { apiGroups: [''], resources: ['pods'], verbs: ['get'] },
-      { apiGroups: [''], resources: ['nodes'], verbs: ['get', 'list', 'watch'] },
+      { apiGroups: [''], resources: ['nodes'], verbs },
       { apiGroups: [''], resources: ['nodes/status'], verbs: ['patch'] },
     ],
   })
+  await ask('POST', ROLES, role(['get', 'list', 'watch']))
   await ask('POST', '/apis/rbac.authorization.k8s.io/v1/clusterrolebindings', { metadata: { name: 'plumb' }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: 'plumb' }, subjects: [{ kind: 'User', name: 'plumb' }] })
   return {
     url,
@@ -98,6 +105,8 @@ export async function apiServer(ip = '127.0.0.1'): Promise<ApiServer> {
     heartbeat: async (name) => void (await patch(`${NODES}/${name}/status`, { status: { conditions: [{ type: 'Ready', status: 'True', reason: 'KubeletReady', message: 'ready', lastHeartbeatTime: `${new Date().toISOString().slice(0, 19)}Z` }] } })),
     remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),
     get: (name) => ask('GET', `${NODES}/${name}`),
+    allow: async (verbs) => void (await ask('PUT', `${ROLES}/plumb`, role(verbs))),
+    clear: async () => void (await ask('DELETE', NODES)),
     start,
     async kill() {
       server?.kill('SIGKILL')

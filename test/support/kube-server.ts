@@ -2,6 +2,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Server } from 'bun'
 import { certificates } from './certificates.ts'
+import { kubeconfigOf } from './kubeconfig.ts'
+import type { KubeCluster } from './suites/testKube.ts'
 
 /** An object of the API, as JSON. */
 export interface Raw {
@@ -28,14 +30,21 @@ export interface KubeServer {
   tell(line: string): void
   /** Forgets all changes: a client that watches from before them is told 410. */
   compact(): void
-  /** Closes the port, and opens it again with other certificates in the same files: of another authority, good for so many days. */
-  renew(days?: number): Promise<void>
+  /**
+   * Closes the port, and opens it again with other certificates: of another authority, good for so many days. They are in the same files, also that of the
+   * authority; `unknown` leaves the authority's file as it was.
+   */
+  renew(days?: number | 'early', isUnknown?: 'unknown'): Promise<void>
+  /** Sends nothing more to the watches that are there, and keeps their connections: what a load balancer does that has forgotten them. */
+  hush(): void
   /** Closes the port; `open` opens it again. */
   close(): void
   open(): void
+  readonly isOpen: boolean
 }
 
 const TOKEN = 'secret-of-the-test'
+const NODES = '/api/v1/nodes'
 const dirs: string[] = []
 const servers: { stop(force: boolean): unknown }[] = []
 afterEach(() => {
@@ -49,11 +58,11 @@ interface Watcher {
   readonly end: () => void
 }
 
-/** Starts one, until the test ends: with a certificate of an authority of its own, for clients with the token. */
-export async function kubeServer(): Promise<KubeServer> {
+/** Starts one on an address of this machine, until the test ends: with a certificate of an authority of its own, for clients with the token. */
+export async function kubeServer(ip = '127.0.0.1'): Promise<KubeServer> {
   const dir = mkdtempSync('/tmp/kube-')
   dirs.push(dir)
-  const { caFile = '' } = await certificates(dir, [{ name: 'api', ip: '127.0.0.1' }])
+  const { caFile = '' } = await certificates(dir, [{ name: 'api', ip }])
   const objects = new Map<string, Map<string, Raw>>()
   const watchers = new Set<Watcher>()
   const history: { readonly version: number; readonly path: string; readonly line: string }[] = []
@@ -62,7 +71,7 @@ export async function kubeServer(): Promise<KubeServer> {
   let server: Server<undefined> | undefined
   const made: KubeServer = {
     get url() {
-      return `https://127.0.0.1:${port}`
+      return `https://${ip.includes(':') ? `[${ip}]` : ip}:${port}`
     },
     kubeconfig: join(dir, 'kubeconfig'),
     caFile,
@@ -77,22 +86,31 @@ export async function kubeServer(): Promise<KubeServer> {
     tell(line) {
       for (const watcher of watchers) watcher.send(`${line}\n`)
     },
+    hush() {
+      watchers.clear()
+    },
     compact() {
       oldest = ++version
     },
-    async renew(days) {
+    async renew(days, isUnknown) {
       await server?.stop(true)
-      await certificates(dir, [{ name: 'api', ip: '127.0.0.1' }], days)
+      const known = readFileSync(caFile)
+      await certificates(dir, [{ name: 'api', ip }], days)
+      if (isUnknown) writeFileSync(caFile, known)
       open()
     },
     close() {
       server?.stop(true)
+      server = undefined
+    },
+    get isOpen() {
+      return server !== undefined
     },
     open,
   }
   function open(): void {
     const tls = { cert: readFileSync(join(dir, 'api.pem')), key: readFileSync(join(dir, 'api.key')) }
-    server = Bun.serve({ hostname: '127.0.0.1', port, idleTimeout: 0, tls, fetch: (request) => answer(request) })
+    server = Bun.serve({ hostname: ip, port, idleTimeout: 0, tls, fetch: (request) => answer(request) })
     servers.push(server)
     port = server.port ?? 0
   }
@@ -165,18 +183,21 @@ export async function kubeServer(): Promise<KubeServer> {
   return made
 }
 
-/** A kubeconfig as text: `user` is what stands below `user:`. */
-export function kubeconfigOf(server: string, caFile: string, user: string): string {
-  return `apiVersion: v1
-kind: Config
-clusters: [{name: test, cluster: {server: "${server}", certificate-authority: "${caFile}"}}]
-users:
-  - name: test
-    user:
-      ${user.replace(/\n/g, '\n      ')}
-contexts: [{name: test, context: {cluster: test, user: test}}]
-current-context: test
-`
+/** The administrator's hands on a server of this process. */
+export function administered(server: KubeServer): KubeCluster {
+  const headers = { Authorization: `Bearer ${TOKEN}` }
+  const ask = async (method: string, path: string, body?: object) => {
+    const response = await fetch(`${server.url}${path}`, { method, headers, tls: { ca: readFileSync(server.caFile) }, ...(body && { body: JSON.stringify(body) }) } as RequestInit)
+    return response.ok ? ((await response.json()) as Raw) : undefined
+  }
+  return {
+    kubeconfig: server.kubeconfig,
+    create: async (name, podCIDRs, annotations = {}) => void (await ask('POST', NODES, { metadata: { name, annotations }, spec: podCIDRs.length > 0 ? { podCIDR: podCIDRs[0], podCIDRs } : {}, status: {} })),
+    annotate: async (name, annotations) => void (await ask('PATCH', `${NODES}/${name}`, { metadata: { annotations } })),
+    heartbeat: async (name) => void (await ask('PATCH', `${NODES}/${name}`, { status: { conditions: [{ type: 'Ready', status: 'True', lastHeartbeatTime: new Date().toISOString() }] } })),
+    remove: async (name) => void (await ask('DELETE', `${NODES}/${name}`)),
+    get: (name) => ask('GET', `${NODES}/${name}`),
+  }
 }
 
 /** An answer that refuses, as kube-apiserver words it. */

@@ -28,7 +28,7 @@ export async function listening(member: Member, peers: readonly Member[], work: 
       for await (const line of child.iterable()) {
         all.push(line)
         const event = read(line)
-        if (event && converger.heard(event)) news.push(line)
+        if (event && converger.heard(event) === 0) news.push(line)
       }
     })()
     return { child, lines }

@@ -11,7 +11,7 @@ const NFPROTO_INET = 1
 // Attributes of a table and of a set.
 const [TABLE_NAME, SET_TABLE, SET_NAME, SET_FLAGS, SET_KEY_TYPE, SET_KEY_LEN, SET_ID] = [1, 1, 2, 3, 4, 5, 10]
 
-/** Makes a table `inet newer` on a node with a set whose keys are of a kind that no nft knows yet: what a program makes that is newer than the node's nft. */
+/** Makes a table `inet newer` on a node. The keys of its set are of a kind that no nft knows yet, as if a program newer than the node's nft had made it. */
 export function makeNewer(node: Namespace): void {
   const set = [text(SET_TABLE, 'newer'), text(SET_NAME, 'unheard'), number(SET_FLAGS, 0), number(SET_KEY_TYPE, 61), number(SET_KEY_LEN, 4), number(SET_ID, 1)]
   const batch = Buffer.concat([message(BATCH_BEGIN, 0, []), message((NFNL_SUBSYS_NFTABLES << 8) | NEWTABLE, NLM_F_CREATE, [text(TABLE_NAME, 'newer')]), message((NFNL_SUBSYS_NFTABLES << 8) | NEWSET, NLM_F_CREATE, set), message(BATCH_END, 0, [])])

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import type { Namespace } from './harness.ts'
 
-/** Where the rest of the world is: a namespace behind the node, on a link `up0` with these addresses; the pods' subnets are routed back to the node, so that what is not masqueraded is heard all the same. */
+/** The rest of the world: a namespace behind the node, on a link `up0` with these addresses. It routes the pods' subnets back to the node, so packets that are not masqueraded are heard all the same. */
 export const WORLD = { node4: '192.0.2.1', world4: '192.0.2.2', node6: '2001:db8::1', world6: '2001:db8::2' } as const
 
 /** Wires the outside to the node. */

@@ -124,7 +124,7 @@ export async function unchanged({ look }: Stage, before: string, about: string):
   await until(async () => assert.deepEqual(changes(before, await look()), [], about) === undefined, 3000)
 }
 
-/** The same of links, in the node and in the pod: with a tool that never works the rest has to wait for a DEL, and so do the notes of what it has to remove. */
+/** The same for links, in the node and in the pod. With a tool that never works the rest waits for a DEL. So do the notes of what that DEL must remove. */
 export async function unlinked({ look }: Stage, before: string, about: string): Promise<void> {
   await until(
     async () =>

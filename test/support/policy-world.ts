@@ -1,14 +1,18 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { namespaceOf, type Pod, podOf, policyOf } from '../../agent/cluster/objects.ts'
-import { type Cluster, type Compiled, compile } from '../../agent/policy/compile.ts'
+import { clusterPolicyOf } from '../../agent/cluster/cluster-policy.ts'
+import { type clusterNodeOf, namespaceOf, type Pod, podOf, policyOf } from '../../agent/cluster/objects.ts'
 import { decide, type Verdict } from '../../agent/policy/oracle.ts'
-import { load, step, TABLE } from '../../agent/policy/table.ts'
-import type { Ip } from '../../lib/text/ip.ts'
+import { load, update } from '../../agent/policy/program.ts'
+import { type Cluster, POLICY_KINDS, PolicyState } from '../../agent/policy/state.ts'
+import { TABLE } from '../../agent/policy/table.ts'
+import type { Run } from '../../lib/os/run.ts'
+import { type Ip, parseCidr } from '../../lib/text/ip.ts'
 import type { Namespace as Netns } from './harness.ts'
 
 const POD = join(import.meta.dir, 'policy-pod.ts')
 const NODE = 'node-1'
+const SUBNETS = [parseCidr('10.1.0.0/24'), parseCidr('fd01::/64')]
 const SPACES = ['x', 'y', 'z'] as const
 const NAMES = ['a', 'b', 'c'] as const
 /** Of the upstream tests: a pod's name is its label `pod`, a namespace's its label `ns`. */
@@ -17,11 +21,22 @@ const PORTS = [
   { name: 'serve-81-tcp', protocol: 'TCP', containerPort: 81 },
   { name: 'serve-80-udp', protocol: 'UDP', containerPort: 80 },
   { name: 'serve-81-udp', protocol: 'UDP', containerPort: 81 },
+  { name: 'serve-80-sctp', protocol: 'SCTP', containerPort: 80 },
+  { name: 'serve-81-sctp', protocol: 'SCTP', containerPort: 81 },
 ]
 /** A probe that nobody answers is given up after so long. */
 const TIMEOUT_MS = 400
 /** An allowed probe that fails is tried again: the machine may be busy. */
 const TRIES = 4
+
+/** The table in a pod that remembers which SCTP packets came, by sender and port. */
+const SEEN = `table inet seen
+delete table inet seen
+table inet seen {
+  set seen { type ipv4_addr . inet_service; flags dynamic; size 65535; }
+  chain input { type filter hook input priority 0; meta l4proto sctp add @seen { ip saddr . sctp dport }; }
+}
+`
 
 interface Probe {
   readonly from: Pod
@@ -35,12 +50,20 @@ interface Probe {
 /** A node with nine pods on a bridge, x/a to z/c, each with an address per family, and policies in its kernel. */
 export interface World {
   readonly node: Netns
-  readonly cluster: { readonly pods: Map<string, Pod>; readonly namespaces: Cluster['namespaces'] & Map<string, ReturnType<typeof namespaceOf>>; readonly policies: Map<string, ReturnType<typeof policyOf>> }
+  readonly cluster: {
+    readonly pods: Map<string, Pod>
+    readonly namespaces: Cluster['namespaces'] & Map<string, ReturnType<typeof namespaceOf>>
+    readonly policies: Map<string, ReturnType<typeof policyOf>>
+    readonly clusterPolicies: Map<string, ReturnType<typeof clusterPolicyOf>>
+    readonly nodes: Map<string, ReturnType<typeof clusterNodeOf>>
+  }
   readonly names: readonly string[]
   /** The address of a pod, IPv4 unless asked. */
   ip(pod: string, family?: 4 | 6): Ip
   /** Adds or replaces a NetworkPolicy, as the API has it. */
   policy(namespace: string, name: string, spec: object): void
+  /** Adds or replaces a ClusterNetworkPolicy, as the API has it. */
+  clusterPolicy(name: string, spec: object): void
   /** Gives a pod or a namespace other labels. */
   label(what: string, labels: Readonly<Record<string, string>>): void
   /** Brings what stands now into the kernel, and compares every probe with the oracle. Gives how many pass. */
@@ -85,19 +108,23 @@ export async function policyWorld(node: Netns): Promise<World> {
   }
   const made = await node.exec(['sh', '-ec', setup.join('\n')])
   assert.equal(made.status, 0, made.stderr)
-  const processes = new Map(all.map(({ key, namespace, name }) => [key, start(`${unique}-${namespace}${name}`)]))
+  const processes = new Map(all.map(({ key, namespace, name }) => [key, startPod(`${unique}-${namespace}${name}`)]))
   await Promise.all([...processes.values()].map((one) => one.ready()))
-  let now: Compiled | undefined
-  const objects = () => ({ pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()] })
+  const cluster = { pods, namespaces, policies, clusterPolicies: new Map<string, ReturnType<typeof clusterPolicyOf>>(), nodes: new Map<string, ReturnType<typeof clusterNodeOf>>() }
+  const state = new PolicyState(cluster, NODE)
+  const keys = new Map(POLICY_KINDS.map((kind) => [kind, new Set<string>()]))
+  let isLoaded = false
+  const run: Run = async (argv, stdin) => node.exec([...argv], { stdin })
+  const objects = () => ({ pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()], clusterPolicies: [...cluster.clusterPolicies.values()], nodes: [...cluster.nodes.values()] })
   const ip = (pod: string, family: 4 | 6 = 4) => (pods.get(pod) as Pod).ips.find((one) => one.includes(':') === (family === 6)) as Ip
   async function sync(): Promise<void> {
-    const wanted = compile({ pods, namespaces, policies }, NODE)
-    const text = now ? `${step(now, wanted).join('\n')}\n` : load(wanted)
-    const { status, stderr } = await node.exec(['nft', '-f', '-'], { stdin: text })
-    assert.equal(status, 0, `${stderr}\n${text}`)
+    // Each step tells every key that was ever there. What is the same costs nothing.
+    for (const kind of POLICY_KINDS) for (const key of cluster[kind].keys()) keys.get(kind)?.add(key)
+    state.apply(keys)
+    await (isLoaded ? update(state, run) : load(state, { subnets: SUBNETS, isAudit: false }, run))
+    isLoaded = true
     // A new probe may have the ports of an old one, whose connection is still known.
     await node.exec(['conntrack', '-F'])
-    now = wanted
   }
   async function answers(probes: readonly Probe[]): Promise<boolean[]> {
     const found = new Map<Probe, boolean>()
@@ -105,18 +132,37 @@ export async function policyWorld(node: Netns): Promise<World> {
       all.map(async ({ key }) => {
         const own = probes.filter(({ from }) => `${from.namespace}/${from.name}` === key)
         if (own.length === 0) return
-        const said = await (processes.get(key) as Process).ask(own.map(({ destination, port, protocol }) => ({ ip: destination, port, protocol })))
+        const said = await (processes.get(key) as Answering).ask(own.map(({ destination, port, protocol }) => ({ ip: destination, port, protocol })))
         for (const [i, one] of own.entries()) found.set(one, said[i] as boolean)
       }),
     )
     return probes.map((one) => found.get(one) as boolean)
   }
+  // The first packet of a connection is what a policy decides. Each pod's own nft remembers which came.
+  async function sctp(): Promise<string[]> {
+    const inside = (key: string, words: readonly string[], stdin = '') => node.exec(['ip', 'netns', 'exec', `${unique}-${key.replace('/', '')}`, 'nft', ...words], { stdin })
+    const attempts = [...pods.values()].flatMap((from) =>
+      [...pods.values()].flatMap((to) => [80, 81].map((port) => ({ from, to, source: ip(`${from.namespace}/${from.name}`), destination: ip(`${to.namespace}/${to.name}`), protocol: 'SCTP' as const, port }))),
+    )
+    await Promise.all(all.map(({ key }) => inside(key, ['-f', '-'], SEEN)))
+    const wanted = attempts.filter((one) => decide(objects(), one).passes)
+    await Promise.all(all.map(({ key }) => (processes.get(key) as Answering).initiate(attempts.filter(({ from }) => `${from.namespace}/${from.name}` === key).map(({ destination, port }) => ({ ip: destination, port })))))
+    const came = async () => new Map(await Promise.all(all.map(async ({ key }) => [key, (await inside(key, ['list', 'set', 'inet', 'seen', 'seen'])).stdout] as const)))
+    const isIn = (found: ReadonlyMap<string, string>, { to, source, port }: (typeof attempts)[number]) => found.get(`${to.namespace}/${to.name}`)?.includes(`${source} . ${port}`)
+    let found = await came()
+    for (let tries = 0; tries < 50 && !wanted.every((one) => isIn(found, one)); tries++) {
+      await Bun.sleep(20)
+      found = await came()
+    }
+    return attempts.filter((one) => isIn(found, one) !== wanted.includes(one)).map((one) => `${textOf(one)} ${wanted.includes(one) ? 'does not pass' : 'passes'}: ${decide(objects(), one).reason}`)
+  }
   return {
     node,
-    cluster: { pods, namespaces, policies },
+    cluster,
     names: all.map(({ key }) => key),
     ip,
     policy: (namespace, name, spec) => void policies.set(`${namespace}/${name}`, policyOf({ metadata: { namespace, name }, spec })),
+    clusterPolicy: (name, spec) => void cluster.clusterPolicies.set(name, clusterPolicyOf({ metadata: { name }, spec })),
     label(what, labels) {
       const raw = raws.get(what)
       if (raw) pods.set(what, podOf({ ...raw, metadata: { ...raw.metadata, labels } }) as Pod)
@@ -141,6 +187,7 @@ export async function policyWorld(node: Netns): Promise<World> {
         left = left.filter((one, i) => !said[i] && wanted.get(one)?.passes)
       }
       for (const one of left) wrong.push(`${textOf(one)} does not pass: ${wanted.get(one)?.reason}`)
+      wrong.push(...(await sctp()))
       if (wrong.length > 0) wrong.push((await node.exec(['nft', '-a', 'list', 'table', 'inet', TABLE])).stdout.slice(0, 6000))
       assert.deepEqual(wrong, [])
       return [...wanted.values()].filter(({ passes }) => passes).length
@@ -157,23 +204,39 @@ export async function policyWorld(node: Netns): Promise<World> {
   }
 }
 
-interface Process {
+/** What a pod has seen: datagrams by their sender, and its flows by name. */
+export interface Seen {
+  readonly came: Readonly<Record<string, number>>
+  readonly flows: Readonly<Record<string, { readonly sent: number; readonly received: number; readonly error: string }>>
+}
+/** The process of a pod (policy-pod.ts). */
+export interface Answering {
   ready(): Promise<void>
   ask(probes: readonly object[]): Promise<boolean[]>
+  /** Begins a flow to an address, without an end. */
+  flow(name: string, ip: string, isTcp: boolean): Promise<Seen>
+  tell(): Promise<Seen>
+  /** Sends the first packet of an SCTP connection to each. */
+  initiate(all: readonly { readonly ip: string; readonly port: number }[]): Promise<Seen>
   kill(): void
 }
 
-function start(netns: string): Process {
+/** Starts the process of a pod in a namespace, by the name of its file below /run/netns. */
+export function startPod(netns: string): Answering {
   const child = Bun.spawn(['ip', 'netns', 'exec', netns, process.execPath, POD], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
   const lines = readLines(child.stdout)
   const next = async () => ((await lines.next()).value as string | undefined) ?? ''
+  async function say<T>(question: object): Promise<T> {
+    child.stdin.write(`${JSON.stringify(question)}\n`)
+    child.stdin.flush()
+    return JSON.parse(await next())
+  }
   return {
     ready: async () => void assert.equal(await next(), 'ready'),
-    async ask(probes) {
-      child.stdin.write(`${JSON.stringify({ probes, ms: TIMEOUT_MS })}\n`)
-      child.stdin.flush()
-      return JSON.parse(await next())
-    },
+    ask: (probes) => say({ probes, ms: TIMEOUT_MS }),
+    flow: (name, ip, isTcp) => say({ flow: name, ip, isTcp }),
+    tell: () => say({ tell: true }),
+    initiate: (all) => say({ initiate: all }),
     kill: () => child.kill('SIGKILL'),
   }
 }
@@ -188,6 +251,6 @@ async function* readLines(stream: ReadableStream<Uint8Array>): AsyncGenerator<st
   }
 }
 
-function textOf({ from, to, destination, protocol, port }: Probe): string {
+function textOf({ from, to, destination, protocol, port }: Pick<Probe, 'from' | 'to' | 'destination' | 'port'> & { readonly protocol: string }): string {
   return `${from.namespace}/${from.name} to ${to.namespace}/${to.name} (${destination}) ${protocol} ${port}`
 }

@@ -18,7 +18,7 @@ export interface Sample {
   readonly type: string
   /** The type of its pool; minicni has host-local without naming it. */
   readonly pool: string
-  /** What the runtime gives a pod of these numbers, from 1, so that no two want the same: addresses where the pool keeps none, a host port where one can be had. */
+  /** What the runtime gives a pod of these numbers, from 1, so that no two want the same. It gives addresses where the pool keeps none, and a host port where a list can have one. */
   capabilities(nth: number): Row
 }
 

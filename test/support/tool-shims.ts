@@ -28,7 +28,7 @@ export interface Shimmed {
   readonly dir: string
 }
 
-/** Wraps dist/`type`: in a mount namespace of its own each of these tools is a shell script, in which `$real` is the tool, `$input` a file with its standard input, `$n` which call it is, from 1 over all tools, and `$dir` a folder of the test. `before` are further shell commands, run as root in that mount namespace. */
+/** Wraps dist/`type`. In a mount namespace of its own each of these tools is a shell script. There `$real` is the tool, `$input` a file with its standard input, and `$dir` a folder of the test. `$n` is the number of the call, from 1 over all tools. `before` are further shell commands, run as root in that mount namespace. */
 export function shimmed(type: string, scripts: Partial<Record<Any, string>>, before = ''): Shimmed {
   const dir = mkdtempSync('/run/shim-')
   for (const one of ['real', 'tools']) mkdirSync(join(dir, one))

@@ -4,13 +4,14 @@ import fc from 'fast-check'
 import { putOf, sentences } from '../../agent/kernel/batch.ts'
 import { diff, face, type Known, knownOf, looks, textOf } from '../../agent/kernel/diff.ts'
 import { bridgeEvent, type Event, ipEvent } from '../../agent/kernel/events.ts'
+import { KernelState, KINDS } from '../../agent/kernel/memory.ts'
 import { isOwnId, settleIds, throughNexthop } from '../../agent/kernel/nexthops.ts'
 import { ownership, within } from '../../agent/kernel/ownership.ts'
 import type { Nexthop } from '../../lib/state/kinds/nexthop.ts'
 import type { Route } from '../../lib/state/kinds/route.ts'
 import type { Resource } from '../../lib/state/resource.ts'
 import type { Cidr, Ip } from '../../lib/text/ip.ts'
-import { type IfName, parse } from '../../lib/text/values.ts'
+import { type IfName, type Mac, type NetworkName, parse } from '../../lib/text/values.ts'
 
 const neigh = (n: number, mac = n) => ({ kind: 'neigh', ns: 'host', dev: 'flannel.1', ip: `10.244.${n}.0`, mac: `02:00:00:00:00:${mac.toString(16).padStart(2, '0')}`, proto: 112 }) as Resource
 const route = (via: string, dev = 'flannel.1') => ({ kind: 'route', ns: 'host', dst: '10.244.2.0/24' as Cidr, via: [via as Ip] as const, dev: dev as IfName, onlink: true, proto: 112 }) as const satisfies Route
@@ -216,3 +217,45 @@ function sorted(want: readonly Resource[]): string[] {
 function told(event: Event | undefined): string | undefined {
   return event && `${event.gone ? 'gone ' : ''}${event.text}`
 }
+
+describe('KernelState', () => {
+  const DEV = 'flannel.1' as IfName
+  const link: Resource = { kind: 'link', ns: 'host', name: DEV, type: 'vxlan', mtu: 1450, up: true, mac: '02:00:00:00:00:09' as Mac }
+  const tunnel: Resource = { kind: 'tunnel', ns: 'host', dev: DEV, mac: '02:00:00:00:00:02' as Mac, dst: '192.0.2.2' as Ip }
+  const told = (mtu: number, flags = 'UP,') => ipEvent(`3: flannel.1: <BROADCAST,${flags}MULTICAST> mtu ${mtu} qdisc noqueue state UNKNOWN \\    link/ether 02:00:00:00:00:09 brd ff:ff:ff:ff:ff:ff`) as Event
+  const deleted = bridgeEvent('Deleted 02:00:00:00:00:02 dev flannel.1 dst 192.0.2.2 self permanent') as Event
+
+  const empty = async () => ({ status: 0, stdout: '', stderr: '' })
+
+  // The agent has just made its link and a peer's tunnel entry, and has listed everything before.
+  async function made(): Promise<KernelState> {
+    const state = new KernelState({ instance: 'default' as NetworkName, links: [DEV], networks: [] })
+    await state.look(empty, KINDS)
+    for (const one of [link, tunnel]) state.of(one.kind).set(face(one).key, face(one))
+    state.uses(link)
+    state.making(DEV)
+    return state
+  }
+
+  it('an entry that another program deletes before the own link is confirmed is work as soon as the link is confirmed', async () => {
+    const state = await made()
+    const later = state.heard(deleted)
+    assert.ok(later !== undefined && later > 0 && later <= 2000, `${later} ms`)
+    assert.equal(state.heard(told(1450)), 0)
+    const looked = await state.look(empty, KINDS)
+    assert.deepEqual([...looked], ['tunnel'])
+    assert.deepEqual([...state.takeDrift()], [face(tunnel).key])
+  })
+  it('a link that another program changes before it is confirmed is work after the time limit', async () => {
+    const state = await made()
+    const later = state.heard(told(1300))
+    assert.ok(later !== undefined && later > 0 && later <= 2000, `${later} ms`)
+  })
+  it('the steps in which the own link is made are no work once it is confirmed', async () => {
+    const state = await made()
+    state.heard(told(1450, ''))
+    assert.equal(state.heard(told(1450)), undefined)
+    assert.equal(state.heard(told(1450)), undefined)
+    assert.deepEqual([...(await state.look(empty, KINDS))], [])
+  })
+})

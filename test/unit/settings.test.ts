@@ -97,6 +97,12 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'probe-interval': ['network.probeMs', ['0', 0], ['1', 1000], ['3600', 3_600_000]],
   'network-policy': ['policy', ['kubernetes', { from: 'api' }], ['/etc/plumb/manifests', { from: 'folder', dir: '/etc/plumb/manifests' }], ['/srv/m', { from: 'folder', dir: '/srv/m' }]],
   'policy-socket': ['files.policySocket', ['/a', '/a'], ['/b', '/b'], ['/c', '/c']],
+  'service-proxy': ['services.objects', ['kubernetes', { from: 'api' }], ['/etc/plumb/manifests', { from: 'folder', dir: '/etc/plumb/manifests' }], ['/srv/m', { from: 'folder', dir: '/srv/m' }]],
+  'node-port-addresses': ['services.nodePortAddresses', ['10.0.0.0/8', ['10.0.0.0/8']], ['10.1.2.3/16,fd00::1/8', ['10.1.0.0/16', 'fd00::/8']], ['127.0.0.0/8', ['127.0.0.0/8']]],
+  'cluster-cidr': ['services.clusterCidrs', ['10.0.0.0/8', ['10.0.0.0/8']], ['10.1.2.3/16,fd00::1/8', ['10.1.0.0/16', 'fd00::/8']], ['10.2.0.0/16', ['10.2.0.0/16']]],
+  'masquerade-all': ['services.masqueradeAll', ['true', true], ['false', false], ['1', true]],
+  'replace-kube-proxy': ['services.replacesKubeProxy', ['true', true], ['false', false], ['1', true]],
+  'service-proxy-force': ['services.isForced', ['true', true], ['false', false], ['1', true]],
   'quiet-ms': ['network.quietMs', ['0', 0], ['1', 1], ['60000', 60_000]],
   'allow-overlap': ['network.allowOverlap', ['true', true], ['false', false], ['t', true]],
 }
@@ -119,7 +125,7 @@ describe('settings', () => {
     it(`--${name} counts before ${variable(name)}, that before the file, that before the default`, () => {
       // Of the stores, the one that the setting is for.
       const kind = /dir|netConf/.test(path) ? 'file' : /kube|server|annotation|Condition/.test(path) ? 'kube' : 'etcd'
-      const store = path.startsWith('store.') && name !== 'store' ? [`--store=${kind}`] : []
+      const store = path.startsWith('store.') && name !== 'store' ? [`--store=${kind}`] : path.startsWith('services.') && name !== 'service-proxy' ? ['--service-proxy=/srv/m'] : []
       const [[flag, one], [env, two], [file, three]] = values as [readonly [string, unknown], readonly [string, unknown], readonly [string, unknown]]
       const inFile = `${name}: ${JSON.stringify(file)}\n`
       for (const dash of ['-', '--']) assert.deepEqual(at(read([...store, `${dash}${name}=${flag}`], { [variable(name)]: env }, inFile), path), one)
@@ -130,6 +136,12 @@ describe('settings', () => {
       else assert.deepEqual(at(read([...store, `-${name}`]), path), at(read([...store, `-${name}=true`]), path))
     })
   }
+
+  it('policy and Services have one source of objects, and settings of Services need it', () => {
+    assert.throws(() => read(['--network-policy=kubernetes', '--service-proxy=/srv/m']), /Cannot read --service-proxy "\/srv\/m": want the source of network-policy, "kubernetes"/)
+    assert.equal(read(['--network-policy=/srv/m', '--service-proxy=/srv/m']).services?.objects.from, 'folder')
+    assert.deepEqual(read(['--masquerade-all']).notes, ['masquerade-all has no effect without service-proxy'])
+  })
 
   it('what may be repeated is gathered, of the rest the last one counts; a list in the file is one, too', () => {
     assert.deepEqual(read(['-iface', 'eth0', '--iface=eth1', '-iface-regex', 'a', '-iface-regex', 'b']).uplink, { ...DEFAULTS.uplink, interfaces: ['eth0', 'eth1'], patterns: [/a/, /b/] })

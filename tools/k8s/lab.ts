@@ -1,5 +1,5 @@
-// A Kubernetes cluster on this machine: a control plane and nodes, each a machine of its own in network, mount, UTS, IPC and PID namespaces with an overlay as its
-// root. `build.ts` makes the programs, `up` starts a cluster, and `down` ends all of it.
+// A Kubernetes cluster on this machine, with a control plane and nodes. Each has network, mount, UTS, IPC and PID namespaces of its own, and
+// an overlay as its root. `build.ts` makes the programs, `up` starts a cluster, and `down` ends all of it.
 import { appendFileSync, existsSync, mkdirSync, mkdtempSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -7,6 +7,7 @@ import { type Seen, useAgent, useNow } from './hooks.ts'
 import { Peers } from './peers.tsx'
 import { Picture } from './picture.tsx'
 import { Repairs } from './repairs.tsx'
+import { Services } from './services.tsx'
 
 /**
  * The status page. This folder has the sources of the page. Begin to read here.
@@ -38,6 +39,7 @@ export function App() {
             <Repairs status={status} now={there} />
           </div>
           <Peers peers={status.peers} search={search} setSearch={setSearch} />
+          {status.services && <Services services={status.services} />}
         </main>
         <footer>
           <a href="status">status as JSON</a>

@@ -9,6 +9,10 @@ agent.yaml: |
   {{- if .Values.networkPolicy.enabled }}
   {{- $_ := set $own "network-policy" "kubernetes" }}
   {{- end }}
+  {{- if .Values.serviceProxy }}
+  {{- $_ := set $own "service-proxy" "kubernetes" }}
+  {{- $_ := set $own "replace-kube-proxy" true }}
+  {{- end }}
   {{- if .Values.metrics.enabled }}
   {{- $_ := set $own "healthz-ip" (ternary "0.0.0.0" "::" (ne .Values.network.ipv4 "")) }}
   {{- $_ := set $own "healthz-port" .Values.status.port }}
@@ -53,6 +57,14 @@ net-conf.json: |
 - apiGroups: [policy.networking.k8s.io]
   resources: [clusternetworkpolicies]
   verbs: [get, list, watch]
+{{- end }}
+{{- if .Values.serviceProxy }}
+- apiGroups: [""]
+  resources: [services]
+  verbs: [list, watch]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
 {{- end }}
 {{- end -}}
 

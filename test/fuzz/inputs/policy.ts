@@ -2,9 +2,9 @@ import { isIP } from 'node:net'
 import { namespaceOf, type Pod, podOf, policyOf } from '../../../agent/cluster/objects.ts'
 import { commands } from '../../../agent/node/answers.ts'
 import { admissionCommands } from '../../../agent/policy/admission.ts'
-import { compile } from '../../../agent/policy/compile.ts'
 import { Endpoints } from '../../../agent/policy/endpoints.ts'
-import { load } from '../../../agent/policy/table.ts'
+import { textOf } from '../../../agent/policy/program.ts'
+import { compile } from '../../../agent/policy/state.ts'
 import { CniError } from '../../../lib/text/errors.ts'
 import type { Ip } from '../../../lib/text/ip.ts'
 import { parse } from '../../../lib/text/values.ts'
@@ -12,14 +12,21 @@ import { errorOf } from '../../../lib/verbs/serve.ts'
 import type { Parts, Target } from '../target.ts'
 
 // The text that objects of the API become. A name or a value of an object must not end a line or a word of it.
-const [IP, CIDR, NAME] = ['[0-9a-f:.]+', '[0-9a-f:.]+/\\d{1,3}', '(?:pods|ports|self)[46](?:_[0-9a-f]{32})?']
-const MATCH = `(?:ip6? [sd]addr (?:@${NAME}|${CIDR})|ip6? [sd]addr != \\{ ${CIDR}(?:, ${CIDR})* \\}|meta nfproto ipv[46]|meta l4proto (?:tcp|udp|sctp)|(?:tcp|udp|sctp) dport \\d+(?:-\\d+)?|ip6? daddr \\. th dport @${NAME})`
+const [IP, ID] = ['[0-9a-f:.]+', '[0-9a-f]{32}']
+const RANGE = `${IP}(?:-${IP})?`
+const SET = `(?:(?:pods|ports|nodes|blocks)[46]_${ID}|self[46])`
+const PORTS = '(?:\\d+(?:-\\d+)?|\\{ \\d+(?:-\\d+)?(?:, \\d+(?:-\\d+)?)* \\})'
+const CHAIN = `(?:np_|tier_)?(?:in|out)_${ID}`
+const MATCH = `(?:ip6? [sd]addr (?:@${SET}|${RANGE})|meta nfproto ipv[46]|meta l4proto (?:tcp|udp|sctp)|(?:tcp|udp|sctp) dport ${PORTS}|ip6? daddr \\. th dport @${SET})`
+const COUNTER = `(?:allow|deny)_(?:in|out)_${ID}`
+const END = '(?:accept|goto to_pod|goto denied_(?:in|out)|return)'
 const LINES = [
-  `add set inet plumb_policy ${NAME} \\{ type ipv[46]_addr(?: \\. (?:ipv[46]_addr|inet_service))?; \\}`,
-  `add element inet plumb_policy ${NAME} \\{ ${IP}(?: \\. (?:${IP}|\\d+))?(?:, ${IP}(?: \\. (?:${IP}|\\d+))?)* \\}`,
-  'add chain inet plumb_policy (?:in|e)gress_[0-9a-f]{32}',
-  `add rule inet plumb_policy (?:in|e)gress_[0-9a-f]{32} (?:counter drop|(?:${MATCH} )*return comment "[-a-z0-9./]{1,120}")`,
-  `add element inet plumb_policy (?:in|e)gress[46] \\{ ${IP} : jump (?:in|e)gress_[0-9a-f]{32}(?:, ${IP} : jump (?:in|e)gress_[0-9a-f]{32})* \\}`,
+  `add set inet plumb_policy ${SET} \\{ type ipv[46]_addr(?: \\. (?:ipv[46]_addr|inet_service))?; (?:flags interval; elements = \\{ ${RANGE}(?:, ${RANGE})* \\} )?\\}`,
+  `add counter inet plumb_policy ${COUNTER}`,
+  `add element inet plumb_policy ${SET} \\{ ${IP}(?: \\. (?:${IP}|\\d+))?(?:, ${IP}(?: \\. (?:${IP}|\\d+))?)* \\}`,
+  `add chain inet plumb_policy ${CHAIN}`,
+  `add rule inet plumb_policy ${CHAIN} (?:jump ${CHAIN}|(?:${MATCH} )*(?:counter name ${COUNTER} )?${END}(?: comment "[-a-z0-9./ \\[\\]]{1,120}")?)`,
+  `add element inet plumb_policy (?:in|e)gress[46] \\{ ${IP} : (?:accept|goto to_pod|goto ${CHAIN})(?:, ${IP} : (?:accept|goto to_pod|goto ${CHAIN}))* \\}`,
 ].map((line) => new RegExp(`^${line}$`))
 
 /** What the agent reads of the Kubernetes API or of manifests, and says to nft. */
@@ -29,12 +36,8 @@ export const POLICY: readonly Target[] = [
     feed(parts) {
       const [pod, namespace, policy] = [podOf(read(parts, 'pod')), namespaceOf(read(parts, 'namespace')), policyOf(read(parts, 'policy'))]
       const pods = new Map(pod ? [[`${pod.namespace}/${pod.name}`, { ...pod, namespace: policy.namespace, node: 'n' }]] : [])
-      const cluster = { pods, namespaces: new Map([[namespace.name, namespace]]), policies: new Map([[`${policy.namespace}/${policy.name}`, policy]]) }
-      const text = load(compile(cluster, 'n'))
-      return text
-        .split('\n')
-        .filter((line) => line.startsWith('add '))
-        .flatMap((line) => (LINES.some((one) => one.test(line)) ? [] : [`nft is told ${JSON.stringify(line.slice(0, 400))}`]))
+      const cluster = { pods, namespaces: new Map([[namespace.name, namespace]]), policies: new Map([[`${policy.namespace}/${policy.name}`, policy]]), clusterPolicies: new Map(), nodes: new Map() }
+      return textOf(compile(cluster, 'n')).flatMap((line) => (LINES.some((one) => one.test(line)) ? [] : [`nft is told ${JSON.stringify(line.slice(0, 400))}`]))
     },
   },
   {

@@ -1,0 +1,171 @@
+import { isSix } from '../../lib/text/cidr.ts'
+import { ValueError } from '../../lib/text/errors.ts'
+import { type Cidr, type Ip, parseIp } from '../../lib/text/ip.ts'
+import { cidrOf, isPort, isProtocol, listOf, metaOf, objectAt, type Protocol, told } from './reading.ts'
+
+// Services and their endpoints, as slim values (core/v1 Service, discovery.k8s.io/v1 EndpointSlice). Each `…Of` reads one object of the API and drops the rest.
+
+/** Objects with one of these labels are another proxy's, or nobody's (kube-proxy selects in the same way). */
+export const NOT_OURS = ['service.kubernetes.io/service-proxy-name', 'service.kubernetes.io/headless'] as const
+
+/** One port of a Service. */
+export interface ServicePort {
+  /** Empty for the only port of a Service. */
+  readonly name: string
+  readonly protocol: Protocol
+  readonly port: number
+  readonly nodePort?: number
+}
+/** A Service with addresses of its own. */
+export interface Service {
+  readonly namespace: string
+  readonly name: string
+  readonly clusterIPs: readonly Ip[]
+  readonly externalIPs: readonly Ip[]
+  /** The load balancer's addresses that the node answers for: those without `ipMode: Proxy`. */
+  readonly balancerIPs: readonly Ip[]
+  /** Who may use `balancerIPs`. Empty: all. */
+  readonly sourceRanges: readonly Cidr[]
+  readonly ports: readonly ServicePort[]
+  /** `externalTrafficPolicy: Local` and `internalTrafficPolicy: Local`. */
+  readonly isExternalLocal: boolean
+  readonly isInternalLocal: boolean
+  /** How long a client stays with its endpoint, in seconds. Absent without session affinity. */
+  readonly affinitySeconds?: number
+  readonly healthCheckNodePort?: number
+  /** Endpoints count as ready before they are. */
+  readonly publishesNotReady: boolean
+}
+/** One address of an EndpointSlice. */
+export interface Endpoint {
+  readonly ip: Ip
+  readonly isReady: boolean
+  readonly isServing: boolean
+  readonly isTerminating: boolean
+  readonly node?: string
+  /** The zones and nodes whose clients should use the endpoint. */
+  readonly zones: readonly string[]
+  readonly nodes: readonly string[]
+}
+/** A part of a Service's endpoints, of one family. */
+export interface Slice {
+  readonly namespace: string
+  readonly name: string
+  /** The name of its Service. */
+  readonly service: string
+  readonly ports: readonly { readonly name: string; readonly protocol: Protocol; readonly port: number }[]
+  readonly endpoints: readonly Endpoint[]
+  /** When the change happened that led to this version. Milliseconds since 1970. */
+  readonly triggeredAt?: number
+}
+
+const DEFAULT_AFFINITY_S = 10_800
+const MOST_AFFINITY_S = 86_400
+
+/** Reads a Service. Undefined for one without addresses: ExternalName, or headless. Throws ValueError with the object's name and the path of the wrong field. */
+export function serviceOf(raw: unknown): Service | undefined {
+  const [{ namespace, name }, spec] = [metaOf(raw, 'Service'), objectAt(raw, 'spec')]
+  const what = `Service ${namespace}/${name}: spec`
+  const given = spec['clusterIPs'] === undefined ? [spec['clusterIP']] : listOf(spec['clusterIPs'], `${what}.clusterIPs`)
+  const clusterIPs = given.filter((ip) => ip !== undefined && ip !== '' && ip !== 'None')
+  if (spec['type'] === 'ExternalName' || clusterIPs.length === 0) return undefined
+  const isBalanced = spec['type'] === 'LoadBalancer'
+  const health = spec['healthCheckNodePort']
+  const affinity = affinityOf(spec, what)
+  return {
+    namespace,
+    name,
+    clusterIPs: ipsOf(clusterIPs, `${what}.clusterIPs`),
+    externalIPs: ipsOf(listOf(spec['externalIPs'] ?? [], `${what}.externalIPs`), `${what}.externalIPs`),
+    balancerIPs: isBalanced ? balancerIPsOf(raw, `Service ${namespace}/${name}: status.loadBalancer.ingress`) : [],
+    sourceRanges: isBalanced ? listOf(spec['loadBalancerSourceRanges'] ?? [], `${what}.loadBalancerSourceRanges`).map((one, i) => cidrOf(trimmed(one), `${what}.loadBalancerSourceRanges[${i}]`)) : [],
+    ports: listOf(spec['ports'] ?? [], `${what}.ports`).map((one, i) => servicePortOf(one, `${what}.ports[${i}]`)),
+    isExternalLocal: spec['externalTrafficPolicy'] === 'Local',
+    isInternalLocal: spec['internalTrafficPolicy'] === 'Local',
+    ...(affinity !== undefined && { affinitySeconds: affinity }),
+    ...(isBalanced && spec['externalTrafficPolicy'] === 'Local' && isPort(health) && { healthCheckNodePort: health }),
+    publishesNotReady: spec['publishNotReadyAddresses'] === true,
+  }
+}
+
+/** Reads an EndpointSlice. Undefined for one that belongs to no Service, or has no addresses. Throws ValueError with the object's name and the path of the wrong field. */
+export function sliceOf(raw: unknown): Slice | undefined {
+  const { namespace, name, labels } = metaOf(raw, 'EndpointSlice')
+  const what = `EndpointSlice ${namespace}/${name}`
+  const { addressType, ports, endpoints, metadata } = (raw ?? {}) as Record<string, unknown>
+  const service = labels['kubernetes.io/service-name']
+  if (service === undefined || service === '' || addressType === 'FQDN') return undefined
+  if (addressType !== 'IPv4' && addressType !== 'IPv6') throw new ValueError(`${what}: addressType ${told(addressType)}: want IPv4 or IPv6`)
+  const triggered = Date.parse(String(objectAt(metadata, 'annotations')['endpoints.kubernetes.io/last-change-trigger-time'] ?? ''))
+  return {
+    namespace,
+    name,
+    service,
+    ports: listOf(ports ?? [], `${what}: ports`).flatMap((one, i) => {
+      const { name: portName, protocol = 'TCP', port } = (one ?? {}) as Record<string, unknown>
+      if (port === undefined || port === null) return []
+      if (!isProtocol(protocol)) throw new ValueError(`${what}: ports[${i}].protocol ${told(protocol)}: want TCP, UDP or SCTP`)
+      if (!isPort(port)) throw new ValueError(`${what}: ports[${i}].port ${told(port)}: want a number from 1 to 65535`)
+      return [{ name: typeof portName === 'string' ? portName : '', protocol, port }]
+    }),
+    endpoints: listOf(endpoints ?? [], `${what}: endpoints`).flatMap((one, i) => endpointOf(one, addressType === 'IPv6', `${what}: endpoints[${i}]`)),
+    ...(Number.isFinite(triggered) && { triggeredAt: triggered }),
+  }
+}
+
+function servicePortOf(raw: unknown, what: string): ServicePort {
+  const { name, protocol = 'TCP', port, nodePort } = (raw ?? {}) as Record<string, unknown>
+  if (!isProtocol(protocol)) throw new ValueError(`${what}.protocol ${told(protocol)}: want TCP, UDP or SCTP`)
+  if (!isPort(port)) throw new ValueError(`${what}.port ${told(port)}: want a number from 1 to 65535`)
+  if (nodePort !== undefined && nodePort !== 0 && !isPort(nodePort)) throw new ValueError(`${what}.nodePort ${told(nodePort)}: want a number from 1 to 65535`)
+  return { name: typeof name === 'string' ? name : '', protocol, port, ...(isPort(nodePort) && { nodePort }) }
+}
+
+function affinityOf(spec: Readonly<Record<string, unknown>>, what: string): number | undefined {
+  if (spec['sessionAffinity'] !== 'ClientIP') return undefined
+  const { timeoutSeconds = DEFAULT_AFFINITY_S } = objectAt(objectAt(spec, 'sessionAffinityConfig'), 'clientIP')
+  if (typeof timeoutSeconds !== 'number' || !Number.isInteger(timeoutSeconds) || timeoutSeconds < 1 || timeoutSeconds > MOST_AFFINITY_S)
+    throw new ValueError(`${what}.sessionAffinityConfig.clientIP.timeoutSeconds ${told(timeoutSeconds)}: want a number from 1 to ${MOST_AFFINITY_S}`)
+  return timeoutSeconds
+}
+
+function balancerIPsOf(raw: unknown, what: string): Ip[] {
+  const ingress = listOf(objectAt(objectAt(raw, 'status'), 'loadBalancer')['ingress'] ?? [], what)
+  const ips = ingress.flatMap((one) => {
+    const { ip, ipMode } = (one ?? {}) as Record<string, unknown>
+    return ip === undefined || ip === '' || ipMode === 'Proxy' ? [] : [ip]
+  })
+  return ipsOf(ips, what)
+}
+
+function endpointOf(raw: unknown, isIpv6: boolean, what: string): Endpoint[] {
+  const { addresses, nodeName, conditions, hints } = (raw ?? {}) as Record<string, unknown>
+  // The other addresses of an endpoint are for the same pod (discovery.k8s.io/v1: consumers use the first one).
+  const [ip] = ipsOf(listOf(addresses ?? [], `${what}.addresses`), `${what}.addresses`)
+  if (ip === undefined) return []
+  if (isSix(ip) !== isIpv6) throw new ValueError(`${what}.addresses[0] ${told(ip)}: want an address of addressType ${isIpv6 ? 'IPv6' : 'IPv4'}`)
+  const { ready, serving, terminating } = (conditions ?? {}) as Record<string, unknown>
+  const isReady = ready !== false
+  const named = (key: string) => listOf(objectAt(raw, 'hints')[key] ?? [], `${what}.hints.${key}`).map((one) => String((one as { name?: unknown } | null)?.name))
+  const [zones, nodes] = hints === undefined ? [NONE, NONE] : [named('forZones'), named('forNodes')]
+  return [{ ip, isReady, isServing: serving === undefined ? isReady : serving === true, isTerminating: terminating === true, ...(typeof nodeName === 'string' && nodeName !== '' && { node: nodeName }), zones, nodes }]
+}
+const NONE: readonly string[] = []
+
+function ipsOf(all: readonly unknown[], what: string): Ip[] {
+  return [
+    ...new Set(
+      all.map((one, i) => {
+        try {
+          return parseIp(one)
+        } catch (cause) {
+          throw new ValueError(`${what}[${i}] ${(cause as Error).message}`, { cause })
+        }
+      }),
+    ),
+  ]
+}
+
+function trimmed(value: unknown): unknown {
+  return typeof value === 'string' ? value.trim() : value
+}

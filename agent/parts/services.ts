@@ -1,0 +1,232 @@
+import { log } from '../../lib/os/log.ts'
+import { chainUses, isThere, ruleCounts } from '../../lib/os/nftables.ts'
+import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
+import type { ChangedKeys, Changes } from '../cluster/changes.ts'
+import type { KindName } from '../cluster/kinds.ts'
+import type { Slice } from '../cluster/services.ts'
+import type { ObjectSource } from '../cluster/source.ts'
+import type { Standing } from '../health/condition.ts'
+import { type Durations, PROGRAMMING_BUCKETS } from '../health/status.ts'
+import { Elements } from '../kernel/elements.ts'
+import { both } from '../lease/families.ts'
+import type { Failure } from '../scheduler/failures.ts'
+import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import type { Wakes } from '../scheduler/wakes.ts'
+import { type CompiledService, compile } from '../services/compile.ts'
+import { allUdp, forgetStale, type StaleFrontend, staleOf } from '../services/conntrack.ts'
+import type { NodeFacts } from '../services/endpoints.ts'
+import { HealthServers } from '../services/health.ts'
+import { Programme } from '../services/programme.ts'
+import { addition, baseChains, type Chain, declaration, podAddresses, SHAPES, SOURCES, shapeChains, sources, TABLE, type TableOptions } from '../services/table.ts'
+import { type ServiceView, viewOf } from '../services/view.ts'
+import type { Context } from './context.ts'
+import type { Repairs } from './repairs.ts'
+
+/** The kinds of objects that Services are about. The Node of this name gives the zone. */
+export const SERVICE_KINDS = ['services', 'slices', 'nodes'] as const satisfies readonly KindName[]
+const ZONE = 'topology.kubernetes.io/zone'
+/** Refused objects that the status names at once. */
+const NAMED = 20
+
+/** The most elements in one transaction. A quarter of a million endpoints would else take nft 600 MB. */
+const MOST = 50_000
+
+/** The maps with one element per endpoint of a frontend. */
+const ENDPOINT_MAPS = Object.keys(SHAPES).filter((name) => /^(port)?(eps|sel)/.test(name))
+
+/** The way to add lines to a broken or unknown table: over the existing one, or after its removal. */
+type Way = 'step' | 'over' | 'anew'
+
+/** Keeps Services in the kernel. The tables stay when the agent ends, and connections never notice. */
+export class ServicesPart implements Part {
+  readonly name = 'services'
+  readonly trouble = 'Cannot program Services'
+  readonly quietMs: number
+  readonly wakes: Wakes
+  readonly #context: Context
+  readonly #now: Standing
+  readonly #objects: ObjectSource
+  readonly #repairs: Repairs
+  readonly #changes: Changes
+  readonly #elements = new Elements(TABLE, SHAPES, { most: MOST })
+  readonly #programme = new Programme(this.#elements)
+  readonly #health = new HealthServers()
+  readonly #base: ReadonlyMap<string, Chain>
+  /** The slices of each Service, by keys, and the Service of each slice. */
+  readonly #slices = new Map<string, Set<string>>()
+  readonly #owners = new Map<string, string>()
+  /** The chains that the kernel has. Undefined before the first step. */
+  #chains: Map<string, Chain> | undefined
+  /** The texts of the last transaction for source ranges and for addresses of pods. */
+  #sources = ''
+  #addresses = ''
+  #isDoubtful = true
+  #node: NodeFacts
+  /** UDP frontends whose connections are not looked at yet. */
+  #stale: StaleFrontend[] = []
+  /** When the changes happened that are not in the kernel yet. Milliseconds since 1970. */
+  #triggered: number[] = []
+  #programming: Durations = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
+  #forgotten = 0
+
+  constructor(context: Context, now: Standing, objects: ObjectSource, options: TableOptions, wakes: Wakes, repairs: Repairs) {
+    this.#context = context
+    this.#now = now
+    this.#objects = objects
+    this.wakes = wakes
+    this.#repairs = repairs
+    this.quietMs = context.quietMs
+    this.#node = { name: context.node }
+    this.#base = baseChains(options)
+    this.#changes = objects.changes(SERVICE_KINDS, () => wakes.poke('objects'))
+    if (options.nodePortAddresses.some((one) => one.startsWith('127.'))) enable('ipv4/conf/all/route_localnet')
+    // Without it, an answer from one pod of a bridge to another one does not pass the connection's translation.
+    for (const tables of ['iptables', 'ip6tables']) enable(`bridge/bridge-nf-call-${tables}`)
+  }
+
+  doubt(): void {
+    this.#isDoubtful = true
+    this.#elements.doubt()
+  }
+
+  /** The Services as people see them, sorted by name. */
+  view(): ServiceView[] {
+    const { services } = this.#objects.objects
+    return [...services.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, service]) => viewOf(service, this.#slicesOf(key), this.#node))
+  }
+
+  /** Ends the servers of healthCheckNodePort. */
+  close(): void {
+    this.#health.close()
+  }
+
+  async step(): Promise<Outcome> {
+    // The table of an earlier run stays until everything is known.
+    if (!this.#objects.isComplete(SERVICE_KINDS)) return WAITING
+    const isFirst = this.#chains === undefined
+    const changed = this.#compileChanged(this.#changes.take())
+    this.#stale.push(...(isFirst ? allUdp(this.#programme.served.values()) : staleOf(changed.values())))
+    await this.#program(isFirst)
+    // What happened before the start was not this run's to wait for.
+    for (const at of isFirst ? [] : this.#triggered) this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
+    this.#triggered = []
+    const stale = this.#stale
+    this.#stale = []
+    const forgotten = await forgetStale(stale, this.#context.run)
+    this.#forgotten += forgotten
+    if (forgotten > 0) log(`agent: forgot ${forgotten} UDP connections to former endpoints of Services`)
+    this.#tell()
+    const refused = this.#objects
+      .refused(SERVICE_KINDS)
+      .slice(0, NAMED)
+      .map((text): Failure => ({ scope: 'part', text: `${text}; the other objects are programmed` }))
+    const closed = this.#health.update(this.#programme.health).map((text): Failure => ({ scope: 'part', text }))
+    this.#context.failures.report('objects of services', [...refused, ...closed])
+    return DONE
+  }
+
+  // Compiles the Services whose objects changed.
+  #compileChanged(keys: ChangedKeys): ReturnType<Programme['update']> {
+    const { services, slices, nodes } = this.#objects.objects
+    const dirty = new Set(keys.get('services'))
+    for (const key of keys.get('slices') ?? []) {
+      const slice = slices.get(key)
+      if (slice?.triggeredAt !== undefined) this.#triggered.push(slice.triggeredAt)
+      const [before, owner] = [this.#owners.get(key), slice && `${slice.namespace}/${slice.service}`]
+      for (const one of [before, owner]) if (one !== undefined) dirty.add(one)
+      if (before !== undefined && before !== owner) this.#slices.get(before)?.delete(key)
+      if (owner === undefined) this.#owners.delete(key)
+      else {
+        this.#owners.set(key, owner)
+        this.#slices.set(owner, (this.#slices.get(owner) ?? new Set()).add(key))
+      }
+    }
+    const zone = nodes.get(this.#context.node)?.labels[ZONE]
+    if (zone !== this.#node.zone) {
+      this.#node = { name: this.#context.node, ...(zone !== undefined && { zone }) }
+      for (const key of services.keys()) dirty.add(key)
+    }
+    const next = new Map<string, CompiledService | undefined>()
+    for (const key of dirty) {
+      const service = services.get(key)
+      next.set(key, service && compile(service, this.#slicesOf(key), this.#node, this.#programme.of(key)))
+      if (this.#slices.get(key)?.size === 0) this.#slices.delete(key)
+    }
+    return this.#programme.update(next)
+  }
+
+  #slicesOf(service: string): Slice[] {
+    const { slices } = this.#objects.objects
+    return [...(this.#slices.get(service) ?? [])].sort().flatMap((one) => slices.get(one) ?? [])
+  }
+
+  #tell(): void {
+    const endpoints = ENDPOINT_MAPS.reduce((sum, name) => sum + this.#elements.size(name), 0)
+    this.#now.services = { services: this.#programme.all.size, frontends: this.#programme.served.size, endpoints, programming: this.#programming, forgotten: this.#forgotten }
+  }
+
+  // One transaction, with chains and addresses where they are not as the last one left them.
+  async #program(isFirst: boolean): Promise<void> {
+    const wanted = new Map(this.#base)
+    for (const shape of this.#programme.shapes()) for (const [name, chain] of shapeChains(shape)) wanted.set(name, chain)
+    const wrong = this.#isDoubtful ? this.#look() : undefined
+    const way: Way = isFirst || wrong !== undefined ? 'over' : 'step'
+    this.#isDoubtful = false
+    const repaired = await this.#commit(wanted, way).catch(async (cause) => {
+      this.#isDoubtful = true
+      // The table of another version may have sets of other types.
+      if (way === 'step') throw cause
+      return this.#commit(wanted, 'anew')
+    })
+    if (isFirst) await this.#removeUnused(wanted)
+    const titles = [...(wrong !== undefined && !isFirst ? [wrong] : []), ...repaired.map((text) => `nft table ${TABLE}, ${text}`)]
+    if (titles.length > 0) this.#repairs.ofPart(this, 'nft', titles)
+  }
+
+  // What is wrong with tables and chains, by the kernel's count of rules.
+  #look(): string | undefined {
+    if (!isThere('inet', TABLE)) return `nft table ${TABLE}`
+    if (this.#sources.includes('{') && !isThere('inet', SOURCES)) return `nft table ${SOURCES}`
+    const counts = ruleCounts('inet', TABLE)
+    const wrong = [...(this.#chains ?? [])].find(([name, { rules }]) => (counts.get(name) ?? 0) !== rules.length)
+    return wrong && `nft table ${TABLE}, chain ${wrong[0]}`
+  }
+
+  async #commit(wanted: Map<string, Chain>, way: Way): Promise<readonly string[]> {
+    const fresh = new Map([...wanted].filter(([name]) => !this.#chains?.has(name)))
+    const subnets = this.#now.served ? both(this.#now.served.subnets) : []
+    const addresses = podAddresses(subnets, [...this.#context.facts.networks, ...(this.#context.services?.clusterCidrs ?? [])]).join('\n')
+    const restricted = sources(new Map([...this.#programme.restricted.values()].flatMap((one) => [...one]))).join('\n')
+    const isWhole = way !== 'step'
+    const before = [
+      ...(way === 'anew' ? [`table inet ${TABLE}`, `delete table inet ${TABLE}`] : []),
+      ...(isWhole ? declaration(wanted) : addition(fresh)),
+      ...(isWhole || addresses !== this.#addresses ? [addresses] : []),
+      ...(isWhole || restricted !== this.#sources ? [restricted] : []),
+    ]
+    if (way === 'anew' || (isWhole && !isThere('inet', TABLE))) this.#elements.emptied()
+    const { repaired } = await this.#elements.step(this.#context.run, { before })
+    // A chain that no element leads to costs nothing, and the next change may need it.
+    this.#chains = new Map([...(isWhole ? [] : (this.#chains ?? [])), ...wanted])
+    this.#addresses = addresses
+    this.#sources = restricted
+    return repaired
+  }
+
+  // Chains of an earlier run. In a transaction of their own: nothing leads to them any more.
+  async #removeUnused(wanted: ReadonlyMap<string, Chain>): Promise<void> {
+    const unused = [...chainUses('inet', TABLE).keys()].filter((name) => !wanted.has(name))
+    if (unused.length === 0) return
+    const lines = [...unused.map((name) => `flush chain inet ${TABLE} ${name}`), ...unused.map((name) => `delete chain inet ${TABLE} ${name}`)]
+    await this.#context.run(['nft', '-f', '-'], `${lines.join('\n')}\n`)
+  }
+}
+
+function enable(sysctl: string): void {
+  const value = readSysctl(sysctl)
+  if (value !== undefined && value !== '1' && writeSysctl(sysctl, '1')) log(`agent: set net.${sysctl.replaceAll('/', '.')} to 1 for Services`)
+}
+
+function withDuration({ count, sum, buckets }: Durations, seconds: number): Durations {
+  return { count: count + 1, sum: sum + seconds, buckets: buckets.map((n, i) => n + (seconds <= (PROGRAMMING_BUCKETS[i] as number) ? 1 : 0)) }
+}

@@ -1,0 +1,185 @@
+import { isSix } from '../../lib/text/cidr.ts'
+import { digest } from '../../lib/text/digest.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import type { ClusterNode, Namespace } from '../cluster/objects.ts'
+import type { Port, Selector } from '../cluster/reading.ts'
+import type { Elements } from '../kernel/elements.ts'
+import type { Item } from './items.ts'
+import type { KnownPod, KnownPods } from './known-pods.ts'
+import { matches } from './matching.ts'
+import { type Family, NAME, TYPE } from './table.ts'
+
+/** Pods by their labels, and by the labels of their namespaces or the one namespace that they are in. */
+export interface PeerSelector {
+  readonly pods: Selector
+  readonly namespaces: Selector | string
+}
+
+/** The elements that a pod has in a set: none when the set does not select it. */
+type ElementsOf = (pod: KnownPod) => readonly string[]
+
+interface PodSet {
+  readonly name: string
+  readonly elementsOf: ElementsOf
+  /** The selector of namespaces, and those that it selects now. Absent for a set of one namespace. */
+  readonly wide?: { readonly selector: Selector; readonly homes: Set<string> }
+}
+
+/**
+ * The sets of addresses that rules name: pods by selectors, named ports, nodes by labels. A set is of a selector, and all policies with
+ * that selector share it. A pod that comes or goes changes elements, and no rule. Sets that no rule names have no elements.
+ */
+export class PeerSets {
+  readonly #pods: KnownPods
+  readonly #namespaces: ReadonlyMap<string, Namespace>
+  readonly #nodes: ReadonlyMap<string, ClusterNode>
+  readonly #elements: Elements
+  /** The sets in use: those of all namespaces, those of one by its name, and those of nodes. */
+  readonly #wide = new Map<string, PodSet>()
+  readonly #narrow = new Map<string, Map<string, PodSet>>()
+  readonly #ofNodes = new Map<string, { readonly selector: Selector; readonly family: Family }>()
+  readonly #knownNodes = new Map<string, ClusterNode>()
+  #left = new Set<Ip>()
+
+  constructor(pods: KnownPods, namespaces: ReadonlyMap<string, Namespace>, nodes: ReadonlyMap<string, ClusterNode>, elements: Elements) {
+    this.#pods = pods
+    this.#namespaces = namespaces
+    this.#nodes = nodes
+    this.#elements = elements
+  }
+
+  /** The set of the pods that a selector selects. */
+  pods({ pods, namespaces }: PeerSelector, family: Family): Item {
+    const name = `pods${family}_${digest(JSON.stringify([namespaces, pods]))}`
+    const addresses = (pod: KnownPod) => (matches(pods, pod.pod.labels) ? ofFamily(pod.ips, family) : [])
+    if (typeof namespaces === 'string') {
+      const elementsOf: ElementsOf = (pod) => (pod.pod.namespace === namespaces ? addresses(pod) : [])
+      return this.#item(name, [TYPE[family]], { name, elementsOf }, namespaces)
+    }
+    const homes = new Set<string>()
+    return this.#item(name, [TYPE[family]], { name, elementsOf: (pod) => (homes.has(pod.pod.namespace) ? addresses(pod) : []), wide: { selector: namespaces, homes } })
+  }
+
+  /** The set of the addresses and ports that have a name, in all pods. */
+  ports({ name, protocol }: Port, family: Family): Item {
+    const set = `ports${family}_${digest(`${name} ${protocol}`)}`
+    const elementsOf = ({ pod: { ports }, ips }: KnownPod) => ports.flatMap((one) => (one.name === name && one.protocol === protocol ? ofFamily(ips, family).map((ip) => `${ip} . ${one.port}`) : []))
+    return this.#item(set, [TYPE[family], 'inet_service'], { name: set, elementsOf })
+  }
+
+  /** The set of the addresses of the nodes that a selector selects. */
+  nodes(selector: Selector, family: Family): Item {
+    const name = `nodes${family}_${digest(JSON.stringify(selector))}`
+    return {
+      name,
+      kind: 'set',
+      make: [`add set ${NAME} ${name} { type ${TYPE[family]}; }`],
+      needs: [],
+      begin: () => {
+        this.#elements.define(name, { key: [TYPE[family]] })
+        this.#ofNodes.set(name, { selector, family })
+        this.#fillNodes(name)
+      },
+      end: () => {
+        this.#ofNodes.delete(name)
+        this.#elements.drop(name)
+      },
+    }
+  }
+
+  #item(name: string, key: readonly ('ipv4_addr' | 'ipv6_addr' | 'inet_service')[], set: PodSet, home?: string): Item {
+    return {
+      name,
+      kind: 'set',
+      make: [`add set ${NAME} ${name} { type ${key.join(' . ')}; }`],
+      needs: [],
+      begin: () => {
+        this.#elements.define(name, { key })
+        if (home === undefined) this.#wide.set(name, set)
+        else this.#narrow.set(home, (this.#narrow.get(home) ?? new Map()).set(name, set))
+        set.wide?.homes.clear()
+        if (set.wide) for (const one of this.#namespaces.values()) if (matches(set.wide.selector, one.labels)) set.wide.homes.add(one.name)
+        for (const pod of this.#candidates(set, home)) for (const element of set.elementsOf(pod)) this.#elements.put(name, element)
+      },
+      end: () => {
+        this.#wide.delete(name)
+        const narrow = home === undefined ? undefined : this.#narrow.get(home)
+        narrow?.delete(name)
+        if (home !== undefined && narrow?.size === 0) this.#narrow.delete(home)
+        this.#elements.drop(name)
+      },
+    }
+  }
+
+  *#candidates({ wide }: PodSet, home: string | undefined): Generator<KnownPod> {
+    if (home !== undefined) yield* this.#pods.of(home)
+    else if (wide) for (const namespace of wide.homes) yield* this.#pods.of(namespace)
+    else yield* this.#pods.all()
+  }
+
+  /** Takes over a pod that has changed. `KnownPods` has its new value already. */
+  podChanged(before: KnownPod | undefined, now: KnownPod | undefined): void {
+    const narrow = new Set([before, now].flatMap((one) => (one ? [one.pod.namespace] : [])))
+    const sets = [...this.#wide.values(), ...[...narrow].flatMap((namespace) => [...(this.#narrow.get(namespace)?.values() ?? [])])]
+    for (const set of sets) this.#move(set, before ? set.elementsOf(before) : [], now ? set.elementsOf(now) : [], before)
+  }
+
+  /** Takes over a namespace that has changed, came or went. */
+  namespaceChanged(name: string): void {
+    const labels = this.#namespaces.get(name)?.labels
+    for (const set of this.#wide.values()) {
+      if (!set.wide) continue
+      const { selector, homes } = set.wide
+      const isHome = labels !== undefined && matches(selector, labels)
+      if (isHome === homes.has(name)) continue
+      const elements = () => [...this.#pods.of(name)].map((pod) => ({ pod, elements: set.elementsOf(pod) }))
+      const before = isHome ? [] : elements()
+      if (isHome) homes.add(name)
+      else homes.delete(name)
+      for (const one of before) this.#move(set, one.elements, [], one.pod)
+      if (isHome) for (const one of elements()) this.#move(set, [], one.elements, one.pod)
+    }
+  }
+
+  /** Takes over a node that has changed, came or went. */
+  nodeChanged(name: string): void {
+    const [before, now] = [this.#knownNodes.get(name), this.#nodes.get(name)]
+    if (now) this.#knownNodes.set(name, now)
+    else this.#knownNodes.delete(name)
+    if (before || now) for (const set of this.#ofNodes.keys()) this.#fillNodes(set)
+  }
+
+  #fillNodes(name: string): void {
+    const { selector, family } = this.#ofNodes.get(name) as { selector: Selector; family: Family }
+    const wanted = new Set([...this.#nodes.values()].flatMap(({ labels, ips }) => (matches(selector, labels) ? ofFamily(ips, family) : [])))
+    for (const ip of [...this.#elements.wanted(name).keys()]) {
+      if (wanted.has(ip as Ip)) continue
+      this.#elements.remove(name, ip)
+      this.#left.add(ip as Ip)
+    }
+    for (const ip of wanted) this.#elements.put(name, ip)
+  }
+
+  #move({ name, elementsOf }: PodSet, before: readonly string[], now: readonly string[], pod: KnownPod | undefined): void {
+    for (const element of before) {
+      if (now.includes(element)) continue
+      const ip = element.split(' ', 1)[0] as Ip
+      this.#left.add(ip)
+      // Another pod may have the address already, while the object of this one is late to go.
+      const isOthers = [...this.#pods.at(ip)].some((other) => other.key !== pod?.key && elementsOf(other).includes(element))
+      if (!isOthers) this.#elements.remove(name, element)
+    }
+    for (const element of now) this.#elements.put(name, element)
+  }
+
+  /** The addresses that left a set since the last call. A connection of theirs may no longer be allowed. */
+  takeLeft(): ReadonlySet<Ip> {
+    const left = this.#left
+    this.#left = new Set()
+    return left
+  }
+}
+
+function ofFamily(ips: readonly Ip[], family: Family): readonly Ip[] {
+  return ips.filter((ip) => isSix(ip) === (family === 6))
+}

@@ -1,0 +1,189 @@
+import { digest } from '../../lib/text/digest.ts'
+import { type Cidr, format, split } from '../../lib/text/ip.ts'
+import type { ClusterPolicy, TierRule } from '../cluster/cluster-policy.ts'
+import type { Peer, Policy } from '../cluster/objects.ts'
+import type { Port, Protocol, Selector } from '../cluster/reading.ts'
+import type { Item } from './items.ts'
+import type { PeerSelector, PeerSets } from './peer-sets.ts'
+import { DENIED, FAMILIES, type Family, NAME, PASSES, type Side, TYPE } from './table.ts'
+
+// The rules of policies as chains of nft. A chain never changes: its name is the digest of its lines.
+
+/** A match of nft, for one family or for both, and the sets that it names. */
+interface Match {
+  readonly text: string
+  readonly family?: Family
+  readonly needs?: readonly Item[]
+}
+
+const WORD = { 4: 'ip', 6: 'ip6' } as const
+const SHORT = { ingress: 'in', egress: 'out' } as const
+/** nft keeps 128 bytes of a comment. */
+const COMMENT = 120
+
+/** The chain of one NetworkPolicy in one direction. It ends the way of what it allows, and returns for the rest. */
+export function policyChain(policy: Policy, side: Side, sets: PeerSets): Item {
+  const { namespace, name } = policy
+  const counter = counterOf('allow', side, `${namespace}/${name}`)
+  const verdict = `counter name ${counter.name} ${PASSES[side]} comment "${`${namespace}/${name}`.slice(0, COMMENT)}"`
+  const needs: Item[] = []
+  const lines = (policy[side] ?? []).flatMap(({ peers, ports }) =>
+    linesOf(
+      peers?.map((peer) => ofPolicy(peer, namespace)),
+      ports,
+      side,
+      verdict,
+      sets,
+      needs,
+    ),
+  )
+  return chain(`np_${SHORT[side]}`, lines, lines.length === 0 ? [] : [counter, ...needs])
+}
+
+/** The chain of the rules of one tier in one direction, of these policies in this order. Undefined when they have no rule. */
+export function tierChain(policies: readonly ClusterPolicy[], side: Side, sets: PeerSets): Item | undefined {
+  const needs: Item[] = []
+  const lines = policies.flatMap((policy) => policy[side].flatMap((rule, i) => linesOf(rule.peers, rule.ports, side, `${verdictOf(policy, side, rule, needs)} comment "${`${policy.name} ${side}[${i}]`.slice(0, COMMENT)}"`, sets, needs)))
+  return lines.length === 0 ? undefined : chain(`tier_${SHORT[side]}`, lines, needs)
+}
+
+// Pass ends the tier: its chain returns.
+function verdictOf({ name }: ClusterPolicy, side: Side, { action }: TierRule, needs: Item[]): string {
+  if (action === 'Pass') return 'return'
+  const counter = counterOf(action === 'Accept' ? 'allow' : 'deny', side, name)
+  needs.push(counter)
+  return `counter name ${counter.name} ${action === 'Accept' ? PASSES[side] : `goto ${DENIED[side]}`}`
+}
+
+/** The chain of all pods with the same policies: the tiers before, NetworkPolicy, the tier after. */
+export function setChain(side: Side, admin: Item | undefined, policies: readonly { readonly name: string; readonly chain: Item }[], baseline: Item | undefined): Item {
+  const jump = (item: Item | undefined) => (item ? [`jump ${item.name}`] : [])
+  if (policies.length === 0)
+    return chain(
+      SHORT[side],
+      [...jump(admin), ...jump(baseline), PASSES[side]],
+      [admin, baseline].filter((one) => one !== undefined),
+    )
+  const denied = counterOf('deny', side, policies.map(({ name }) => name).join(' '))
+  const lines = [...jump(admin), ...policies.flatMap(({ chain }) => jump(chain)), `counter name ${denied.name} goto ${DENIED[side]}`]
+  return chain(SHORT[side], lines, [...(admin ? [admin] : []), ...policies.map(({ chain }) => chain), denied])
+}
+
+/** What a counter of the table counts. */
+export interface Counted {
+  readonly what: 'allow' | 'deny'
+  readonly side: Side
+  /** The policies: `namespace/name` of a NetworkPolicy, the name alone of a ClusterNetworkPolicy. Several isolate a pod together. */
+  readonly policies: readonly string[]
+}
+/** A counter, with what it counts. */
+export interface CounterItem extends Item {
+  readonly counted: Counted
+}
+
+// A counter outlives the chains that name it, so that a change of a policy does not begin at zero.
+function counterOf(what: Counted['what'], side: Side, names: string): CounterItem {
+  const name = `${what}_${SHORT[side]}_${digest(names)}`
+  return { name, kind: 'counter', make: [`add counter ${NAME} ${name}`], needs: [], counted: { what, side, policies: names.split(' ') } }
+}
+
+function chain(prefix: string, lines: readonly string[], needs: readonly Item[]): Item {
+  const name = `${prefix}_${digest(lines.join('\n'))}`
+  return { name, kind: 'chain', make: [`add chain ${NAME} ${name}`, ...lines.map((line) => `add rule ${NAME} ${name} ${line}`)], needs }
+}
+
+type BlockPeer = { readonly cidr: Cidr; readonly except?: readonly Cidr[] }
+type AnyPeer = PeerSelector | BlockPeer | { readonly nodes: Selector }
+
+function ofPolicy(peer: Peer, namespace: string): PeerSelector | BlockPeer {
+  return 'cidr' in peer ? peer : { pods: peer.pods, namespaces: peer.namespaces ?? namespace }
+}
+
+function linesOf(peers: readonly AnyPeer[] | undefined, ports: readonly Port[] | undefined, side: Side, verdict: string, sets: PeerSets, needs: Item[]): string[] {
+  const who: readonly Match[] = peers === undefined ? [{ text: '' }] : whoMatches(peers, side, sets)
+  const where: readonly Match[] = ports === undefined ? [{ text: '' }] : whereMatches(ports, sets)
+  return who.flatMap((one) =>
+    where.flatMap((other) => {
+      if (one.family !== undefined && other.family !== undefined && one.family !== other.family) return []
+      needs.push(...(one.needs ?? []), ...(other.needs ?? []))
+      return [[one.text, other.text, verdict].filter(Boolean).join(' ')]
+    }),
+  )
+}
+
+function whoMatches(peers: readonly AnyPeer[], side: Side, sets: PeerSets): Match[] {
+  const end = side === 'ingress' ? 'saddr' : 'daddr'
+  const named = peers.flatMap((peer) => {
+    if ('cidr' in peer) return []
+    return FAMILIES.map((family): Match => {
+      const set = 'nodes' in peer ? sets.nodes(peer.nodes, family) : sets.pods(peer, family)
+      return { text: `${WORD[family]} ${end} @${set.name}`, family, needs: [set] }
+    })
+  })
+  const blocks = peers.flatMap((peer) => ('cidr' in peer ? [peer] : []))
+  return [...named, ...FAMILIES.flatMap((family) => blockMatches(blocks, family, end))]
+}
+
+// All blocks of a rule are one set of ranges: its cost does not depend on their number.
+function blockMatches(blocks: readonly BlockPeer[], family: Family, end: string): Match[] {
+  const ranges = union(blocks.filter(({ cidr }) => split(cidr).family === family).flatMap(rangesOf))
+  if (ranges.length === 0) return []
+  const field = `${WORD[family]} ${end}`
+  const texts = ranges.map(([first, last]) => (first === last ? address(first, family) : `${address(first, family)}-${address(last, family)}`))
+  if (ranges.length > 1) {
+    const name = `blocks${family}_${digest(texts.join(' '))}`
+    const make = [`add set ${NAME} ${name} { type ${TYPE[family]}; flags interval; elements = { ${texts.join(', ')} } }`]
+    return [{ text: `${field} @${name}`, family, needs: [{ name, kind: 'set', make, needs: [] }] }]
+  }
+  const [first, last] = ranges[0] as Range
+  const isAll = first === 0n && last === (1n << (family === 4 ? 32n : 128n)) - 1n
+  return [{ text: isAll ? `meta nfproto ipv${family}` : `${field} ${texts[0]}`, family }]
+}
+
+type Range = readonly [first: bigint, last: bigint]
+
+// What is left of a block without its exceptions.
+function rangesOf({ cidr, except = [] }: BlockPeer): Range[] {
+  let left: Range[] = [[split(cidr).first, split(cidr).last]]
+  for (const { first, last } of except.map(split)) left = left.flatMap(([from, to]): Range[] => (last < from || first > to ? [[from, to]] : [...(first > from ? [[from, first - 1n] as const] : []), ...(last < to ? [[last + 1n, to] as const] : [])]))
+  return left
+}
+
+function union(ranges: readonly Range[]): Range[] {
+  const out: Range[] = []
+  for (const [first, last] of ranges.toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0))) {
+    const before = out.at(-1)
+    if (before && first <= before[1] + 1n) out[out.length - 1] = [before[0], later(last, before[1])]
+    else out.push([first, last])
+  }
+  return out
+}
+
+function later(one: bigint, other: bigint): bigint {
+  return one < other ? other : one
+}
+
+function address(bits: bigint, family: Family): string {
+  return format({ family, bits })
+}
+
+function whereMatches(ports: readonly Port[], sets: PeerSets): Match[] {
+  const numbers = new Map<Protocol, Range[]>()
+  const matches: Match[] = []
+  for (const port of ports) {
+    const { protocol, from, to = from, name } = port
+    const word = protocol.toLowerCase()
+    if (name !== undefined) {
+      for (const family of FAMILIES) {
+        const set = sets.ports(port, family)
+        matches.push({ text: `meta l4proto ${word} ${WORD[family]} daddr . th dport @${set.name}`, family, needs: [set] })
+      }
+    } else if (from === undefined || to === undefined) matches.push({ text: `meta l4proto ${word}` })
+    else numbers.set(protocol, [...(numbers.get(protocol) ?? []), [BigInt(from), BigInt(to)]])
+  }
+  for (const [protocol, ranges] of numbers) {
+    const texts = union(ranges).map(([from, to]) => (from === to ? `${from}` : `${from}-${to}`))
+    matches.push({ text: `${protocol.toLowerCase()} dport ${texts.length === 1 ? texts[0] : `{ ${texts.join(', ')} }`}` })
+  }
+  return matches
+}

@@ -1,0 +1,190 @@
+import { contains, isSix } from '../../lib/text/cidr.ts'
+import { type Cidr, type Ip, split } from '../../lib/text/ip.ts'
+import type { Service, ServicePort, Slice } from '../cluster/services.ts'
+import { type Endpoints, endpointsOf, type NodeFacts } from './endpoints.ts'
+
+// Services as data of nft. Begin with `compile`. One Service gives elements of maps that all Services share, so that its change touches nothing of another Service.
+// A frontend is an address and port at which clients ask. Its element leads to a chain. All frontends with the same number of endpoints share that chain.
+
+/** IPv4 or IPv6. */
+export type Family = 4 | 6
+/** nft's name of a protocol. */
+export type L4 = 'tcp' | 'udp' | 'sctp'
+
+/** The chain of a frontend. Frontends with the same shape share it. */
+export interface ChainShape {
+  /** Frontends are found by address, protocol and port (`vip`), or by protocol and port on any address of the node (`port`). */
+  readonly kind: 'vip' | 'port'
+  readonly family: Family
+  readonly protocol: L4
+  /** How many endpoints clients share. */
+  readonly cluster: number
+  /** How many endpoints of this node clients from outside share (externalTrafficPolicy Local). 0: their packets are dropped. Absent: no difference. */
+  readonly local?: number
+  /** Session affinity, in seconds. */
+  readonly sticky?: number
+  /** Clients that are no pods of this node get the node's address. */
+  readonly isMasked?: true
+}
+
+/** An address and port at which clients ask for a Service. */
+export interface Frontend {
+  readonly kind: ChainShape['kind']
+  readonly family: Family
+  readonly protocol: L4
+  /** nft's text: `10.96.0.1 . tcp . 80`, or `tcp . 30080`. */
+  readonly key: string
+  /** What happens to clients. `refuse`: no endpoint, they are told so. `drop`: endpoints on other nodes only, which policy Local forbids. */
+  readonly answer: ChainShape | 'refuse' | 'drop'
+  /** The endpoints by slot, in nft's text `10.1.0.2 . 8080`. */
+  readonly cluster: readonly string[]
+  readonly local: readonly string[]
+}
+
+/** What one Service needs of the kernel. */
+export interface CompiledService {
+  /** By kind, family and key. */
+  readonly frontends: ReadonlyMap<string, Frontend>
+  /** The ClusterIPs. Unknown ports of them are refused. */
+  readonly vips: readonly Ip[]
+  /** Endpoints of this node, which may reach themselves. */
+  readonly hairpins: readonly Ip[]
+  /** Frontends that only some sources may use, with these sources. */
+  readonly restricted: ReadonlyMap<string, readonly Cidr[]>
+  /** healthCheckNodePort, and the number of ready endpoints of this node. */
+  readonly health?: { readonly port: number; readonly local: number }
+}
+
+/** No Service. */
+export const NOTHING: CompiledService = { frontends: new Map(), vips: [], hairpins: [], restricted: new Map() }
+
+/** Compiles one Service with its slices for one node. `before` is the result for an earlier state of the Service: endpoints keep their slots. Pure. */
+export function compile(service: Service, slices: Iterable<Slice>, node: NodeFacts, before: CompiledService = NOTHING): CompiledService {
+  const all = [...slices]
+  const frontends = new Map<string, Frontend>()
+  const restricted = new Map<string, readonly Cidr[]>()
+  const hairpins = new Set<Ip>()
+  const healthy = new Set<Ip>()
+  // Each port of each family has endpoints of its own.
+  const cached = new Map<string, Endpoints>()
+  const endpoints = (port: ServicePort, family: Family) => {
+    const key = `${family} ${port.protocol} ${port.name}`
+    const found = cached.get(key) ?? endpointsOf(service, port, family, all, node)
+    cached.set(key, found)
+    return found
+  }
+  const add = (port: ServicePort, family: Family, kind: ChainShape['kind'], key: string, isExternal: boolean) => {
+    const name = `${kind}${family} ${key}`
+    const had = before.frontends.get(name)
+    const protocol = port.protocol.toLowerCase() as L4
+    const found = endpoints(port, family)
+    const shape = { kind, family, protocol, ...(service.affinitySeconds !== undefined && { sticky: service.affinitySeconds }) }
+    for (const { ip } of found.everyLocal) hairpins.add(ip)
+    for (const { ip, isReady } of found.everyLocal) if (isReady || service.publishesNotReady) healthy.add(ip)
+    const isSplit = isExternal && service.isExternalLocal
+    const isLocal = !isExternal && service.isInternalLocal
+    const cluster = slotsOf(isLocal ? found.local : found.cluster, had?.cluster)
+    const local = isSplit ? slotsOf(found.local, had?.local) : []
+    const isServed = cluster.length + local.length > 0
+    const answer = !isServed ? (found.isAny ? 'drop' : 'refuse') : { ...shape, cluster: cluster.length, ...(isSplit && { local: local.length }), ...(isExternal && { isMasked: true as const }) }
+    frontends.set(name, { kind, family, protocol, key, answer, cluster, local })
+  }
+  for (const port of service.ports) {
+    const protocol = port.protocol.toLowerCase()
+    const vips = [...service.clusterIPs.map((ip) => [ip, false] as const), ...[...service.externalIPs, ...service.balancerIPs].map((ip) => [ip, true] as const)]
+    for (const [ip, isExternal] of vips) add(port, isSix(ip) ? 6 : 4, 'vip', `${ip} . ${protocol} . ${port.port}`, isExternal)
+    const { nodePort } = port
+    if (nodePort !== undefined) for (const family of new Set(service.clusterIPs.map((ip): Family => (isSix(ip) ? 6 : 4)))) add(port, family, 'port', `${protocol} . ${nodePort}`, true)
+    for (const ip of service.balancerIPs) {
+      const ranges = service.sourceRanges.filter((range) => isSix(range) === isSix(ip))
+      if (ranges.length > 0) restricted.set(`${ip} . ${protocol} . ${port.port}`, widest(ranges))
+    }
+  }
+  const { healthCheckNodePort } = service
+  return { frontends, vips: service.clusterIPs, hairpins: [...hairpins], restricted, ...(healthCheckNodePort !== undefined && { health: { port: healthCheckNodePort, local: healthy.size } }) }
+}
+
+/** The elements of a frontend: set or map, key, and value in a map. Slots of endpoints for clients from outside begin at `LOCAL_SLOT`. */
+export function* elementsOf({ kind, family, protocol, key, answer, cluster, local }: Frontend): Generator<readonly [set: string, key: string, value: string]> {
+  if (answer === 'refuse') {
+    yield [setName('none', kind, family), key, '']
+    return
+  }
+  yield [setName('svc', kind, family), key, answer === 'drop' ? 'drop' : `goto ${chainName(answer)}`]
+  if (answer === 'drop') return
+  for (const [slots, first, token] of [
+    [cluster, 0, CLUSTER_TOKEN],
+    [local, LOCAL_SLOT, LOCAL_TOKEN],
+  ] as const) {
+    // The maps of slots are per protocol.
+    const place = key.replace(`${protocol} . `, '')
+    const tokens = answer.sticky === undefined ? undefined : tokensOf(slots, token)
+    for (const [i, endpoint] of slots.entries()) {
+      if (!tokens) yield [slotsName('eps', kind, family, protocol), `${place} . ${first + i}`, endpoint]
+      else {
+        yield [slotsName('tok', kind, family, protocol), `${place} . ${first + i}`, tokens[i] as string]
+        yield [setName('sel', kind, family), `${key} . ${tokens[i]}`, endpoint]
+      }
+    }
+  }
+}
+
+/** The first slot of endpoints for clients from outside. */
+export const LOCAL_SLOT = 65_536
+/**
+ * The connection mark of the first packet to a Service with session affinity. It is 0x7e and 24 bits that stand for the endpoint, or 0x7f for
+ * clients from outside. Postrouting clears it.
+ */
+export const [CLUSTER_TOKEN, LOCAL_TOKEN] = [0x7e00_0000, 0x7f00_0000] as const
+
+/** The name of a set of all frontends of one kind and family: `svc4`, `portsvc6`. */
+export function setName(what: 'svc' | 'sel' | 'aff' | 'none', kind: ChainShape['kind'], family: Family): string {
+  return `${kind === 'vip' ? '' : 'port'}${what}${family}`
+}
+
+/** The name of a map from slots to endpoints (`eps`), or to tokens (`tok`): `eps4tcp`, `porteps6udp`. */
+export function slotsName(what: 'eps' | 'tok', kind: ChainShape['kind'], family: Family, protocol: L4): string {
+  return `${kind === 'vip' ? '' : 'port'}${what}${family}${protocol}`
+}
+
+/** The name of a chain: its shape. */
+export function chainName({ kind, family, protocol, cluster, local, sticky, isMasked }: ChainShape): string {
+  return [`${kind}${family}`, protocol, cluster, ...(local === undefined ? [] : [`l${local}`]), ...(sticky === undefined ? [] : [`s${sticky}`]), ...(isMasked ? ['m'] : [])].join('_')
+}
+
+/** Whether two frontends need the same of the kernel. */
+export function isSame(one: Frontend, other: Frontend): boolean {
+  return Bun.deepEquals(one, other)
+}
+
+// Endpoints that stay keep their slot. New ones fill holes, then the last ones do: two elements per endpoint that goes.
+function slotsOf(wanted: readonly string[], before: readonly string[] = []): string[] {
+  const left = new Set(wanted)
+  const slots: (string | undefined)[] = before.map((one) => (left.delete(one) ? one : undefined))
+  const fresh = [...left].sort()
+  for (const [i, one] of slots.entries()) if (one === undefined) slots[i] = fresh.shift()
+  while (slots.length > 0 && slots.at(-1) === undefined) slots.pop()
+  for (let i = 0; i < slots.length; i++) {
+    if (slots[i] !== undefined) continue
+    slots[i] = slots.pop()
+    while (slots.length > 0 && slots.at(-1) === undefined) slots.pop()
+  }
+  return [...(slots as string[]), ...fresh]
+}
+
+// A token is the same after a restart: clients keep their endpoint. Two endpoints of one Service seldom have the same 24 bits.
+function tokensOf(slots: readonly string[], base: number): string[] {
+  const used = new Set<number>()
+  return slots.map((endpoint) => {
+    let bits = Number(Bun.hash.xxHash32(endpoint)) & 0xff_ffff
+    while (used.has(bits)) bits = (bits + 1) & 0xff_ffff
+    used.add(bits)
+    return `0x${(base + bits).toString(16).padStart(8, '0')}`
+  })
+}
+
+// nft refuses overlapping elements of one set.
+function widest(ranges: readonly Cidr[]): Cidr[] {
+  const sorted = [...new Set(ranges)].sort((a, b) => split(a).length - split(b).length)
+  return sorted.filter((one, i) => !sorted.slice(0, i).some((wider) => contains(wider, split(one).ip)))
+}

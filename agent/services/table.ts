@@ -1,0 +1,258 @@
+import { isSix } from '../../lib/text/cidr.ts'
+import type { Cidr } from '../../lib/text/ip.ts'
+import type { Shape } from '../kernel/elements.ts'
+import { type ChainShape, CLUSTER_TOKEN, chainName, type Family, type L4, LOCAL_SLOT, setName, slotsName } from './compile.ts'
+
+// The nft tables of Services. The first packet of a connection takes one lookup of its address and port, which leads to a chain, and one lookup of an endpoint
+// there. All other packets take neither: the connection is translated by the kernel. Chains have shapes and no Services; all that is of Services is elements.
+
+/** The table of all Services. */
+export const TABLE = 'plumb_services'
+/** The table of source ranges. It has interval sets, which would make every nft run on the other table read them. */
+export const SOURCES = 'plumb_services_sources'
+
+/**
+ * A bit of the packet mark: postrouting gives the packet the node's address, and clears the bit. kube-proxy uses the same one, and others leave such packets to it.
+ */
+const MASQUERADE_BIT = 0x4000
+/** Where connection marks are tokens of session affinity: 0x7e and 0x7f in the first byte. */
+const TOKEN_MASK = 0xfe00_0000
+/** The bit that tells tokens for clients from outside. */
+const LOCAL_BIT = 0x0100_0000
+/** Clients with session affinity, per family. The kernel makes room for the hash table at once: 4 MB. */
+const MOST_CLIENTS = 262_144
+const FAMILIES: readonly Family[] = [4, 6]
+const KINDS: readonly ChainShape['kind'][] = ['vip', 'port']
+const PROTOCOLS: readonly L4[] = ['tcp', 'udp', 'sctp']
+const WORD = { 4: 'ip', 6: 'ip6' } as const
+const ADDRESS = { 4: 'ipv4_addr', 6: 'ipv6_addr' } as const
+
+/** What the rules depend on besides Services. */
+export interface TableOptions {
+  /** Addresses of the node that have NodePorts. Empty: all but loopback. */
+  readonly nodePortAddresses: readonly Cidr[]
+  /** All clients of ClusterIPs get the node's address. */
+  readonly masqueradeAll: boolean
+  /** Clients of ClusterIPs with other addresses get the node's address. Empty: none. */
+  readonly clusterCidrs: readonly Cidr[]
+  /** The UDP port of VXLAN. No masqueraded packet gets it as its source port. */
+  readonly vxlanPort?: number
+}
+
+/** A chain: its hook if it has one, and its rules. */
+export interface Chain {
+  readonly hook?: string
+  readonly rules: readonly string[]
+}
+
+/** The sets and maps whose elements are Services, for `Elements`. Endpoints come first: an element that leads to them comes after them. */
+export const SHAPES: Readonly<Record<string, Shape>> = Object.fromEntries([
+  ...FAMILIES.flatMap((family) =>
+    KINDS.flatMap((kind): [string, Shape][] => {
+      const key = kind === 'vip' ? ([ADDRESS[family], 'inet_proto', 'inet_service'] as const) : (['inet_proto', 'inet_service'] as const)
+      const target = [ADDRESS[family], 'inet_service'] as const
+      return [
+        ...PROTOCOLS.flatMap((protocol): [string, Shape][] => {
+          const slot = [...(kind === 'vip' ? [ADDRESS[family]] : []), 'inet_service', 'slot'] as const
+          return [
+            [slotsName('eps', kind, family, protocol), { key: slot, value: target }],
+            [slotsName('tok', kind, family, protocol), { key: slot, value: ['mark'] }],
+          ]
+        }),
+        [setName('sel', kind, family), { key: [...key, 'mark'], value: target }],
+        [setName('none', kind, family), { key }],
+        [setName('svc', kind, family), { key, value: 'verdict' }],
+      ]
+    }),
+  ),
+  ...FAMILIES.flatMap((family): [string, Shape][] => [
+    [`vips${family}`, { key: [ADDRESS[family]] }],
+    [`hairpin${family}`, { key: [ADDRESS[family], ADDRESS[family]] }],
+  ]),
+])
+
+/** The lines that declare all sets and chains of the table, and give the chains these rules. They leave the elements of sets as they are. */
+export function declaration(chains: ReadonlyMap<string, Chain>): string[] {
+  return [
+    `table inet ${TABLE} {`,
+    ...sets().map((line) => `  ${line}`),
+    ...[...chains].map(([name, { hook }]) => `  chain ${name} { ${hook === undefined ? '' : `type ${hook}; policy accept; `}}`),
+    '}',
+    ...[...chains.keys()].map((name) => `flush chain inet ${TABLE} ${name}`),
+    ...rulesOf(chains),
+  ]
+}
+
+/** The lines that add new chains to the table. */
+export function addition(chains: ReadonlyMap<string, Chain>): string[] {
+  return [...[...chains.keys()].map((name) => `add chain inet ${TABLE} ${name}`), ...rulesOf(chains)]
+}
+
+/** A transaction that removes both tables. A missing table is no error. */
+export const REMOVE = [TABLE, SOURCES].flatMap((name) => [`table inet ${name}`, `delete table inet ${name}`, '']).join('\n')
+
+/** The table of source ranges: frontends, and the sources that may use them. No lines without frontends. */
+export function sources(restricted: ReadonlyMap<string, readonly Cidr[]>): string[] {
+  const head = [`table inet ${SOURCES}`, `delete table inet ${SOURCES}`]
+  if (restricted.size === 0) return head
+  const of = (family: Family) => [...restricted].filter(([key]) => key.split(' ', 1)[0]?.includes(':') === (family === 6))
+  const elements = (all: readonly string[]) => (all.length === 0 ? '' : ` elements = { ${all.join(', ')} };`)
+  return [
+    ...head,
+    `table inet ${SOURCES} {`,
+    ...FAMILIES.flatMap((family) => [
+      `  set restricted${family} { type ${ADDRESS[family]} . inet_proto . inet_service;${elements(of(family).map(([key]) => key))} }`,
+      `  set allowed${family} { type ${ADDRESS[family]} . inet_proto . inet_service . ${ADDRESS[family]}; flags interval;${elements(of(family).flatMap(([key, ranges]) => ranges.map((range) => `${key} . ${range}`)))} }`,
+    ]),
+    ...['prerouting', 'output'].flatMap((hook) => [
+      `  chain ${hook} {`,
+      `    type filter hook ${hook} priority -110; policy accept;`,
+      ...FAMILIES.map((family) => `    ${keyOf('vip', family)} @restricted${family} ${keyOf('vip', family)} . ${WORD[family]} saddr != @allowed${family} drop`),
+      '  }',
+    ]),
+    '}',
+  ]
+}
+
+/** The lines that replace the addresses of this node's pods, and those of all pods. */
+export function podAddresses(own: readonly Cidr[], inside: readonly Cidr[]): string[] {
+  return FAMILIES.flatMap((family) =>
+    [[`own${family}`, own] as const, [`inside${family}`, [...new Set([...own, ...inside])]] as const].flatMap(([name, all]) => {
+      const mine = all.filter((one) => isSix(one) === (family === 6))
+      return [`flush set inet ${TABLE} ${name}`, ...(mine.length > 0 ? [`add element inet ${TABLE} ${name} { ${mine.join(', ')} }`] : [])]
+    }),
+  )
+}
+
+/** The chains that every node has. */
+export function baseChains({ nodePortAddresses, masqueradeAll, clusterCidrs, vxlanPort }: TableOptions): Map<string, Chain> {
+  const masked = `meta mark set meta mark or 0x${MASQUERADE_BIT.toString(16)}`
+  const of = (family: Family, all: readonly Cidr[]) => all.filter((one) => isSix(one) === (family === 6))
+  const masks = FAMILIES.flatMap((family) => {
+    if (masqueradeAll) return [`${WORD[family]} daddr @vips${family} ${masked}`]
+    const known = of(family, clusterCidrs)
+    return known.length > 0 ? [`${WORD[family]} daddr @vips${family} ${WORD[family]} saddr != { ${known.join(', ')} } ${masked}`] : []
+  })
+  const nodePorts = FAMILIES.map((family) => {
+    if (nodePortAddresses.length === 0) return `${WORD[family]} daddr ${family === 4 ? '127.0.0.0/8' : '::1'} return`
+    const known = of(family, nodePortAddresses)
+    return known.length === 0 ? `meta nfproto ipv${family} return` : `${WORD[family]} daddr != { ${known.join(', ')} } return`
+  })
+  // Masquerade prefers a free port, and VXLAN's socket does not count as one that is taken.
+  const udpRange = vxlanPort === undefined ? undefined : vxlanPort < 32_768 ? `${vxlanPort + 1}-65535` : `1024-${vxlanPort - 1}`
+  const filter = (hook: string, ...rules: readonly string[]): [string, Chain] => [hook, { hook: `filter hook ${hook} priority -1`, rules: [...rules, 'ct state new jump unserved'] }]
+  return new Map<string, Chain>([
+    ['prerouting', { hook: 'nat hook prerouting priority -101', rules: ['jump services'] }],
+    ['nat_output', { hook: 'nat hook output priority -101', rules: ['jump services'] }],
+    ['services', { rules: [...masks, ...FAMILIES.map((family) => `${keyOf('vip', family)} vmap @svc${family}`), 'fib daddr type local jump nodeports'] }],
+    ['nodeports', { rules: [...nodePorts, ...FAMILIES.map((family) => `meta nfproto ipv${family} ${keyOf('port', family)} vmap @portsvc${family}`)] }],
+    [
+      'postrouting',
+      {
+        hook: 'nat hook postrouting priority 99',
+        rules: [
+          // The mark was for the way from one hook to the other.
+          `ct mark and ${hex(TOKEN_MASK)} == ${hex(CLUSTER_TOKEN)} ct mark set 0x0`,
+          `meta mark and ${hex(MASQUERADE_BIT)} != 0x0 goto masked`,
+          ...FAMILIES.map((family) => `ct status dnat ${WORD[family]} saddr . ${WORD[family]} daddr @hairpin${family} goto masquerading`),
+        ],
+      },
+    ],
+    ['masked', { rules: [`meta mark set meta mark and ${hex(~MASQUERADE_BIT)}`, 'goto masquerading'] }],
+    ['masquerading', { rules: [...(udpRange === undefined ? [] : [`meta l4proto udp masquerade to :${udpRange} fully-random`]), 'masquerade fully-random'] }],
+    // A packet that the kernel cannot match to its connection keeps the pod's address. Its receiver would reset the connection.
+    filter('forward', ...FAMILIES.flatMap((family) => [`ct state invalid ${WORD[family]} saddr @inside${family} drop`, `ct state invalid ${WORD[family]} daddr @inside${family} drop`])),
+    filter('input'),
+    filter('output'),
+    [
+      'unserved',
+      {
+        rules: [
+          ...FAMILIES.flatMap((family) => [`${WORD[family]} daddr @vips${family} goto refuse`, `${keyOf('vip', family)} @none${family} goto refuse`]),
+          ...FAMILIES.map((family) => `fib daddr type local meta nfproto ipv${family} ${keyOf('port', family)} @portnone${family} goto refuse`),
+        ],
+      },
+    ],
+    ['refuse', { rules: ['meta l4proto tcp reject with tcp reset', 'reject with icmpx port-unreachable'] }],
+  ])
+}
+
+/** The chain of a shape, and the chain that it leads to if there is one, which comes first. */
+export function shapeChains(shape: ChainShape): [string, Chain][] {
+  const { family, cluster, local, isMasked } = shape
+  const ip = WORD[family]
+  if (local === undefined) return [[chainName(shape), { rules: [...(isMasked ? [`${ip} saddr != @own${family} meta mark set meta mark or ${hex(MASQUERADE_BIT)}`] : []), ...choice(shape, cluster, false)] }]]
+  // Policy Local is for clients from outside. Pods and the node use all endpoints.
+  const { local: _, ...rest } = shape
+  const whole = shapeChains(rest)
+  const inside = cluster === 0 ? [] : [`${ip} saddr @inside${family} goto ${chainName(rest)}`, `fib saddr type local goto ${chainName(rest)}`]
+  return [...(cluster === 0 ? [] : whole), [chainName(shape), { rules: [...inside, ...(local === 0 ? [`meta l4proto { tcp, udp, sctp } drop`] : choice(rest, local, true))] }]]
+}
+
+// The rules that choose one of `count` endpoints.
+function choice({ kind, family, protocol, sticky }: ChainShape, count: number, isLocal: boolean): string[] {
+  const key = keyOf(kind, family)
+  const dnat = `dnat ${WORD[family]} to`
+  const slot = `${placeOf(kind, family, protocol)} . numgen random mod ${count}${isLocal ? ` offset ${LOCAL_SLOT}` : ''}`
+  if (sticky === undefined) return [`${dnat} ${slot} map @${slotsName('eps', kind, family, protocol)}`]
+  const [aff, tok, sel] = [setName('aff', kind, family), slotsName('tok', kind, family, protocol), setName('sel', kind, family)].map((one) => `@${one}`)
+  const client = clientOf(kind, family)
+  const learn = `update ${aff} { ${client} timeout ${sticky}s : ct mark }`
+  return [
+    // A known client whose endpoint is still there. Each connection renews the time.
+    `ct mark set ${client} map ${aff} ct mark and ${hex(LOCAL_BIT)} == ${isLocal ? hex(LOCAL_BIT) : '0x0'} ${learn} ${dnat} ${key} . ct mark map ${sel}`,
+    // An update keeps the value of an element that is there.
+    `delete ${aff} { ${client} : ct mark }`,
+    `ct mark set ${slot} map ${tok}`,
+    learn,
+    `${dnat} ${key} . ct mark map ${sel}`,
+  ]
+}
+
+// nft 1.0.6 has no room in its registers for an IPv6 client, a frontend and a mark. Two hashes of them stand for them: 64 bits.
+function clientOf(kind: ChainShape['kind'], family: Family): string {
+  const all = `${WORD[family]} saddr . ${keyOf(kind, family)}`
+  return family === 4 ? all : [1, 2].map((seed) => `jhash ${all} mod 4294967295 seed 0x${seed}`).join(' . ')
+}
+
+function keyOf(kind: ChainShape['kind'], family: Family): string {
+  return `${kind === 'vip' ? `${WORD[family]} daddr . ` : ''}meta l4proto . th dport`
+}
+
+function placeOf(kind: ChainShape['kind'], family: Family, protocol: L4): string {
+  return `${kind === 'vip' ? `${WORD[family]} daddr . ` : ''}${protocol} dport`
+}
+
+function sets(): string[] {
+  return [
+    ...FAMILIES.flatMap((family) => [
+      `set own${family} { type ${ADDRESS[family]}; flags interval; auto-merge; }`,
+      `set inside${family} { type ${ADDRESS[family]}; flags interval; auto-merge; }`,
+      `set vips${family} { type ${ADDRESS[family]}; }`,
+      `set hairpin${family} { type ${ADDRESS[family]} . ${ADDRESS[family]}; }`,
+      ...KINDS.flatMap((kind) => {
+        const types = `${kind === 'vip' ? `${ADDRESS[family]} . ` : ''}inet_proto . inet_service`
+        const client = family === 4 ? `type ${ADDRESS[4]} . ${types} : mark` : 'typeof numgen random mod 65536 . numgen random mod 65536 : ct mark'
+        return [
+          `map ${setName('svc', kind, family)} { type ${types} : verdict; }`,
+          `set ${setName('none', kind, family)} { type ${types}; }`,
+          // `typeof` because the type of numgen has no name. One per protocol, because nft 1.0.6 does not read "th dport" of a typeof back.
+          ...PROTOCOLS.flatMap((protocol) => [
+            `map ${slotsName('eps', kind, family, protocol)} { typeof ${placeOf(kind, family, protocol)} . numgen random mod 65536 : ${WORD[family]} daddr . ${protocol} dport; }`,
+            `map ${slotsName('tok', kind, family, protocol)} { typeof ${placeOf(kind, family, protocol)} . numgen random mod 65536 : ct mark; }`,
+          ]),
+          `map ${setName('sel', kind, family)} { type ${types} . mark : ${ADDRESS[family]} . inet_service; }`,
+          `map ${setName('aff', kind, family)} { ${client}; flags dynamic,timeout; size ${MOST_CLIENTS}; }`,
+        ]
+      }),
+    ]),
+  ]
+}
+
+function rulesOf(chains: ReadonlyMap<string, Chain>): string[] {
+  return [...chains].flatMap(([name, { rules }]) => rules.map((rule) => `add rule inet ${TABLE} ${name} ${rule}`))
+}
+
+function hex(bits: number): string {
+  return `0x${(bits >>> 0).toString(16)}`
+}

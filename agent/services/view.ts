@@ -1,0 +1,66 @@
+import { isSix } from '../../lib/text/cidr.ts'
+import type { Service, Slice } from '../cluster/services.ts'
+import { endpointsOf, type NodeFacts } from './endpoints.ts'
+
+/** One endpoint of a port, as people see it. */
+export interface EndpointView {
+  /** `10.1.0.2:8080`, or `[fd00::2]:8080`. */
+  readonly address: string
+  readonly node?: string
+  readonly isLocal: boolean
+  /** Why clients do not reach it. Absent when they do. */
+  readonly leftOut?: string
+}
+/** One port of a Service, for one family. */
+export interface PortView {
+  readonly name: string
+  /** Where clients ask: `10.96.0.1:80/TCP`. */
+  readonly addresses: readonly string[]
+  readonly nodePort?: number
+  readonly endpoints: readonly EndpointView[]
+}
+/** A Service as this node serves it. */
+export interface ServiceView {
+  readonly namespace: string
+  readonly name: string
+  /** `externalTrafficPolicy Local`, `internalTrafficPolicy Local`, `affinity 10800 s`. */
+  readonly notes: readonly string[]
+  readonly ports: readonly PortView[]
+}
+
+/** Describes a Service: its addresses, its endpoints, and why one is left out. Pure. */
+export function viewOf(service: Service, slices: readonly Slice[], node: NodeFacts): ServiceView {
+  const { namespace, name, ports, clusterIPs, externalIPs, balancerIPs, affinitySeconds } = service
+  const all = [...clusterIPs, ...externalIPs, ...balancerIPs]
+  const families = ([4, 6] as const).filter((family) => all.some((ip) => isSix(ip) === (family === 6)))
+  return {
+    namespace,
+    name,
+    notes: [
+      ...(service.isExternalLocal ? ['externalTrafficPolicy Local'] : []),
+      ...(service.isInternalLocal ? ['internalTrafficPolicy Local'] : []),
+      ...(affinitySeconds === undefined ? [] : [`affinity ${affinitySeconds} s`]),
+      ...(service.publishesNotReady ? ['publishNotReadyAddresses'] : []),
+    ],
+    ports: ports.flatMap((port) =>
+      families.map((family): PortView => {
+        const own = all.filter((ip) => isSix(ip) === (family === 6))
+        return {
+          name: port.name,
+          addresses: own.map((ip) => `${at(ip, port.port)}/${port.protocol}`),
+          ...(port.nodePort !== undefined && { nodePort: port.nodePort }),
+          endpoints: endpointsOf(service, port, family, slices, node).told.map(({ endpoint, address, why }) => ({
+            address: at(endpoint.ip, Number(address.split(' . ')[1])),
+            ...(endpoint.node !== undefined && { node: endpoint.node }),
+            isLocal: endpoint.node === node.name,
+            ...(why !== undefined && { leftOut: why }),
+          })),
+        }
+      }),
+    ),
+  }
+}
+
+function at(ip: string, port: number): string {
+  return ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`
+}

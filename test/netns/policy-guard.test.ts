@@ -1,0 +1,76 @@
+// Tests agent/policy/guard.ts: a pod that forges another pod's address is dropped, on a bridge and on a link of its own.
+import assert from 'node:assert/strict'
+import type { Endpoint } from '../../agent/policy/endpoints.ts'
+import { GUARD, Guard } from '../../agent/policy/guard.ts'
+import type { Run } from '../../lib/os/run.ts'
+import { parseIp } from '../../lib/text/ip.ts'
+import type { ContainerId, IfName } from '../../lib/text/values.ts'
+import { inNamespaces, type Namespace } from '../support/harness.ts'
+
+const PODS = ['a', 'b'] as const
+const endpoint = (name: string, last: number): Endpoint => ({ containerId: name as ContainerId, ifname: 'eth0' as IfName, namespace: 'x', pod: name, addresses: [parseIp(`10.1.0.${last}`), parseIp(`fd01::${last}`)], link: `v${name}` as IfName })
+const ENDPOINTS = [endpoint('a', 10), endpoint('b', 11)]
+
+async function pods(node: Namespace, spaces: Readonly<Record<'a' | 'b', Namespace>>, isBridged: boolean): Promise<void> {
+  const nodad = 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'
+  const lines = ['sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0', nodad]
+  if (isBridged) lines.push('ip link add br0 type bridge', 'ip addr add 10.1.0.1/24 dev br0', 'ip addr add fd01::1/64 dev br0 nodad', 'ip link set br0 up')
+  for (const [i, name] of PODS.entries()) {
+    lines.push(`ip link add v${name} ${isBridged ? 'master br0' : ''} up type veth peer name eth0 netns ${spaces[name].path}`)
+    if (!isBridged) lines.push(`ip addr add 10.1.0.1/32 dev v${name}`, `ip addr add fd01::1/128 dev v${name} nodad`, `ip route add 10.1.0.${10 + i}/32 dev v${name}`, `ip -6 route add fd01::${10 + i}/128 dev v${name}`)
+  }
+  const made = await node.exec(['sh', '-ec', lines.join('\n')])
+  assert.equal(made.status, 0, made.stderr)
+  for (const [i, name] of PODS.entries()) {
+    const { exec } = spaces[name]
+    const width = isBridged ? [24, 64] : [32, 128]
+    const inside = [nodad, 'ip link set lo up', 'ip link set eth0 up', `ip addr add 10.1.0.${10 + i}/${width[0]} dev eth0`, `ip addr add fd01::${10 + i}/${width[1]} dev eth0 nodad`]
+    // The forged addresses, as an attacker with NET_ADMIN would add them.
+    inside.push(`ip addr add 10.1.0.99/32 dev eth0`, `ip addr add fd01::99/128 dev eth0 nodad`)
+    if (!isBridged) inside.push('ip route add 10.1.0.1 dev eth0 scope link', 'ip -6 route add fd01::1 dev eth0')
+    inside.push('ip route add default via 10.1.0.1', 'ip -6 route add default via fd01::1')
+    const done = await exec(['sh', '-ec', inside.join('\n')])
+    assert.equal(done.status, 0, done.stderr)
+  }
+}
+
+const pings = async (from: Namespace, source: string, to: string) => (await from.exec(['ping', '-n', '-q', '-c', '2', '-i', '0.2', '-W', '1', '-I', source, to])).status === 0
+
+describe('the guard of pods’ addresses', () => {
+  for (const isBridged of [true, false])
+    it(
+      `NP75 ${isBridged ? 'on a bridge' : 'on links of their own'}: packets from an address that is not the pod’s are dropped, and those of its own pass, in both families`,
+      inNamespaces(['node', 'a', 'b'], async ({ node, a, b }, test) => {
+        test.timeout(60_000)
+        await pods(node, { a, b }, isBridged)
+        const family = isBridged ? 'bridge' : 'inet'
+        // What a forged packet meets on its way out of the pod counts, not whether an answer finds back.
+        const dropped = async () => Number(/counter packets (\d+)/.exec((await node.exec(['nft', 'list', 'table', family, GUARD])).stdout)?.[1])
+        const guard = new Guard()
+        const run: Run = async (argv, stdin) => node.exec([...argv], { stdin })
+        const update = (endpoints: readonly Endpoint[]) => guard.update(endpoints, () => isBridged, run)
+        await update(ENDPOINTS)
+        for (const [source, to] of [
+          ['10.1.0.10', '10.1.0.11'],
+          ['fd01::10', 'fd01::11'],
+        ] as const)
+          assert.ok(await pings(a, source, to), `${source} to ${to}`)
+        assert.equal(await dropped(), 0)
+        let seen = 0
+        for (const [source, to] of [
+          ['10.1.0.99', '10.1.0.11'],
+          ['fd01::99', 'fd01::11'],
+          ['10.1.0.99', '10.1.0.1'],
+        ] as const) {
+          assert.equal(await pings(a, source, to), false, `${source} to ${to}`)
+          const now = await dropped()
+          assert.ok(now > seen, `${source} to ${to}: ${now} packets dropped`)
+          seen = now
+        }
+        // A pod that is gone is no longer guarded, and its link's name may be another's.
+        await update(ENDPOINTS.slice(1))
+        assert.doesNotMatch((await node.exec(['nft', 'list', 'table', family, GUARD])).stdout, /"va"/)
+        assert.ok(await pings(b, '10.1.0.11', '10.1.0.10'))
+      }),
+    )
+})

@@ -1,0 +1,347 @@
+// Tests agent/parts/policy.ts and agent/policy: what a running agent does to the connections of pods, through changes, faults and restarts.
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { until } from '../support/harness.ts'
+import { type Agent, type Cluster, fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
+import { type Live, live, policyOf } from '../support/policy-live.ts'
+
+// The one node gets this subnet.
+const CONF = { Network: '10.244.0.0/16', SubnetMin: '10.244.1.0', SubnetMax: '10.244.1.0', Backend: { Type: 'vxlan' } }
+const options = (cluster: Cluster) => [...fileStore(cluster, CONF), `--network-policy=${join(cluster.dir, 'manifests')}`]
+const NAMES = ['a', 'b', 'c']
+const LATE = 20_000
+/** Only c may send to b. */
+const GUARD = policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: 'c' } } }] }] })
+
+function inLive(work: (world: Live, node: Node, agent: Agent, test: Mocha.Context) => Promise<void>, ...more: readonly string[]): (this: Mocha.Context) => Promise<void> {
+  return inCluster(1, options, async ({ nodes: [one], dir }, test) => {
+    test.timeout(240_000)
+    const node = one as Node
+    const world = await live(node, join(dir, 'manifests'), NAMES)
+    try {
+      world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
+      const agent = node.agent(...more)
+      await agent.ready(60_000)
+      await work(world, node, agent, test)
+    } finally {
+      await world.end()
+    }
+  })
+}
+
+const table = async ({ ns }: Node) => (await ns.exec(['nft', '-s', 'list', 'table', 'inet', 'plumb_policy'])).stdout
+const leadsTo = (node: Node, ip: string, chain: string) => until(async () => new RegExp(`${ip.replaceAll('.', '\\.')} : goto ${chain}_`).test(await table(node)), LATE)
+
+describe('NetworkPolicy of a running agent', () => {
+  it(
+    'NP78 NP79 a hundred kills: of a denied path not one packet passes, and allowed connections go on',
+    inLive(async (world, node, first, test) => {
+      test.timeout(900_000)
+      world.write('guard.yaml', GUARD)
+      await leadsTo(node, world.ip('b'), 'in')
+      const came = async () => (await world.process('b').tell()).came
+      const before = (await came())[world.ip('a')] ?? 0
+      await world.process('a').flow('denied', world.ip('b'), false)
+      await world.process('c').flow('tcp', world.ip('b'), true)
+      await world.process('c').flow('udp', world.ip('b'), false)
+      let agent = first
+      for (let round = 0; round < 100; round++) {
+        await agent.stop('SIGKILL')
+        // The rules and the configuration change, too.
+        world.write('other.yaml', policyOf('other', { podSelector: { matchLabels: { app: 'a' } }, ingress: [{ ports: [{ port: 1000 + round }] }] }))
+        agent = node.agent(...(round % 2 ? ['--resync', '10'] : []))
+        await until(async () => (await table(node)).includes(`tcp dport ${1000 + round} `), 60_000)
+      }
+      const [sender, receiver] = [await world.process('a').tell(), await came()]
+      assert.ok((sender.flows['denied']?.sent ?? 0) > 1000, JSON.stringify(sender))
+      assert.equal(receiver[world.ip('a')] ?? 0, before)
+      const { flows } = await world.process('c').tell()
+      for (const name of ['tcp', 'udp']) {
+        const { sent = 0, received = 0, error } = flows[name] ?? {}
+        assert.equal(error, '')
+        assert.ok(sent > 1000 && received >= sent - 200, `${name}: ${sent} sent, ${received} came back`)
+        await until(async () => ((await world.process('c').tell()).flows[name]?.received ?? 0) > received + 50, LATE)
+        assert.equal((await world.process('c').tell()).flows[name]?.error, '')
+      }
+    }),
+  )
+
+  it(
+    'NP71 a policy that becomes tighter ends the connections that it no longer allows, and no others',
+    inLive(async (world, node) => {
+      await world.process('a').flow('tcp', world.ip('b'), true)
+      await world.process('c').flow('tcp', world.ip('b'), true)
+      const received = async (pod: string) => (await world.process(pod).tell()).flows['tcp']?.received ?? 0
+      for (const pod of ['a', 'c']) await until(async () => (await received(pod)) > 50, LATE)
+      world.write('guard.yaml', GUARD)
+      await leadsTo(node, world.ip('b'), 'in')
+      // The connection of a is silent for a second.
+      await until(async () => {
+        const seen = await received('a')
+        await Bun.sleep(1000)
+        return seen === (await received('a'))
+      }, LATE)
+      const seen = await received('c')
+      await until(async () => (await received('c')) > seen + 50, LATE)
+    }),
+  )
+
+  it(
+    'NP67 NP68 a pod on the host’s network is not selected; the address of a finished pod leaves all sets at once',
+    inLive(async (world, node) => {
+      world.write('guard.yaml', GUARD)
+      await leadsTo(node, world.ip('b'), 'in')
+      assert.ok(await world.passes('c', 'b'))
+      world.write('pods.yaml', world.pod('a'), world.pod('b'), world.pod('c', {}, { phase: 'Succeeded' }))
+      await until(async () => !(await world.passes('c', 'b')), LATE)
+      // Another pod gets the address, with other labels.
+      world.write('pods.yaml', world.pod('a'), world.pod('b'), { ...(world.pod('c') as { metadata: object }), metadata: { namespace: 'x', name: 'd', labels: { app: 'd' } } })
+      await until(async () => (await table(node)).includes(`${world.ip('c')} : `), LATE)
+      assert.equal(await world.passes('c', 'b'), false)
+      world.write('pods.yaml', world.pod('a'), world.pod('c'), world.pod('b', {}, { hostNetwork: true }))
+      await until(async () => !(await table(node)).includes(`${world.ip('b')} : goto in`), LATE)
+    }),
+  )
+
+  it(
+    'an address of the node’s subnet that belongs to no pod is closed in both directions, and opens as soon as the pod is known',
+    inLive(async (world) => {
+      assert.ok(await world.passes('a', 'b'))
+      world.write('pods.yaml', world.pod('b'), world.pod('c'))
+      await until(async () => !(await world.passes('a', 'b')), LATE)
+      assert.equal(await world.passes('b', 'a'), false)
+      assert.ok(await world.passes('b', 'c'))
+      world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
+      await until(() => world.passes('a', 'b'), LATE)
+      assert.ok(await world.passes('b', 'a'))
+    }),
+  )
+
+  it(
+    'NP55 NP56 a namespace and a pod come and go under a policy',
+    inLive(async (world, node) => {
+      world.write('guard.yaml', policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ from: [{ namespaceSelector: { matchLabels: { team: 'blue' } } }] }] }))
+      await leadsTo(node, world.ip('b'), 'in')
+      assert.equal(await world.passes('c', 'b'), false)
+      const space = { kind: 'Namespace', metadata: { name: 'x', labels: { team: 'blue' } } }
+      world.write('space.yaml', space)
+      await until(() => world.passes('c', 'b'), LATE)
+      world.write('pods.yaml', world.pod('a'), world.pod('b'))
+      await until(async () => !(await world.passes('c', 'b')), LATE)
+      world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
+      await until(() => world.passes('c', 'b'), LATE)
+      world.write('space.yaml')
+      await until(async () => !(await world.passes('c', 'b')), LATE)
+    }),
+  )
+
+  it(
+    'NP69 NP73 a decision is about the pod’s address and port after translation; a block of addresses sees who really asks',
+    inCluster(1, options, async ({ nodes: [one], dir, hub }, test) => {
+      test.timeout(120_000)
+      const node = one as Node
+      const world = await live(node, join(dir, 'manifests'), NAMES)
+      try {
+        world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
+        await node.agent().ready(60_000)
+        // A Service's address and a host port, as any program of the node may translate them.
+        const to = `${world.ip('b')}:80`
+        const nat = `table ip nat_of_test { chain pre { type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 tcp dport 8080 dnat to ${to}; ip daddr ${UNDERLAY.v4(1)} tcp dport 8080 dnat to ${to}; }; }`
+        assert.equal((await node.ns.exec(['nft', nat])).status, 0)
+        await hub.ip('addr', 'add', `${UNDERLAY.v4(200)}/24`, 'dev', 'hub0')
+        const outside = async () => (await hub.exec(['timeout', '1', 'bash', '-c', `exec 3<>/dev/tcp/${UNDERLAY.v4(1)}/8080`])).status === 0
+        const byVip = async (from: string) => (await world.process(from).ask([{ ip: '10.96.0.1', port: 8080, protocol: 'TCP' }]))[0] as boolean
+        assert.deepEqual([await byVip('a'), await byVip('c'), await outside()], [true, true, true])
+        const ports = [{ port: 80 }]
+        const allow = (...from: readonly object[]) => policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ from, ports }] })
+        world.write('guard.yaml', allow({ podSelector: { matchLabels: { app: 'c' } } }))
+        await leadsTo(node, world.ip('b'), 'in')
+        assert.deepEqual([await byVip('a'), await byVip('c'), await outside()], [false, true, false])
+        world.write('guard.yaml', allow({ ipBlock: { cidr: `${UNDERLAY.v4(200)}/32` } }))
+        await until(outside, LATE)
+        assert.deepEqual([await byVip('a'), await byVip('c')], [false, false])
+        world.write('guard.yaml', allow({ ipBlock: { cidr: '172.30.0.0/16', except: [`${UNDERLAY.v4(200)}/32`] } }))
+        await until(async () => !(await outside()), LATE)
+      } finally {
+        await world.end()
+      }
+    }),
+  )
+
+  it(
+    'after a start of the node all pods are closed until the objects of the cluster are known',
+    inCluster(
+      1,
+      (cluster) => fileStore(cluster, CONF),
+      async ({ nodes: [one], dir }, test) => {
+        test.timeout(120_000)
+        const node = one as Node
+        const world = await live(node, join(dir, 'manifests'), NAMES)
+        try {
+          assert.ok(await world.passes('a', 'b'))
+          // An API that does not answer.
+          const agent = node.agent('--network-policy=kubernetes', '--kube-api-url=http://127.0.0.1:9')
+          await until(async () => (await table(node)).includes('chain unknown'), LATE)
+          await until(async () => !(await world.passes('a', 'b')), LATE)
+          await agent.stop()
+          world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
+          await node.agent(`--network-policy=${join(dir, 'manifests')}`).ready(60_000)
+          await until(() => world.passes('a', 'b'), LATE)
+        } finally {
+          await world.end()
+        }
+      },
+    ),
+  )
+
+  it(
+    'NP74 echo requests and fragments follow the policy',
+    inLive(async (world, node) => {
+      world.write('guard.yaml', GUARD)
+      await leadsTo(node, world.ip('b'), 'in')
+      const unique = node.ns.path.slice(node.ns.path.lastIndexOf('/') + 1)
+      const pings = async (from: string, size: number) => (await node.ns.exec(['ip', 'netns', 'exec', `${unique}-${from}`, 'ping', '-n', '-q', '-c', '1', '-W', '2', '-s', String(size), world.ip('b')])).status === 0
+      for (const size of [56, 4000]) {
+        assert.ok(await pings('c', size), `${size} bytes of c`)
+        assert.equal(await pings('a', size), false, `${size} bytes of a`)
+      }
+      // A rule with a port is about TCP alone.
+      world.write('guard.yaml', policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ ports: [{ port: 80 }] }] }))
+      await until(() => world.passes('a', 'b'), LATE)
+      assert.equal(await pings('c', 56), false)
+    }),
+  )
+
+  it(
+    'NP76 the longest names: a namespace of 63 characters, and a policy of 253',
+    inLive(async (world, node) => {
+      const [namespace, name] = ['n'.repeat(63), 'p'.repeat(253)]
+      world.write('pods.yaml', world.pod('a'), world.pod('c'), { ...(world.pod('b') as object), metadata: { namespace, name: 'b', labels: { app: 'b' } } })
+      world.write('guard.yaml', {
+        kind: 'NetworkPolicy',
+        metadata: { namespace, name },
+        spec: { podSelector: {}, ingress: [{ from: [{ namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'x' } }, podSelector: { matchLabels: { app: 'c' } } }] }] },
+      })
+      await leadsTo(node, world.ip('b'), 'in')
+      assert.deepEqual([await world.passes('c', 'b'), await world.passes('a', 'b')], [true, false])
+    }),
+  )
+
+  it(
+    'NP77 five thousand blocks of addresses in one rule, and ten thousand pods in one set',
+    inLive(async (world, node) => {
+      const blocks = Array.from({ length: 5000 }, (_, i) => ({ ipBlock: { cidr: `100.${64 + (i >> 8)}.${i & 255}.0/25` } }))
+      const others = Array.from({ length: 10_000 }, (_, i) => ({
+        kind: 'Pod',
+        metadata: { namespace: 'y', name: `p${i}`, labels: { app: 'many' } },
+        spec: { nodeName: 'elsewhere', containers: [] },
+        status: { podIPs: [{ ip: `10.245.${i >> 8}.${i & 255}` }] },
+      }))
+      world.write('many.yaml', { kind: 'List', items: others })
+      world.write(
+        'guard.yaml',
+        policyOf('guard', { podSelector: { matchLabels: { app: 'b' } }, ingress: [{ from: [...blocks, { namespaceSelector: {}, podSelector: { matchLabels: { app: 'many' } } }, { ipBlock: { cidr: `${world.ip('c')}/32` } }] }] }),
+      )
+      await until(async () => !(await world.passes('a', 'b')), 120_000)
+      assert.ok(await world.passes('c', 'b'))
+      const found = (await table(node)).match(/10\.245\.\d+\.\d+/g)
+      assert.equal(found?.length, 10_000)
+    }),
+  )
+
+  it(
+    'NP81 NP84 an element, a rule and the table that somebody removes are back and named; tables of others stay as they are',
+    inLive(async (world, node, agent) => {
+      const { ns } = node
+      const others = 'table inet other {\n\tchain c {\n\t\ttcp dport 80 accept\n\t}\n}\n'
+      await ns.exec(['nft', '-f', '-'], { stdin: others })
+      world.write('guard.yaml', GUARD)
+      await leadsTo(node, world.ip('b'), 'in')
+      const good = await table(node)
+      const chain = /chain (np_in_\w+)/.exec(good)?.[1] ?? ''
+      const damage = [
+        ['delete', 'element', 'inet', 'plumb_policy', 'ingress4', `{ ${world.ip('b')} }`],
+        ['flush', 'chain', 'inet', 'plumb_policy', chain],
+        ['flush', 'chain', 'inet', 'plumb_policy', 'forward'],
+        ['delete', 'table', 'inet', 'plumb_policy'],
+      ]
+      for (const words of damage) {
+        const logged = agent.log().length
+        assert.equal((await ns.exec(['nft', ...words])).status, 0, words.join(' '))
+        await until(async () => sorted(await table(node)) === sorted(good), LATE)
+        await until(() => /repaired changes of another program: .*(map ingress4|nft (table|chain) plumb_policy)/.test(agent.log().slice(logged)), LATE)
+        assert.equal(await world.passes('a', 'b'), false)
+        assert.ok(await world.passes('c', 'b'))
+      }
+      assert.equal((await ns.exec(['nft', 'list', 'table', 'inet', 'other'])).stdout, others)
+    }),
+  )
+
+  it(
+    'NP82 nft that fails, hangs and is killed in the middle: the last good rules stay, the status tells, and the next transaction is whole',
+    inLive(async (world, node, first) => {
+      await first.stop()
+      const dir = mkdtempSync(join(tmpdir(), 'nft-'))
+      try {
+        const mode = join(dir, 'mode')
+        writeFileSync(mode, 'work')
+        // Stands before the real nft: as slow, failing or dying as the file says. Listing and the tables of others work.
+        writeFileSync(
+          join(dir, 'nft'),
+          `#!/bin/sh\ninput=$(mktemp -p ${dir})\n[ "$1" = -f ] && cat >$input || exec /usr/sbin/nft "$@"\ncase $(cat ${mode}) in\nfail) grep -q plumb_policy $input && { echo 'nft: no memory' >&2; exit 1; } ;;\nhang) grep -q plumb_policy $input && exec sleep 60 ;;\nkilled) grep -q plumb_policy $input && { head -c 200 $input | /usr/sbin/nft -f - 2>/dev/null; kill -9 $$; } ;;\nesac\nexec /usr/sbin/nft -f $input\n`,
+          { mode: 0o755 },
+        )
+        const agent = node.agentBy(['unshare', '--mount', 'sh', '-c', `cp /usr/sbin/nft ${dir}/real; sed -i 's#/usr/sbin/nft#${dir}/real#g' ${dir}/nft; mount --bind ${dir}/nft /usr/sbin/nft; exec "$@"`, 'sh'])
+        await agent.ready(60_000)
+        world.write('guard.yaml', GUARD)
+        await leadsTo(node, world.ip('b'), 'in')
+        const good = await table(node)
+        for (const fault of ['fail', 'killed', 'hang']) {
+          writeFileSync(mode, fault)
+          world.write('more.yaml', policyOf('more', { podSelector: { matchLabels: { app: 'a' } }, ingress: [{ ports: [{ port: fault.length * 100 }] }] }))
+          if (fault !== 'hang') await until(async () => /Cannot program NetworkPolicy/.test(JSON.stringify(await agent.status())), LATE)
+          assert.equal(sorted(await table(node)), sorted(good))
+          assert.deepEqual([await world.passes('c', 'b'), await world.passes('a', 'b')], [true, false])
+          writeFileSync(mode, 'work')
+          await until(async () => (await table(node)).includes(`tcp dport ${fault.length * 100} `), 60_000)
+          world.write('more.yaml')
+          await until(async () => sorted(await table(node)) === sorted(good), LATE)
+        }
+      } finally {
+        rmSync(dir, { recursive: true, force: true })
+      }
+    }),
+  )
+
+  it(
+    'NP83 a hundred pods and policies that come and go twice leave the table as it was',
+    inLive(async (world, node) => {
+      world.write('guard.yaml', GUARD)
+      await leadsTo(node, world.ip('b'), 'in')
+      const good = sorted(await table(node))
+      for (let round = 0; round < 2; round++) {
+        for (let i = 0; i < 100; i++)
+          world.write(
+            `churn-${i}.yaml`,
+            { kind: 'Pod', metadata: { namespace: 'x', name: `p${i}`, labels: { app: `p${i}` } }, spec: { nodeName: i % 2 ? node.name : 'elsewhere', containers: [] }, status: { podIPs: [{ ip: `10.244.${node.n}.${100 + i}` }] } },
+            policyOf(`p${i}`, { podSelector: { matchLabels: { app: `p${i}` } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: `p${(i + 1) % 100}` } } }], ports: [{ port: i + 1 }] }] }),
+          )
+        await until(async () => (await table(node)).includes('tcp dport 100 '), 60_000)
+        for (let i = 0; i < 100; i++) world.write(`churn-${i}.yaml`)
+        await until(async () => sorted(await table(node)) === good, 60_000)
+      }
+    }),
+  )
+})
+
+// The kernel lists elements in the order of a hash, and chains in the order in which they were made.
+function sorted(text: string): string {
+  return text
+    .split(/[\n,{}]/)
+    .map((line) => line.trim())
+    .filter(Boolean)
+    .sort()
+    .join('\n')
+}

@@ -1,0 +1,251 @@
+// Tests agent/services and agent/parts/services.ts: clients from outside, and the policies of traffic.
+import assert from 'node:assert/strict'
+import { until } from '../support/harness.ts'
+import { CONF, inWorld, inWorldOf, type World } from '../support/services-world.ts'
+
+const VIP = '10.96.0.10'
+const [NODE, SECOND, OTHER] = ['172.30.0.1', '172.30.1.1', '172.30.0.2'] as const
+const CLIENT = '172.30.0.3'
+const PORT = 30_080
+const names = (answers: readonly string[]) => [...new Set(answers.map((one) => one.split(' ')[0]))].sort().join('')
+const addresses = (answers: readonly string[]) => [...new Set(answers.map((one) => one.split(' ')[1]))]
+const nodePort = (spec: object = {}) => ({ clusterIP: VIP, type: 'NodePort', ports: [{ port: 80, nodePort: PORT }], ...spec })
+const ending = (pod: 'a' | 'b' | 'c') => ({ pod, conditions: { ready: false, serving: true, terminating: true } })
+
+async function secondAddress({ n1 }: World): Promise<void> {
+  await n1.ns.ip('addr', 'add', `${SECOND}/32`, 'dev', 'eth0')
+}
+
+describe('Services: from outside', () => {
+  it(
+    'SV19 SV20 SV28 a NodePort on all addresses of the node but loopback, from outside, pods and nodes; clients that are no pods of the node get its address',
+    inWorld(async (world) => {
+      await secondAddress(world)
+      world.service('s', nodePort({ clusterIPs: [VIP, 'fd00:96::10'] }))
+      world.slice('s', ['a', 'b', 'c'])
+      world.slice('s', ['a', 'c'], { family: 6 })
+      await world.sync()
+      for (const [who, ip] of [
+        ['client', NODE],
+        ['client', SECOND],
+        ['client', OTHER],
+        ['p', NODE],
+        ['q', NODE],
+        ['n1', NODE],
+        ['n2', NODE],
+      ] as const) {
+        const answers = await world.tcp(who, ip, PORT, { count: 40 })
+        assert.equal(names(answers), 'abc', `${who} to ${ip}`)
+        if (who === 'client') assert.ok(!addresses(answers).includes(CLIENT), `${who} to ${ip}`)
+        if (who === 'p') assert.deepEqual(addresses(answers), [world.ip('p')])
+      }
+      assert.equal(names(await world.tcp('client', 'fd00:30::1', PORT, { count: 30 })), 'ac')
+      assert.deepEqual(await world.tcp('n1', '127.0.0.1', PORT), ['ECONNREFUSED'])
+      assert.deepEqual(await world.tcp('n1', '::1', PORT), ['ECONNREFUSED'])
+    }),
+  )
+
+  it(
+    'SV20 SV21 --node-port-addresses names the addresses, loopback if asked',
+    inWorld(async (world) => {
+      await secondAddress(world)
+      world.service('s', nodePort())
+      world.slice('s', ['a', 'c'])
+      await world.sync()
+      assert.equal(names(await world.tcp('client', NODE, PORT, { count: 20 })), 'ac')
+      assert.equal(names(await world.tcp('n1', '127.0.0.1', PORT, { count: 20 })), 'ac')
+      assert.deepEqual(await world.tcp('client', SECOND, PORT), ['ECONNREFUSED'])
+    }, '--node-port-addresses=127.0.0.0/8,172.30.0.0/24'),
+  )
+
+  it(
+    'SV22 SV23 a NodePort turns from TCP to UDP, is free when its Service is gone, and goes to another Service within one change',
+    inWorld(async (world) => {
+      world.service('s', nodePort())
+      world.slice('s', ['a'], {
+        ports: [
+          { name: '', port: 8080 },
+          { name: '', port: 8081, protocol: 'UDP' },
+        ],
+      })
+      world.slice('t', ['c'])
+      await world.sync()
+      assert.equal(names(await world.tcp('client', NODE, PORT)), 'a')
+      world.service('s', nodePort({ ports: [{ port: 80, protocol: 'UDP', nodePort: PORT }] }))
+      await world.sync()
+      assert.deepEqual([names(await world.udp('client', NODE, PORT)), await world.tcp('client', NODE, PORT)], ['a', ['ECONNREFUSED']])
+      world.service('s', nodePort())
+      await world.sync()
+      assert.equal(names(await world.tcp('client', NODE, PORT)), 'a')
+      world.remove('Service', 's')
+      world.service('t', nodePort())
+      await world.sync()
+      assert.deepEqual([names(await world.tcp('client', NODE, PORT)), names(await world.tcp('p', VIP, 80))], ['c', 'c'])
+      world.remove('Service', 't')
+      await world.sync()
+      assert.deepEqual(await world.tcp('client', NODE, PORT), ['ECONNREFUSED'])
+    }),
+  )
+
+  it(
+    'SV24 SV25 SV26 an external IP that no node has, the address of a load balancer, its source ranges, and ipMode Proxy',
+    inWorld(async (world) => {
+      const status = { loadBalancer: { ingress: [{ ip: '192.0.2.20' }, { ip: '192.0.2.21', ipMode: 'Proxy' }] } }
+      const balanced = (loadBalancerSourceRanges?: readonly string[]) => world.service('s', { clusterIP: VIP, type: 'LoadBalancer', externalIPs: ['192.0.2.10'], ...(loadBalancerSourceRanges && { loadBalancerSourceRanges }) }, { status })
+      balanced()
+      world.slice('s', ['a', 'c'])
+      await world.sync()
+      for (const who of ['client', 'p', 'n1'] as const) for (const ip of ['192.0.2.10', '192.0.2.20']) assert.equal(names(await world.tcp(who, ip, 80, { count: 30 })), 'ac', `${who} to ${ip}`)
+      assert.doesNotMatch(await world.nft('list', 'map', 'inet', 'plumb_services', 'svc4'), /192\.0\.2\.21/)
+      balanced(['10.0.0.0/8'])
+      await world.sync()
+      assert.deepEqual([await world.tcp('client', '192.0.2.20', 80, { ms: 500 }), names(await world.tcp('client', '192.0.2.10', 80)) !== 'timeout', names(await world.tcp('p', '192.0.2.20', 80, { count: 30 }))], [['timeout'], true, 'ac'])
+      balanced(['10.0.0.0/8', `${CLIENT}/32`])
+      await world.sync()
+      assert.equal(names(await world.tcp('client', '192.0.2.20', 80, { count: 30 })), 'ac')
+      world.slice('s', [])
+      await world.sync()
+      for (const ip of ['192.0.2.10', '192.0.2.20']) assert.deepEqual(await world.tcp('client', ip, 80, { ms: 900 }), ['ECONNREFUSED'])
+    }),
+  )
+
+  it(
+    'SV27 SV29 SV30 externalTrafficPolicy Local keeps the client and drops without a local endpoint; it is switched while the Service serves; the health check tells',
+    inWorld(async (world) => {
+      const health = async (ip: string) => {
+        const { stdout } = await world.client.exec([process.execPath, '-e', `const r = await fetch('http://${ip}:30999'); console.log(r.status, JSON.stringify((await r.json()).localEndpoints))`])
+        return stdout.trim()
+      }
+      const local = { type: 'LoadBalancer', externalTrafficPolicy: 'Local', healthCheckNodePort: 30_999 }
+      world.service('s', nodePort(local))
+      world.slice('s', ['a', 'b'])
+      await world.sync()
+      const answers = await world.tcp('client', NODE, PORT, { count: 40 })
+      assert.deepEqual([names(answers), addresses(answers)], ['ab', [CLIENT]])
+      assert.deepEqual(await world.tcp('client', OTHER, PORT, { ms: 500 }), ['timeout'])
+      // From inside the cluster it is as Cluster.
+      for (const who of ['q', 'n2'] as const) assert.equal(names(await world.tcp(who, OTHER, PORT, { count: 30 })), 'ab', who)
+      await until(async () => (await health(NODE)) === '200 2' && (await health(OTHER)) === '503 0', 10_000)
+      world.service('s', nodePort({ externalTrafficPolicy: 'Cluster' }))
+      await world.sync()
+      assert.equal(names(await world.tcp('client', OTHER, PORT, { count: 30 })), 'ab')
+      assert.ok(!addresses(await world.tcp('client', NODE, PORT, { count: 20 })).includes(CLIENT))
+      world.service('s', nodePort(local))
+      world.slice('s', ['c'])
+      await world.sync()
+      assert.deepEqual([await world.tcp('client', NODE, PORT, { ms: 500 }), await world.tcp('client', OTHER, PORT)], [['timeout'], [`c ${CLIENT} 8080`]])
+      await until(async () => (await health(NODE)) === '503 0' && (await health(OTHER)) === '200 1', 10_000)
+      world.slice('s', [])
+      await world.sync()
+      assert.deepEqual(await world.tcp('client', NODE, PORT, { ms: 900 }), ['ECONNREFUSED'])
+    }),
+  )
+
+  it(
+    'SV31 SV32 endpoints that terminate serve as long as no other is ready: for Local those of the node, for Cluster all',
+    inWorld(async (world) => {
+      world.service('s', nodePort({ externalTrafficPolicy: 'Local' }))
+      world.slice('s', [ending('a'), 'c'])
+      await world.sync()
+      assert.deepEqual(await world.tcp('client', NODE, PORT), [`a ${CLIENT} 8080`])
+      assert.equal(names(await world.tcp('p', VIP, 80, { count: 20 })), 'c')
+      world.service('s', nodePort())
+      world.slice('s', [ending('a'), ending('c')])
+      await world.sync()
+      assert.equal(names(await world.tcp('client', NODE, PORT, { count: 30 })), 'ac')
+      world.slice('s', [ending('a'), 'c'])
+      await world.sync()
+      assert.equal(names(await world.tcp('client', NODE, PORT, { count: 20 })), 'c')
+    }),
+  )
+
+  it(
+    'SV33 SV34 internalTrafficPolicy Local: pods and the node reach endpoints of their node only, with a fallback to those that terminate',
+    inWorld(async (world) => {
+      world.service('s', { clusterIP: VIP, internalTrafficPolicy: 'Local' })
+      world.slice('s', ['a', 'b'])
+      await world.sync()
+      for (const who of ['p', 'n1'] as const) assert.equal(names(await world.tcp(who, VIP, 80, { count: 30 })), 'ab', who)
+      for (const who of ['q', 'n2'] as const) assert.deepEqual(await world.tcp(who, VIP, 80, { ms: 500 }), ['timeout'], who)
+      world.slice('s', [ending('a'), 'c'])
+      await world.sync()
+      assert.deepEqual([names(await world.tcp('p', VIP, 80, { count: 20 })), names(await world.tcp('q', VIP, 80, { count: 20 }))], ['a', 'c'])
+    }),
+  )
+
+  it(
+    'SV18 a packet that belongs to no known connection is dropped on its way from an endpoint: its client resets nothing',
+    inWorld(async (world) => {
+      world.service('s', { clusterIP: VIP })
+      world.slice('s', ['a'])
+      await world.sync()
+      const watch = `table inet watch {\n chain c { type filter hook forward priority -400; ct state invalid ip saddr ${world.ip('a')} counter\n ip saddr ${world.ip('p')} tcp flags & rst == rst counter\n }\n}\n`
+      await world.n1.ns.exec(['nft', '-f', '-'], { stdin: watch })
+      // Without it, the kernel takes up a connection in its middle.
+      await world.n1.ns.exec(['sysctl', '-qw', 'net.netfilter.nf_conntrack_tcp_loose=0'])
+      assert.match(await world.hold('p', VIP, 80), /^a /)
+      await until(async () => {
+        const answer = world.say('p', VIP, 80, { text: 'later', ms: 900 })
+        await world.n1.ns.exec(['conntrack', '-D', '-p', 'tcp', '--orig-dst', VIP])
+        await answer
+        return !/saddr \S+ counter packets 0 /.test((await world.nft('list', 'table', 'inet', 'watch')).split('tcp flags')[0] ?? '')
+      }, 15_000)
+      assert.match(await world.nft('list', 'table', 'inet', 'watch'), /tcp flags \S+ \S+ ?\S* counter packets 0 |rst counter packets 0 /)
+    }),
+  )
+
+  it(
+    'SV50 masqueraded UDP never has the port of VXLAN as its source',
+    inWorldOf({ ...CONF, Backend: { Type: 'vxlan', Port: 8472 } }, async (world) => {
+      world.service('s', nodePort({ ports: [{ port: 53, protocol: 'UDP', nodePort: PORT }] }))
+      world.slice('s', ['a', 'c'], { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
+      await world.sync()
+      const answers = [...(await world.udp('client', NODE, PORT, { count: 80 })), ...(await world.udp('client', NODE, PORT, { fromPort: 8472 }))]
+      assert.equal(names(answers), 'ac')
+      // The range begins behind the port. Of 80 ports of the whole range, some would be below it.
+      for (const one of answers) assert.ok(Number(one.split(' ')[3]) > 8472, one)
+    }),
+  )
+
+  it(
+    '--cluster-cidr: clients of ClusterIPs from elsewhere get the address of the node',
+    inWorld(async (world) => {
+      world.service('s', { clusterIP: VIP })
+      world.slice('s', ['a'])
+      await world.sync()
+      assert.deepEqual(addresses(await world.tcp('p', VIP, 80)), [world.ip('p')])
+      assert.ok(!addresses(await world.tcp('client', VIP, 80)).includes(CLIENT))
+    }, '--cluster-cidr=10.244.0.0/16'),
+  )
+
+  it(
+    '--masquerade-all: all clients of ClusterIPs do',
+    inWorld(async (world) => {
+      world.service('s', { clusterIP: VIP })
+      world.slice('s', ['a'])
+      await world.sync()
+      assert.match((await world.tcp('p', VIP, 80))[0] ?? '', /^a 10\.244\.\d+\.1 8080$/)
+    }, '--masquerade-all'),
+  )
+
+  it(
+    'NetworkPolicy decides after the translation: the client is the pod, and the receiver the endpoint',
+    inWorld(async (world) => {
+      const pod = (name: 'a' | 'p' | 'q', node: string) =>
+        world.object({ kind: 'Pod', metadata: { namespace: 'x', name, labels: { app: name } }, spec: { nodeName: node, containers: [] }, status: { phase: 'Running', podIPs: [{ ip: world.ip(name) }] } } as never)
+      pod('a', 'n1')
+      pod('p', 'n1')
+      pod('q', 'n2')
+      world.object({
+        kind: 'NetworkPolicy',
+        metadata: { namespace: 'x', name: 'only-q' },
+        spec: { podSelector: { matchLabels: { app: 'a' } }, ingress: [{ from: [{ podSelector: { matchLabels: { app: 'q' } } }], ports: [{ protocol: 'TCP', port: 8080 }] }] },
+      } as never)
+      world.service('s', { clusterIP: VIP })
+      world.slice('s', ['a'])
+      await world.sync()
+      await until(async () => (await world.tcp('p', VIP, 80, { ms: 400 }))[0] === 'timeout', 10_000)
+      assert.deepEqual(await world.tcp('q', VIP, 80), [`a ${world.ip('q')} 8080`])
+    }, '--network-policy=MANIFESTS'),
+  )
+})

@@ -1,0 +1,234 @@
+// Tests agent/services and agent/parts/services.ts: session affinity, restarts, repairs, and kube-proxy beside.
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { until } from '../support/harness.ts'
+import { inWorld, type World } from '../support/services-world.ts'
+
+const [VIP, VIP6, NODE] = ['10.96.0.10', 'fd00:96::10', '172.30.0.1'] as const
+const PORT = 30_080
+const names = (answers: readonly string[]) => [...new Set(answers.map((one) => one.split(' ')[0]))].sort().join('')
+const sticky = (timeoutSeconds: number, spec: object = {}) => ({ clusterIPs: [VIP, VIP6], type: 'NodePort', ports: [{ port: 80, nodePort: PORT }], sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds } }, ...spec })
+
+function serve(world: World, spec: object, backends: readonly ('a' | 'b' | 'c')[] = ['a', 'b', 'c']): void {
+  world.service('s', spec)
+  for (const family of [4, 6] as const) world.slice('s', backends, { family })
+}
+
+describe('Services: state', () => {
+  it(
+    'SV37 SV39 SV41 session affinity on ClusterIP and NodePort, in both families; switched on and off; an endpoint that goes is replaced for good',
+    inWorld(async (world) => {
+      serve(world, sticky(600))
+      await world.sync()
+      const ways = [
+        ['p', VIP, 80],
+        ['q', VIP, 80],
+        ['p', VIP6, 80],
+        ['client', NODE, PORT],
+        ['client', 'fd00:30::1', PORT],
+      ] as const
+      for (const [who, ip, port] of ways) assert.match(names(await world.tcp(who, ip, port, { count: 25 })), /^[abc]$/, `${who} to ${ip}`)
+      // Not all clients go to one endpoint. Each new service forgets its clients.
+      serve(world, { clusterIP: VIP })
+      await world.sync()
+      assert.equal(names(await world.tcp('p', VIP, 80, { count: 60 })), 'abc')
+      serve(world, sticky(600))
+      await world.sync()
+      const before = names(await world.tcp('p', VIP, 80, { count: 10 }))
+      const [before6, byPort] = [names(await world.tcp('p', VIP6, 80, { count: 10 })), names(await world.tcp('client', NODE, PORT, { count: 10 }))]
+      const all = ['a', 'b', 'c'] as const
+      for (const [who, ip, port, was] of [
+        ['p', VIP, 80, before],
+        ['p', VIP6, 80, before6],
+        ['client', NODE, PORT, byPort],
+      ] as const) {
+        serve(
+          world,
+          sticky(600),
+          all.filter((one) => one !== was),
+        )
+        await world.sync()
+        const next = names(await world.tcp(who, ip, port, { count: 20 }))
+        assert.match(next, /^[abc]$/)
+        assert.notEqual(next, was)
+        serve(world, sticky(600))
+        await world.sync()
+        assert.equal(names(await world.tcp(who, ip, port, { count: 10 })), next, `${who} to ${ip} after the endpoint came back`)
+      }
+      // The mark was for the way through the node.
+      assert.doesNotMatch((await world.n1.ns.exec(['conntrack', '-L', '-p', 'tcp', '--orig-dst', VIP])).stdout, /mark=[1-9]/)
+    }),
+  )
+
+  it(
+    'SV38 session affinity ends after its timeout, and each connection renews it',
+    inWorld(async (world) => {
+      serve(world, sticky(2))
+      await world.sync()
+      const first = names(await world.tcp('p', VIP, 80))
+      // Renewed for longer than the timeout.
+      const end = Date.now() + 3000
+      while (Date.now() < end) assert.equal(names(await world.tcp('p', VIP, 80, { count: 5 })), first)
+      // Left alone: the element goes, and with it the choice.
+      await until(async () => !(await world.nft('list', 'map', 'inet', 'plumb_services', 'aff4')).includes('expires'), 10_000)
+      await until(async () => {
+        const next = names(await world.tcp('p', VIP, 80))
+        if (next === first) await until(async () => !(await world.nft('list', 'map', 'inet', 'plumb_services', 'aff4')).includes('expires'), 10_000)
+        return next !== first
+      }, 40_000)
+    }),
+  )
+
+  it(
+    'SV40 SV49 a restart changes nothing: TCP and UDP flows without a gap go on, no entry of conntrack is lost, and clients stay with their endpoint',
+    inWorld(async (world) => {
+      serve(world, sticky(600))
+      world.service('u', { clusterIP: '10.96.0.11', ports: [{ port: 53, protocol: 'UDP' }] })
+      world.slice('u', ['a', 'c'], { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
+      await world.sync()
+      const [first, sixth] = [names(await world.tcp('p', VIP, 80)), names(await world.tcp('p', VIP6, 80))]
+      const held = await world.hold('p', VIP, 80)
+      const entry = async () => (await world.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11', '-o', 'id'])).stdout.match(/sport=5000 .*id=(\d+)/)?.[1]
+      const udp = names(await world.udp('q', '10.96.0.11', 53, { fromPort: 5000 }))
+      const byPod = names(await world.udp('p', '10.96.0.11', 53, { fromPort: 5000 }))
+      const id = await entry()
+      assert.ok(id)
+      const listed = await world.nft('-s', 'list', 'table', 'inet', 'plumb_services')
+      for (let i = 0; i < 3; i++) {
+        const [agent] = world.agents
+        await agent?.stop(i === 1 ? 'SIGKILL' : 'SIGTERM')
+        assert.equal(names(await world.tcp('p', VIP, 80, { count: 5 })), first)
+        const again = world.n1.agent()
+        ;(world.agents as unknown[])[0] = again
+        // While it starts, nothing stands still.
+        let isUp = false
+        const ready = again.ready(30_000).finally(() => {
+          isUp = true
+        })
+        while (!isUp) {
+          assert.equal(await world.say('p', VIP, 80, { ms: 1000 }), held)
+          assert.equal(names(await world.udp('p', '10.96.0.11', 53, { fromPort: 5000 })), byPod)
+        }
+        await ready
+        await world.sync()
+        assert.equal(await world.say('p', VIP, 80), held)
+        assert.deepEqual([names(await world.udp('p', '10.96.0.11', 53, { fromPort: 5000 })), names(await world.udp('q', '10.96.0.11', 53, { fromPort: 5000 }))], [byPod, udp])
+        assert.deepEqual([names(await world.tcp('p', VIP, 80, { count: 10 })), names(await world.tcp('p', VIP6, 80, { count: 10 }))], [first, sixth])
+        assert.equal(await entry(), id)
+      }
+      const plain = (text: string) => text.replace(/203\.0\.\d+\.\d+/g, 'marker').replace(/elements = \{[^}]*timeout[^}]*\}/g, '')
+      assert.equal(plain(await world.nft('-s', 'list', 'table', 'inet', 'plumb_services')), plain(listed))
+    }),
+  )
+
+  it(
+    'SV48 elements, a chain, a rule and the table that somebody removes come back, and the log says so; UDP connections stay',
+    inWorld(async (world) => {
+      serve(world, { clusterIP: VIP, type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] })
+      world.service('b', { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] }, { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } })
+      world.slice('b', ['a'])
+      await world.sync()
+      const works = async () => names(await world.tcp('p', VIP, 80, { count: 40, ms: 300 })) === 'abc'
+      assert.ok(await works())
+      const [agent] = world.agents
+      for (const [line, told] of [
+        [`delete element inet plumb_services svc4 { ${VIP} . tcp . 80 }`, `map svc4: ${VIP} . tcp . 80`],
+        [`add element inet plumb_services svc4 { 10.96.7.7 . tcp . 80 : drop }`, 'map svc4: 10.96.7.7 . tcp . 80'],
+        ['flush chain inet plumb_services vip4_tcp_3', 'chain vip4_tcp_3'],
+        ['flush chain inet plumb_services prerouting', 'chain prerouting'],
+        ['flush map inet plumb_services eps4tcp', `map eps4tcp: ${VIP} . 80 . 0`],
+        ['delete table inet plumb_services', 'nft table plumb_services'],
+      ] as const) {
+        const at = agent?.log().length ?? 0
+        const { status, stderr } = await world.n1.ns.exec(['nft', '-f', '-'], { stdin: `${line}\n` })
+        assert.equal(status, 0, stderr)
+        await until(() => agent?.log().slice(at).includes(told), 15_000).catch(() => assert.fail(`${line}: the log does not say ${told}: ${agent?.log().slice(at)}`))
+        await until(works, 10_000)
+      }
+      assert.doesNotMatch(await world.nft('list', 'map', 'inet', 'plumb_services', 'svc4'), /10\.96\.7\.7/)
+      await world.n1.ns.exec(['nft', 'delete', 'table', 'inet', 'plumb_services_sources'])
+      await until(async () => (await world.nft('list', 'table', 'inet', 'plumb_services_sources')).includes('192.0.2.20'), 15_000)
+    }),
+  )
+
+  it(
+    'the agent refuses to start beside the rules of kube-proxy, and removes them when it is asked to; rules of others stay',
+    inWorld(async (world) => {
+      const { ns } = world.n1
+      const [agent] = world.agents
+      await agent?.stop()
+      const rules = 'table ip kube-proxy { chain services { }\n}\ntable ip6 kube-proxy { }\n'
+      assert.equal((await ns.exec(['nft', '-f', '-'], { stdin: rules })).status, 0)
+      const lines = [
+        '*nat',
+        ':KUBE-SERVICES - [0:0]',
+        ':KUBE-SVC-ABC - [0:0]',
+        ':KUBE-KUBELET-CANARY - [0:0]',
+        ':MINE - [0:0]',
+        '-A PREROUTING -j KUBE-SERVICES',
+        '-A PREROUTING -j MINE',
+        '-A KUBE-SERVICES -d 10.96.0.1/32 -j KUBE-SVC-ABC',
+        'COMMIT',
+        '',
+      ]
+      const loaded = await ns.exec(['iptables-nft-restore', '--noflush'], { stdin: lines.join('\n') })
+      assert.equal(loaded.status, 0, loaded.stderr)
+      const refused = world.n1.agent()
+      assert.equal(await refused.ended, 1)
+      assert.match(refused.log(), /Cannot serve Services beside kube-proxy, whose rules are on this node: nft table ip kube-proxy, iptables chain KUBE-SERVICES, nft table ip6 kube-proxy: want kube-proxy stopped and --replace-kube-proxy/)
+      const forced = world.n1.agent('--service-proxy-force')
+      await forced.ready(30_000)
+      await forced.stop()
+      const again = world.n1.agent('--replace-kube-proxy')
+      await again.ready(30_000)
+      await until(() => /removed what kube-proxy left: iptables-nft nat: 2 chains of kube-proxy/.test(again.log()), 10_000)
+      assert.deepEqual([(await ns.exec(['nft', 'list', 'table', 'ip', 'kube-proxy'])).status, (await ns.exec(['nft', 'list', 'table', 'ip6', 'kube-proxy'])).status], [1, 1])
+      const left = (await ns.exec(['iptables-nft-save', '-t', 'nat'])).stdout
+      assert.doesNotMatch(left, /KUBE-S/)
+      assert.match(left, /KUBE-KUBELET-CANARY[\s\S]*-A PREROUTING -j MINE/)
+    }),
+  )
+
+  it(
+    'plumb services, the metrics and the socket tell addresses, endpoints, which are local, and why one is left out',
+    inWorld(async (world) => {
+      const { ns, dir } = world.n1
+      const socket = `${dir}/agent.sock`
+      const plumb = (...words: readonly string[]) => ns.exec([join(import.meta.dir, '../../dist/plumb'), 'services', ...words, '--socket', socket])
+      serve(world, sticky(600), ['a', 'c'])
+      world.slice('s', ['a', { pod: 'b', conditions: { ready: false } }, 'c'])
+      world.service('lone', { clusterIP: '10.96.0.20' })
+      await world.sync()
+      const all = (await plumb()).stdout
+      assert.match(all, /^SERVICE +ADDRESSES +ENDPOINTS +LOCAL +LEFT OUT$/m)
+      assert.match(all, /^x\/s +10\.96\.0\.10:80\/TCP \*:30080 +2 +1 +1$/m)
+      assert.match(all, /^x\/lone +10\.96\.0\.20:80\/TCP +0 +0$/m)
+      const one = (await plumb('x/s')).stdout
+      assert.match(one, /^x\/s, affinity 600 s$/m)
+      assert.ok(one.includes(`  ${world.ip('a')}:8080  n1 (this node)\n`), one)
+      assert.match(one, new RegExp(`  ${world.ip('b').replaceAll('.', '\\.')}:8080 +n1 \\(this node\\) +left out: it is not ready`))
+      assert.ok(one.includes(`[${world.ip('c', 6)}]:8080`), one)
+      assert.match((await plumb('lone')).stdout, /no endpoint: clients are refused/)
+      const none = await plumb('absent')
+      assert.deepEqual([none.status, none.stdout], [1, 'there is no Service absent\n'])
+      assert.equal(JSON.parse((await plumb('x/s', '--json')).stdout)[0].ports.length, 2)
+      // A slice that says when its change happened.
+      const at = new Date(Date.now() - 400).toISOString()
+      world.object({
+        kind: 'EndpointSlice',
+        metadata: { namespace: 'x', name: 'lone', labels: { 'kubernetes.io/service-name': 'lone' }, annotations: { 'endpoints.kubernetes.io/last-change-trigger-time': at } },
+        addressType: 'IPv4',
+        ports: [{ name: '', port: 8080 }],
+        endpoints: [{ addresses: [world.ip('a')] }],
+      } as never)
+      await world.sync()
+      const metrics = await until(async () => {
+        const text = await (await fetch('http://agent/metrics', { unix: socket })).text()
+        return /plumb_network_programming_duration_seconds_count 1$/m.test(text) ? text : ''
+      }, 10_000)
+      assert.match(metrics, /^plumb_services 3$/m)
+      assert.match(metrics, /^plumb_network_programming_duration_seconds_bucket\{le="0.25"\} 0$/m)
+      assert.match(metrics, /^plumb_service_frontends \d+$/m)
+    }),
+  )
+})

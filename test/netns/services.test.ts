@@ -1,0 +1,198 @@
+// Tests agent/services and agent/parts/services.ts: ClusterIPs, with real packets. The numbers are those of the acceptance list of Services.
+import assert from 'node:assert/strict'
+import { until } from '../support/harness.ts'
+import { inWorld, type World } from '../support/services-world.ts'
+
+const VIP = '10.96.0.10'
+const VIP6 = 'fd00:96::10'
+/** How often each backend answered. */
+const counts = (answers: readonly string[]) => Object.groupBy(answers, (one) => one.split(' ')[0] as string)
+const names = (answers: readonly string[]) => Object.keys(counts(answers)).sort().join('')
+
+async function serve(world: World, spec: object = {}): Promise<void> {
+  world.service('s', { clusterIP: VIP, ...spec })
+  world.slice('s', ['a', 'b', 'c'])
+  await world.sync()
+}
+
+describe('Services: ClusterIP', () => {
+  it(
+    'SV1 SV6 SV7 SV9 SV10 TCP from pods of both nodes and from the node: spread evenly, and pods keep their address',
+    inWorld(async (world) => {
+      await serve(world)
+      const answers = await world.tcp('p', VIP, 80, { count: 1000 })
+      for (const name of ['a', 'b', 'c']) {
+        const count = counts(answers)[name]?.length ?? 0
+        // Binomial: 1000 × 1/3 × 2/3 is the square of σ.
+        assert.ok(Math.abs(count - 1000 / 3) < 5 * Math.sqrt((1000 * 2) / 9), `${name} answered ${count} of 1000`)
+      }
+      assert.deepEqual([...new Set(answers.map((one) => one.split(' ')[1]))], [world.ip('p')])
+      assert.deepEqual([...new Set((await world.tcp('q', VIP, 80, { count: 20 })).map((one) => one.split(' ')[1]))], [world.ip('q')])
+      assert.equal(names(await world.tcp('n1', VIP, 80, { count: 30 })), 'abc')
+    }),
+  )
+
+  it(
+    'SV2 SV4 SV5 TCP and UDP on one port, several ports, and target ports that differ by endpoint',
+    inWorld(async (world) => {
+      const ports = [
+        { name: 'web', port: 53 },
+        { name: 'dns', port: 53, protocol: 'UDP' },
+        { name: 'more', port: 54 },
+      ]
+      world.service('s', { clusterIP: VIP, ports })
+      world.slice('s', ['a'], {
+        ports: [
+          { name: 'web', port: 8080 },
+          { name: 'dns', port: 8081, protocol: 'UDP' },
+          { name: 'more', port: 8081 },
+        ],
+      })
+      await world.sync()
+      const client = world.ip('p')
+      assert.deepEqual([await world.tcp('p', VIP, 53), (await world.udp('p', VIP, 53))[0]?.split(' ').slice(0, 3).join(' '), await world.tcp('p', VIP, 54)], [[`a ${client} 8080`], `a ${client} 8081`, [`a ${client} 8081`]])
+    }),
+  )
+
+  it(
+    'SV8 a pod reaches itself through the VIP, in both families',
+    inWorld(async (world) => {
+      world.service('s', { clusterIPs: [VIP, VIP6] })
+      world.slice('s', ['a'])
+      world.slice('s', ['a'], { family: 6 })
+      await world.sync()
+      assert.match((await world.tcp('a', VIP, 80))[0] ?? '', /^a 10\.244\.\d+\.1 8080$/)
+      assert.match((await world.tcp('a', VIP6, 80))[0] ?? '', /^a fd00:\S+ 8080$/)
+    }),
+  )
+
+  it(
+    'SV11 SV13 SV14 SV46 a VIP that is gone answers nobody, and serves again; without an endpoint, and on an unknown port, it refuses at once',
+    inWorld(async (world) => {
+      await serve(world)
+      // A packet for a VIP that leaves the node may come back from a gateway, for ever.
+      await world.n1.ns.exec(['nft', '-f', '-'], { stdin: `table inet watch {\n chain c { type filter hook postrouting priority 300; oifname "eth0" ip daddr ${VIP} tcp dport 81 counter\n }\n}\n` })
+      world.remove('Service', 's')
+      await world.sync()
+      assert.notEqual(names(await world.tcp('p', VIP, 80, { ms: 300 })), 'a')
+      await serve(world)
+      assert.equal(names(await world.tcp('p', VIP, 80, { count: 30 })), 'abc')
+      for (const who of ['p', 'n1', 'client'] as const) {
+        assert.deepEqual(await world.tcp(who, VIP, 81, { ms: 900 }), ['ECONNREFUSED'], who)
+        assert.deepEqual(await world.udp(who, VIP, 81, { ms: 900 }), ['ECONNREFUSED'], who)
+      }
+      world.slice('s', [{ pod: 'a', conditions: { ready: false, serving: false, terminating: true } }])
+      await world.sync()
+      for (const who of ['p', 'n1'] as const) assert.deepEqual(await world.tcp(who, VIP, 80, { ms: 900 }), ['ECONNREFUSED'], who)
+      world.slice('s', [])
+      await world.sync()
+      for (const who of ['p', 'n1'] as const) assert.deepEqual(await world.tcp(who, VIP, 80, { ms: 900 }), ['ECONNREFUSED'], who)
+      assert.match(await world.nft('list', 'table', 'inet', 'watch'), /counter packets 0 /)
+    }),
+  )
+
+  it(
+    'SV12 endpoints come and go: new connections only to those that are there, and old TCP connections stay',
+    inWorld(async (world) => {
+      await serve(world)
+      const first = await world.hold('p', VIP, 80)
+      const [kept = ''] = first.split(' ')
+      const others = (['a', 'b', 'c'] as const).filter((one) => one !== kept)
+      world.slice('s', others)
+      await world.sync()
+      assert.equal(names(await world.tcp('p', VIP, 80, { count: 40 })), others.join(''))
+      assert.equal(await world.say('p', VIP, 80), first)
+      world.slice('s', ['a', 'b', 'c'])
+      await world.sync()
+      assert.equal(names(await world.tcp('p', VIP, 80, { count: 60 })), 'abc')
+      assert.equal(await world.say('p', VIP, 80), first)
+    }),
+  )
+
+  it(
+    'SV15 SV16 a UDP client that never changes its port reaches the first endpoint that comes, and another one when that goes; all others keep their connections',
+    inWorld(async (world) => {
+      const udp = [{ port: 53, protocol: 'UDP' }]
+      const ports = [{ name: '', port: 8080, protocol: 'UDP' }]
+      world.service('s', { clusterIP: VIP, type: 'NodePort', ports: [{ port: 53, protocol: 'UDP', nodePort: 30_053 }] })
+      world.slice('s', [], { ports })
+      world.service('other', { clusterIP: '10.96.0.11', ports: udp })
+      world.slice('other', ['c'], { ports })
+      await world.sync()
+      assert.match((await world.udp('p', '10.96.0.11', 53, { fromPort: 5001 }))[0] ?? '', /^c /)
+      await world.udp('p', VIP, 53, { fromPort: 5000, ms: 200 })
+      await world.udp('client', '172.30.0.1', 30_053, { fromPort: 5000, ms: 200 })
+      for (const backend of ['a', 'b', 'c'] as const) {
+        world.slice('s', [backend], { ports })
+        await world.sync()
+        // Connections are cleaned right after the maps.
+        await until(async () => (await world.udp('p', VIP, 53, { fromPort: 5000, ms: 200 }))[0]?.startsWith(`${backend} `), 5000)
+        await until(async () => (await world.udp('client', '172.30.0.1', 30_053, { fromPort: 5000, ms: 200 }))[0]?.startsWith(`${backend} `), 5000)
+      }
+      // The connection of the other Service was never deleted: the kernel counted its first packet.
+      const known = (await world.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11'])).stdout
+      assert.match(known, /sport=5001/)
+      world.slice('s', [], { ports })
+      await world.sync()
+      await until(async () => (await world.udp('p', VIP, 53, { ms: 300 }))[0] === 'ECONNREFUSED', 5000)
+    }),
+  )
+
+  it(
+    'SV17 SV43 a target port changes; a family is added, and removed',
+    inWorld(async (world) => {
+      await serve(world)
+      world.slice('s', ['a'], { ports: [{ name: '', port: 8081 }] })
+      await world.sync()
+      assert.match((await world.tcp('p', VIP, 80))[0] ?? '', /^a \S+ 8081$/)
+      world.service('s', { clusterIPs: [VIP, VIP6] })
+      world.slice('s', ['a', 'c'], { family: 6 })
+      await world.sync()
+      assert.deepEqual([names(await world.tcp('p', VIP6, 80, { count: 30 })), (await world.tcp('p', VIP6, 80))[0]?.split(' ')[1]], ['ac', world.ip('p', 6)])
+      assert.equal(names(await world.tcp('n1', VIP6, 80, { count: 30 })), 'ac')
+      world.service('s', { clusterIPs: [VIP] })
+      world.remove('EndpointSlice', 's-v6')
+      await world.sync()
+      assert.equal(names(await world.tcp('p', VIP, 80)), 'a')
+      assert.doesNotMatch(await world.nft('list', 'map', 'inet', 'plumb_services', 'eps6tcp'), /8080/)
+    }),
+  )
+
+  it(
+    'SV35 SV36 SV42 SV44 SV45 endpoints that are not ready or terminate, hints, labels that exclude, and ExternalName',
+    inWorld(async (world) => {
+      const not = (pod: 'a' | 'b' | 'c') => ({ pod, conditions: { ready: false } })
+      const ending = (pod: 'a' | 'b' | 'c') => ({ pod, conditions: { ready: false, serving: true, terminating: true } })
+      const asked = async () => names(await world.tcp('p', VIP, 80, { count: 30 }))
+      world.service('s', { clusterIP: VIP, publishNotReadyAddresses: true })
+      world.slice('s', [not('a'), 'b'])
+      await world.sync()
+      assert.equal(await asked(), 'ab')
+      world.service('s', { clusterIP: VIP })
+      world.slice('s', [not('a'), ending('b'), ending('c')])
+      await world.sync()
+      assert.equal(await asked(), 'bc')
+      world.slice('s', ['a', ending('b')])
+      await world.sync()
+      assert.equal(await asked(), 'a')
+      const hinted = (pod: 'a' | 'b' | 'c', zone: string) => ({ pod, hints: { forZones: [{ name: zone }] } })
+      world.node('n1', { 'topology.kubernetes.io/zone': 'east' })
+      world.slice('s', [hinted('a', 'west'), hinted('b', 'east'), hinted('c', 'west')])
+      await world.sync()
+      assert.equal(await asked(), 'b')
+      world.node('n1', { 'topology.kubernetes.io/zone': 'west' })
+      await world.sync()
+      await until(async () => (await asked()) === 'ac', 5000)
+      world.slice('s', [hinted('a', 'west'), 'b', hinted('c', 'west')])
+      await world.sync()
+      assert.equal(await asked(), 'abc')
+      world.service('s', { clusterIP: VIP }, { labels: { 'service.kubernetes.io/service-proxy-name': 'other' } })
+      world.service('named', { type: 'ExternalName', externalName: 'example.org' })
+      await world.sync()
+      assert.doesNotMatch(await world.nft('list', 'map', 'inet', 'plumb_services', 'svc4'), new RegExp(VIP.replaceAll('.', '\\.')))
+      world.service('s', { clusterIP: VIP })
+      await world.sync()
+      assert.equal(await asked(), 'abc')
+    }),
+  )
+})

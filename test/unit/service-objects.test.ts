@@ -1,0 +1,101 @@
+// Tests agent/cluster/services.ts, and how a folder of manifests selects its objects.
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { KINDS } from '../../agent/cluster/kinds.ts'
+import { serviceOf, sliceOf } from '../../agent/cluster/services.ts'
+import { readManifests } from '../../agent/cluster/source.ts'
+
+const meta = (name: string, labels: Readonly<Record<string, string>> = {}) => ({ namespace: 'x', name, labels })
+const service = (spec: object, status: object = {}) => serviceOf({ metadata: meta('s'), spec: { clusterIP: '10.96.0.1', ports: [{ port: 80 }], ...spec }, status })
+const slice = (more: object) => sliceOf({ metadata: meta('s-1', { 'kubernetes.io/service-name': 's' }), addressType: 'IPv4', ports: [{ name: '', port: 8080 }], endpoints: [], ...more })
+
+describe('Services and EndpointSlices as slim values', () => {
+  it('a Service keeps its addresses, ports and policies; the rest has the defaults of core/v1', () => {
+    assert.deepEqual(service({}), {
+      namespace: 'x',
+      name: 's',
+      clusterIPs: ['10.96.0.1'],
+      externalIPs: [],
+      balancerIPs: [],
+      sourceRanges: [],
+      ports: [{ name: '', protocol: 'TCP', port: 80 }],
+      isExternalLocal: false,
+      isInternalLocal: false,
+      publishesNotReady: false,
+    })
+    const full = service(
+      {
+        type: 'LoadBalancer',
+        clusterIPs: ['10.96.0.1', 'FD00:96:0::1'],
+        externalIPs: ['192.0.2.1'],
+        externalTrafficPolicy: 'Local',
+        internalTrafficPolicy: 'Local',
+        sessionAffinity: 'ClientIP',
+        sessionAffinityConfig: { clientIP: { timeoutSeconds: 10 } },
+        healthCheckNodePort: 30_001,
+        publishNotReadyAddresses: true,
+        loadBalancerSourceRanges: ['10.0.0.0/8 '],
+        ports: [{ name: 'dns', protocol: 'UDP', port: 53, nodePort: 30_053 }],
+      },
+      { loadBalancer: { ingress: [{ ip: '192.0.2.2' }, { ip: '192.0.2.3', ipMode: 'Proxy' }, { hostname: 'lb' }] } },
+    )
+    assert.deepEqual([full?.clusterIPs, full?.externalIPs, full?.balancerIPs, full?.sourceRanges], [['10.96.0.1', 'fd00:96::1'], ['192.0.2.1'], ['192.0.2.2'], ['10.0.0.0/8']])
+    assert.deepEqual([full?.ports, full?.affinitySeconds, full?.healthCheckNodePort], [[{ name: 'dns', protocol: 'UDP', port: 53, nodePort: 30_053 }], 10, 30_001])
+    assert.ok(full?.isExternalLocal && full.isInternalLocal && full.publishesNotReady)
+    assert.equal(service({ sessionAffinity: 'ClientIP' })?.affinitySeconds, 10_800)
+  })
+
+  it('SV45 ExternalName and headless Services are nothing to the proxy', () => {
+    assert.deepEqual([service({ type: 'ExternalName', clusterIP: undefined }), service({ clusterIP: 'None' }), service({ clusterIP: '' })], [undefined, undefined, undefined])
+  })
+
+  it('an EndpointSlice keeps its ports and its endpoints; the conditions have the defaults of discovery.k8s.io/v1', () => {
+    const endpoints = [
+      { addresses: ['10.1.0.2'], nodeName: 'n1', hints: { forZones: [{ name: 'z' }], forNodes: [{ name: 'n1' }] } },
+      { addresses: ['10.1.0.3'], conditions: { ready: false } },
+      { addresses: ['10.1.0.4'], conditions: { ready: false, serving: true, terminating: true } },
+    ]
+    assert.deepEqual(slice({ endpoints })?.endpoints, [
+      { ip: '10.1.0.2', isReady: true, isServing: true, isTerminating: false, node: 'n1', zones: ['z'], nodes: ['n1'] },
+      { ip: '10.1.0.3', isReady: false, isServing: false, isTerminating: false, zones: [], nodes: [] },
+      { ip: '10.1.0.4', isReady: false, isServing: true, isTerminating: true, zones: [], nodes: [] },
+    ])
+    assert.deepEqual(slice({ ports: [{ name: 'a', port: 1 }, { name: 'all' }, { name: 'b', port: 2, protocol: 'SCTP' }] })?.ports, [
+      { name: 'a', protocol: 'TCP', port: 1 },
+      { name: 'b', protocol: 'SCTP', port: 2 },
+    ])
+    assert.deepEqual([slice({ addressType: 'FQDN' }), sliceOf({ metadata: meta('lone') })], [undefined, undefined])
+  })
+
+  it('a wrong object is refused with its name and the path of the wrong field', () => {
+    const cases: readonly (readonly [() => unknown, RegExp])[] = [
+      [() => service({ clusterIPs: ['10.96.0.300'] }), /^Service x\/s: spec\.clusterIPs\[0\] "10\.96\.0\.300": want an IP address/],
+      [() => service({ ports: [{ port: 0 }] }), /^Service x\/s: spec\.ports\[0\]\.port 0: want a number from 1 to 65535/],
+      [() => service({ ports: [{ port: 1, protocol: 'tcp' }] }), /ports\[0\]\.protocol "tcp": want TCP, UDP or SCTP/],
+      [() => service({ ports: [{ port: 1, nodePort: 70_000 }] }), /ports\[0\]\.nodePort 70000: want/],
+      [() => service({ sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } } }), /timeoutSeconds 0: want a number from 1 to 86400/],
+      [() => service({ type: 'LoadBalancer', loadBalancerSourceRanges: ['10/8'] }), /loadBalancerSourceRanges\[0\] "10\/8": want a network/],
+      [() => slice({ endpoints: [{ addresses: ['fd00::1'] }] }), /^EndpointSlice x\/s-1: endpoints\[0\]\.addresses\[0\] "fd00::1": want an address of addressType IPv4/],
+      [() => slice({ endpoints: [{ addresses: ['1.2.3.4; flush ruleset'] }] }), /endpoints\[0\]\.addresses\[0\]/],
+      [() => slice({ addressType: 'IPX' }), /addressType "IPX": want IPv4 or IPv6/],
+      [() => slice({ ports: [{ port: 'http' }] }), /ports\[0\]\.port "http": want a number/],
+      [() => serviceOf({ metadata: { name: 'A b', namespace: 'x' }, spec: { clusterIP: '10.96.0.1' } }), /metadata\.name "A b"/],
+    ]
+    for (const [read, message] of cases) assert.throws(read, { name: 'ValueError', message })
+  })
+
+  it('SV42 a folder leaves out the objects that the API would not send: those of another proxy, and headless ones', () => {
+    const dir = mkdtempSync(join(tmpdir(), 'manifests-'))
+    try {
+      const object = (name: string, labels: object) => ({ kind: 'Service', metadata: { namespace: 'x', name, labels }, spec: { clusterIP: '10.96.0.1', ports: [{ port: 80 }] } })
+      const all = [object('ours', {}), object('theirs', { 'service.kubernetes.io/service-proxy-name': 'other' }), object('headless', { 'service.kubernetes.io/headless': '' })]
+      writeFileSync(join(dir, 'services.json'), JSON.stringify({ kind: 'ServiceList', items: all }))
+      assert.deepEqual([...readManifests(dir).objects.services.keys()], ['x/ours'])
+      for (const kind of ['services', 'slices'] as const) assert.equal(KINDS[kind].query?.['labelSelector'], '!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless')
+    } finally {
+      rmSync(dir, { recursive: true })
+    }
+  })
+})

@@ -1,0 +1,141 @@
+// Tests agent/services/compile.ts and endpoints.ts: from a Service and its slices to elements of nft.
+import assert from 'node:assert/strict'
+import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
+import { type CompiledService, compile, elementsOf } from '../../agent/services/compile.ts'
+import { endpointsOf } from '../../agent/services/endpoints.ts'
+
+const NODE = { name: 'n1', zone: 'a' }
+const service = (spec: object, status: object = {}) => serviceOf({ metadata: { namespace: 'x', name: 's' }, spec: { clusterIP: '10.96.0.1', ports: [{ port: 80 }], ...spec }, status }) as Service
+/** `10.1.0.2` is ready on n1; `10.1.0.2@n2` elsewhere; with `-` not ready, `~` terminating and serving; zones after `/`. */
+const slice = (...endpoints: readonly string[]) => sliceFor([{ name: '', port: 8080 }], ...endpoints)
+const sliceFor = (ports: readonly object[], ...endpoints: readonly string[]) =>
+  sliceOf({
+    metadata: { namespace: 'x', name: 's-1', labels: { 'kubernetes.io/service-name': 's' } },
+    addressType: endpoints[0]?.includes('::') ? 'IPv6' : 'IPv4',
+    ports,
+    endpoints: endpoints.map((one) => {
+      const [, mark, ip, nodeName = 'n1', zone, hinted] = /^([-~]?)([\d.a-f:]+)(?:@(\w+))?(?:\/(\w+))?(?:#(\w+))?$/.exec(one) ?? []
+      const hints = { ...(zone && { forZones: [{ name: zone }] }), ...(hinted && { forNodes: [{ name: hinted }] }) }
+      return { addresses: [ip], nodeName, conditions: mark === '' ? {} : { ready: false, serving: mark === '~', terminating: mark === '~' }, hints }
+    }),
+  }) as Slice
+const textOf = ({ frontends }: CompiledService) => [...frontends.values()].flatMap((one) => [...elementsOf(one)].map(([set, key, value]) => `${set} { ${key}${value && ` : ${value}`} }`)).sort()
+
+describe('the compiler of Services', () => {
+  it('one element leads a ClusterIP to the chain of its number of endpoints, and one per endpoint says where to', () => {
+    assert.deepEqual(textOf(compile(service({}), [slice('10.1.0.2', '10.1.0.3@n2')], NODE)), ['eps4tcp { 10.96.0.1 . 80 . 0 : 10.1.0.2 . 8080 }', 'eps4tcp { 10.96.0.1 . 80 . 1 : 10.1.0.3 . 8080 }', 'svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_2 }'])
+  })
+
+  it('SV43 families are apart: slices of IPv6 serve the IPv6 address and the IPv6 node port', () => {
+    const found = textOf(compile(service({ clusterIPs: ['10.96.0.1', 'fd00:96::1'], ports: [{ port: 53, protocol: 'UDP', nodePort: 30_053 }] }), [sliceFor([{ name: '', port: 5353, protocol: 'UDP' }], 'fd01::2')], NODE))
+    assert.deepEqual(found, [
+      'eps6udp { fd00:96::1 . 53 . 0 : fd01::2 . 5353 }',
+      'none4 { 10.96.0.1 . udp . 53 }',
+      'porteps6udp { 30053 . 0 : fd01::2 . 5353 }',
+      'portnone4 { udp . 30053 }',
+      'portsvc6 { udp . 30053 : goto port6_udp_1_m }',
+      'svc6 { fd00:96::1 . udp . 53 : goto vip6_udp_1 }',
+    ])
+  })
+
+  it('SV5 a port uses the slices’ port of its name and protocol, and slices may differ in the number', () => {
+    const ports = [
+      { name: 'web', port: 80, targetPort: 'http' },
+      { name: 'dns', port: 80, protocol: 'UDP' },
+    ]
+    const slices = [sliceFor([{ name: 'web', port: 8080 }], '10.1.0.2'), sliceFor([{ name: 'web', port: 9090 }], '10.1.0.3'), sliceFor([{ name: 'dns', port: 53, protocol: 'UDP' }], '10.1.0.2')]
+    assert.deepEqual(textOf(compile(service({ ports }), slices, NODE)), [
+      'eps4tcp { 10.96.0.1 . 80 . 0 : 10.1.0.2 . 8080 }',
+      'eps4tcp { 10.96.0.1 . 80 . 1 : 10.1.0.3 . 9090 }',
+      'eps4udp { 10.96.0.1 . 80 . 0 : 10.1.0.2 . 53 }',
+      'svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_2 }',
+      'svc4 { 10.96.0.1 . udp . 80 : goto vip4_udp_1 }',
+    ])
+  })
+
+  it('an endpoint that goes leaves its slot to the last one, and a new one takes it: all others keep theirs', () => {
+    const slots = (before: CompiledService | undefined, ...endpoints: readonly string[]) => compile(service({}), [slice(...endpoints)], NODE, before)
+    const order = (one: CompiledService) => one.frontends.get('vip4 10.96.0.1 . tcp . 80')?.cluster.map((text) => Number(text.split(' ')[0]?.split('.')[3]))
+    const four = slots(undefined, '10.1.0.1', '10.1.0.2', '10.1.0.3', '10.1.0.4')
+    assert.deepEqual(order(four), [1, 2, 3, 4])
+    const three = slots(four, '10.1.0.1', '10.1.0.3', '10.1.0.4')
+    assert.deepEqual(order(three), [1, 4, 3])
+    assert.deepEqual(order(slots(three, '10.1.0.9', '10.1.0.3', '10.1.0.4', '10.1.0.8')), [8, 4, 3, 9])
+    assert.deepEqual(order(slots(four, '10.1.0.4')), [4])
+    assert.deepEqual(order(slots(four)), [])
+  })
+
+  it('SV31 SV32 SV36 endpoints that terminate and still serve count only where no other is ready', () => {
+    const cluster = (...endpoints: readonly string[]) => compile(service({}), [slice(...endpoints)], NODE).frontends.get('vip4 10.96.0.1 . tcp . 80')?.cluster
+    assert.deepEqual(cluster('10.1.0.2', '~10.1.0.3', '-10.1.0.4'), ['10.1.0.2 . 8080'])
+    assert.deepEqual(cluster('~10.1.0.3', '-10.1.0.4'), ['10.1.0.3 . 8080'])
+    assert.deepEqual(cluster('-10.1.0.4'), [])
+    const local = (...endpoints: readonly string[]) => compile(service({ ports: [{ port: 80, nodePort: 30_080 }], externalTrafficPolicy: 'Local' }), [slice(...endpoints)], NODE).frontends.get('port4 tcp . 30080')?.local
+    assert.deepEqual(local('10.1.0.2@n2', '~10.1.0.3'), ['10.1.0.3 . 8080'])
+    assert.deepEqual(local('10.1.0.2', '~10.1.0.3'), ['10.1.0.2 . 8080'])
+  })
+
+  it('SV35 publishNotReadyAddresses makes all ready', () => {
+    assert.match(textOf(compile(service({ publishNotReadyAddresses: true }), [slice('-10.1.0.4')], NODE)).join(), /eps4tcp \{ 10\.96\.0\.1 \. 80 \. 0 : 10\.1\.0\.4 \. 8080 \}/)
+  })
+
+  it('SV29 externalTrafficPolicy Local: clients from outside have slots of their own, and none is a chain that drops', () => {
+    const spec = { ports: [{ port: 80, nodePort: 30_080 }], externalTrafficPolicy: 'Local' }
+    assert.deepEqual(textOf(compile(service(spec), [slice('10.1.0.2', '10.1.0.3@n2')], NODE)), [
+      'eps4tcp { 10.96.0.1 . 80 . 0 : 10.1.0.2 . 8080 }',
+      'eps4tcp { 10.96.0.1 . 80 . 1 : 10.1.0.3 . 8080 }',
+      'porteps4tcp { 30080 . 0 : 10.1.0.2 . 8080 }',
+      'porteps4tcp { 30080 . 1 : 10.1.0.3 . 8080 }',
+      'porteps4tcp { 30080 . 65536 : 10.1.0.2 . 8080 }',
+      'portsvc4 { tcp . 30080 : goto port4_tcp_2_l1_m }',
+      'svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_2 }',
+    ])
+    assert.match(textOf(compile(service(spec), [slice('10.1.0.3@n2')], NODE)).join(), /portsvc4 \{ tcp \. 30080 : goto port4_tcp_1_l0_m \}/)
+    assert.match(textOf(compile(service(spec), [slice()], NODE)).join(), /portnone4 \{ tcp \. 30080 \}/)
+  })
+
+  it('SV33 internalTrafficPolicy Local: the ClusterIP has only endpoints of this node, and drops without one', () => {
+    const spec = { internalTrafficPolicy: 'Local' }
+    assert.deepEqual(textOf(compile(service(spec), [slice('10.1.0.2', '10.1.0.3@n2')], NODE)), ['eps4tcp { 10.96.0.1 . 80 . 0 : 10.1.0.2 . 8080 }', 'svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_1 }'])
+    assert.deepEqual(textOf(compile(service(spec), [slice('10.1.0.3@n2')], NODE)), ['svc4 { 10.96.0.1 . tcp . 80 : drop }'])
+    assert.deepEqual(textOf(compile(service(spec), [slice()], NODE)), ['none4 { 10.96.0.1 . tcp . 80 }'])
+  })
+
+  it('SV24 SV25 SV26 external and load balancer addresses are masked, and source ranges are for the latter alone', () => {
+    const spec = { type: 'LoadBalancer', externalIPs: ['192.0.2.1'], loadBalancerSourceRanges: ['10.0.0.0/8', '10.1.0.0/16', '172.16.0.0/12'] }
+    const found = compile(service(spec, { loadBalancer: { ingress: [{ ip: '192.0.2.2' }] } }), [slice('10.1.0.2')], NODE)
+    assert.deepEqual(
+      textOf(found).filter((one) => one.startsWith('svc4')),
+      ['svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_1 }', 'svc4 { 192.0.2.1 . tcp . 80 : goto vip4_tcp_1_m }', 'svc4 { 192.0.2.2 . tcp . 80 : goto vip4_tcp_1_m }'],
+    )
+    assert.deepEqual([...found.restricted], [['192.0.2.2 . tcp . 80', ['172.16.0.0/12', '10.0.0.0/8'].reverse()]])
+  })
+
+  it('SV37 session affinity: a slot gives a token, a token gives the endpoint, and the token of an endpoint never changes', () => {
+    const spec = { sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } } }
+    const found = textOf(compile(service(spec), [slice('10.1.0.2', '10.1.0.3')], NODE))
+    const [token] = /0x7e[0-9a-f]{6}/.exec(found.find((one) => one.startsWith('sel4') && one.includes('10.1.0.3')) ?? '') ?? []
+    assert.deepEqual(
+      found.filter((one) => one.startsWith('svc4')),
+      ['svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_2_s60 }'],
+    )
+    assert.ok(found.includes(`tok4tcp { 10.96.0.1 . 80 . 1 : ${token} }`))
+    assert.ok(textOf(compile(service(spec), [slice('10.1.0.3')], NODE)).includes(`sel4 { 10.96.0.1 . tcp . 80 . ${token} : 10.1.0.3 . 8080 }`))
+  })
+
+  it('SV44 hints count only where every ready endpoint has them and one is for here; each endpoint left out has a reason', () => {
+    const [port] = service({}).ports
+    assert.ok(port)
+    const told = (...endpoints: readonly string[]) => endpointsOf(service({}), port, 4, [slice(...endpoints)], NODE).told.map(({ address, why }) => `${address.split(' ')[0]}${why ? `: ${why}` : ''}`)
+    assert.deepEqual(told('10.1.0.2/a', '10.1.0.3/b'), ['10.1.0.2', '10.1.0.3: it is for clients of zone b'])
+    assert.deepEqual(told('10.1.0.2/a', '10.1.0.3'), ['10.1.0.2', '10.1.0.3'])
+    assert.deepEqual(told('10.1.0.2/b', '10.1.0.3/c'), ['10.1.0.2', '10.1.0.3'])
+    assert.deepEqual(told('10.1.0.2/a#n1', '10.1.0.3/a#n2'), ['10.1.0.2', '10.1.0.3: it is for clients on node n2'])
+    assert.deepEqual(told('10.1.0.2', '~10.1.0.3', '-10.1.0.4'), ['10.1.0.2', '10.1.0.3: it is terminating, and 1 others are ready', '10.1.0.4: it is not ready'])
+  })
+
+  it('SV27 healthCheckNodePort counts the ready endpoints of this node', () => {
+    const spec = { type: 'LoadBalancer', externalTrafficPolicy: 'Local', healthCheckNodePort: 30_001 }
+    assert.deepEqual(compile(service(spec), [slice('10.1.0.2', '10.1.0.3@n2', '-10.1.0.4')], NODE).health, { port: 30_001, local: 1 })
+  })
+})
