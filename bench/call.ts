@@ -21,11 +21,13 @@ export interface Call {
   readonly run?: string
   /** The link's name in the pod; eth0 unless given. */
   readonly ifname?: string
+  /** CNI_ARGS. */
+  readonly args?: string
 }
 
 /** Everything that a plugin is started with: argv, environment, standard input. */
-export function started({ side, type, pod, conf, ifname = 'eth0' }: Omit<Call, 'node'>, command: string, containerId: string): { argv: string[]; env: Record<string, string>; stdin: Buffer } {
-  const env = { CNI_COMMAND: command, CNI_CONTAINERID: containerId, CNI_NETNS: pod, CNI_IFNAME: ifname, CNI_PATH: side.dir, PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }
+export function started({ side, type, pod, conf, ifname = 'eth0', args }: Omit<Call, 'node'>, command: string, containerId: string): { argv: string[]; env: Record<string, string>; stdin: Buffer } {
+  const env = { CNI_COMMAND: command, CNI_CONTAINERID: containerId, CNI_NETNS: pod, CNI_IFNAME: ifname, CNI_PATH: side.dir, PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...(args !== undefined && { CNI_ARGS: args }) }
   return { argv: [`${side.dir}/${type}`], env, stdin: Buffer.from(JSON.stringify(conf)) }
 }
 

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import type { Bench, Part } from './part.ts'
+import { admission } from './parts/admission.ts'
 import { agent } from './parts/agent.ts'
 import { attach } from './parts/attach.ts'
 import { bandwidth } from './parts/bandwidth.ts'
@@ -24,7 +25,7 @@ import { type Bar, circumstances, markdown, pagesOf, write } from './report.ts'
 import { sides } from './sides.ts'
 
 // In this order: what leaves the kernel work to do afterwards comes last.
-const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, network, links, cost, pool, bandwidth, agent, kube, pods, policy, services, storm, crowd, ports, many }
+const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, network, admission, links, cost, pool, bandwidth, agent, kube, pods, policy, services, storm, crowd, ports, many }
 const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write]]\n`
 const SCRATCH = 'PLUMB_BENCH_SCRATCH'
 // Networks, mounts and processes of its own: nothing of the machine's is touched, and whatever is left goes with it.

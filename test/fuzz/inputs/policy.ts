@@ -5,8 +5,10 @@ import { admissionCommands } from '../../../agent/policy/admission.ts'
 import { Endpoints } from '../../../agent/policy/endpoints.ts'
 import { textOf } from '../../../agent/policy/program.ts'
 import { compile } from '../../../agent/policy/state.ts'
+import { CniError } from '../../../lib/text/errors.ts'
 import type { Ip } from '../../../lib/text/ip.ts'
 import { parse } from '../../../lib/text/values.ts'
+import { errorOf } from '../../../lib/verbs/serve.ts'
 import type { Parts, Target } from '../target.ts'
 
 // The text that objects of the API become. A name or a value of an object must not end a line or a word of it.
@@ -46,7 +48,7 @@ export const POLICY: readonly Target[] = [
       const other: Pod = { namespace: 'x', name: 'other', labels: {}, ips: ['10.1.0.2' as Ip], ports: [] }
       const asked = commands('command', admissionCommands({ ready() {}, admit: async (one) => endpoints.admit(one), release: async (one) => void endpoints.release(one, () => other) }))
       endpoints.admit({ containerId: parse.containerId('c1'), ifname: parse.ifname('eth0'), namespace: 'x', pod: 'a', addresses: ['10.1.0.3' as Ip] })
-      const reply = await asked((question ?? Buffer.of()).toString(), new AbortController().signal)
+      const reply = await asked((question ?? Buffer.of()).toString(), new AbortController().signal).catch(asAnswered)
       const wrong = endpoints
         .all()
         .flatMap(({ addresses, namespace, pod, ifname }) => [...addresses.filter((ip) => isIP(ip) === 0), ...[namespace, pod].filter((name) => !/^[a-z0-9.-]{1,253}$/.test(name)), ...(/^[^\s/:]{1,15}$/.test(ifname) ? [] : [ifname])])
@@ -57,6 +59,12 @@ export const POLICY: readonly Target[] = [
     },
   },
 ]
+
+// The error as the socket's asker gets it.
+function asAnswered(cause: unknown): never {
+  const { code, msg, details } = errorOf(cause)
+  throw new CniError(code, msg, details)
+}
 
 function read(parts: Parts, name: string): unknown {
   try {
