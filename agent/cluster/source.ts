@@ -157,7 +157,8 @@ class FolderSource implements ObjectSource {
 
   #read(): void {
     const found = readManifests(this.origin)
-    const isFirst = !this.#isRead
+    // A refused object changes no object that is known. The parts have to report it all the same.
+    const isTold = !this.#isRead || !Bun.deepEquals(this.#refused, found.refused)
     ;[this.#refused, this.#isRead] = [found.refused, true]
     for (const kind of this.#kinds) {
       const [now, wanted] = [this.#maps[kind], found.objects[kind] as ReadonlyMap<string, unknown>]
@@ -167,7 +168,7 @@ class FolderSource implements ObjectSource {
         else now.delete(key)
         this.#subscribers.note(kind, key)
       }
-      if (isFirst) this.#subscribers.note(kind)
+      if (isTold) this.#subscribers.note(kind)
     }
   }
 }
