@@ -34,13 +34,16 @@ export interface Verdict {
   readonly reason: string
 }
 
-/** Decides one connection (networking.k8s.io/v1 NetworkPolicySpec; policy.networking.k8s.io/v1alpha2 ClusterNetworkPolicySpec). */
-export function decide(objects: Objects, attempt: Attempt): Verdict {
+/**
+ * Decides one connection (networking.k8s.io/v1 NetworkPolicySpec; policy.networking.k8s.io/v1alpha2 ClusterNetworkPolicySpec). `sides` are the
+ * directions that count: the node of a pod decides its directions.
+ */
+export function decide(objects: Objects, attempt: Attempt, sides: readonly ('ingress' | 'egress')[] = ['ingress', 'egress']): Verdict {
   const { from, to } = attempt
   if (isPod(from) && isPod(to) && from.namespace === to.namespace && from.name === to.name) return { passes: true, reason: 'a pod reaches itself' }
-  const out = isPod(from) ? direction(objects, attempt, from, 'egress') : undefined
+  const out = isPod(from) && sides.includes('egress') ? direction(objects, attempt, from, 'egress') : undefined
   if (out && !out.passes) return out
-  const into = isPod(to) ? direction(objects, attempt, to, 'ingress') : undefined
+  const into = isPod(to) && sides.includes('ingress') ? direction(objects, attempt, to, 'ingress') : undefined
   if (into && !into.passes) return into
   const reasons = [out, into].flatMap((one) => (one ? [one.reason] : []))
   return { passes: true, reason: reasons.join('; ') || 'no pod is part of it' }
