@@ -70,7 +70,7 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
   try {
     const health = await serveHealth(
       { address: settings.status?.host ?? '127.0.0.1', port: settings.status?.port ?? 0, ...(settings.status?.probesOnly && { probesOnly: true as const }), socket: files.socket },
-      { status: () => standing(), changes: news.changes, busy: () => parts?.busy(), services: () => parts?.services?.view() },
+      { status: () => standing(), changes: news.changes, busy: () => parts?.busy(), services: () => parts?.services?.view(), policy: () => parts?.policy?.view(), policyCounts: () => parts?.policy?.counts() },
       failures,
     )
     try {

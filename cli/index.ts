@@ -19,6 +19,7 @@ const commands: Readonly<Record<string, Command>> = {
   status: { about: 'tell whether this node’s agent has connected its pods, and why not', load: () => import('./status.ts') },
   leases: { about: 'show which node has which subnet, and which cannot be reached', load: () => import('./leases.ts') },
   services: { about: 'show the Services of this node and their endpoints, and why one is left out', load: () => import('./services.ts') },
+  policy: { about: 'show which policies select the pods of this node, and test whether a connection passes', load: () => import('./policy.ts') },
   dhcp: { about: 'get leases of DHCP servers for the plugin dhcp, and keep them', load: () => import('./dhcp.ts') },
   install: { about: 'put the plugins where container runtimes look for them', load: () => import('./install.ts') },
   uninstall: { about: 'remove what was installed, and put back what was there before', load: () => import('./uninstall.ts') },

@@ -40,6 +40,7 @@ const options = {
   'state-dir': { type: 'string', value: 'DIR', about: 'where it is noted what was installed (/var/lib/plumb)' },
   'cache-dir': { type: 'string', value: 'DIR', about: 'where attachments are remembered, in DIR/results (/var/lib/cni)' },
   socket: { type: 'string', value: 'PATH', about: 'where the agent of this node answers (/run/plumb/agent.sock)' },
+  'policy-socket': { type: 'string', value: 'PATH', about: 'where the agent answers questions about policy (/run/plumb/policy.sock)' },
   store: { type: 'string', value: 'file|etcd', about: 'where the nodes have their leases, only there' },
   timeout: { type: 'string', value: 'SECONDS', about: 'for each plugin call (120)' },
   json: { type: 'boolean', about: 'answer with JSON, errors too' },

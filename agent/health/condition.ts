@@ -8,7 +8,7 @@ import type { NetworkConf } from '../lease/network-configuration.ts'
 import type { Failure, Failures } from '../scheduler/failures.ts'
 import { doubtOf } from '../store/last-known.ts'
 import type { Snapshot, SubnetStore } from '../store/store.ts'
-import { BUCKETS, type KindCount, type Peer, type Repair, type ServicesStatus, type Status } from './status.ts'
+import { BUCKETS, type KindCount, type Peer, type PolicyStatus, type Repair, type ServicesStatus, type Status } from './status.ts'
 
 /** The combined state of the agent's parts. Each part can read the state of the others here. */
 export interface Standing {
@@ -35,6 +35,7 @@ export interface Standing {
   repairs: readonly Repair[]
   lastError: Repair | undefined
   services?: ServicesStatus
+  policy?: PolicyStatus
   steps: { readonly count: number; readonly sum: number; readonly buckets: readonly number[] }
 }
 
@@ -107,7 +108,7 @@ function textsOf(failures: readonly Failure[], scope: Failure['scope']): string[
 /** Makes the complete status, for people and programs. Reads only its arguments, the state of the store and the failures. */
 export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; readonly conf: Pick<NetworkConf, 'v4' | 'v6'> }, standing: Standing): Status {
   const { node, version, backend, conf, store } = self
-  const { choice, lease, snapshot, stale, mtu, unreached, probe, kinds, repairs, lastError, steps, services } = standing
+  const { choice, lease, snapshot, stale, mtu, unreached, probe, kinds, repairs, lastError, steps, services, policy } = standing
   const own = lease?.subnets ?? {}
   return {
     node,
@@ -127,6 +128,7 @@ export function tell(self: Self & { readonly backend: Pick<Backend, 'type'>; rea
     repairs,
     steps,
     ...(services && { services }),
+    ...(policy && { policy }),
     lastError,
   }
 }

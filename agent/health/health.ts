@@ -4,6 +4,8 @@
 import { readdirSync } from 'node:fs'
 import { log } from '../../lib/os/log.ts'
 import { openSocket, refused } from '../node/socket.ts'
+import type { PolicyCounts } from '../policy/counters.ts'
+import type { PodSummary } from '../policy/view.ts'
 import type { Failures } from '../scheduler/failures.ts'
 import type { ServiceView } from '../services/view.ts'
 import { Feed } from './event-stream.ts'
@@ -21,6 +23,10 @@ export interface Source {
   changes(signal: AbortSignal): AsyncIterable<Status>
   /** The Services of this node. Undefined when the agent serves none. */
   services?(): readonly ServiceView[] | undefined
+  /** The pods of this node with their policies. Undefined when NetworkPolicy is not enforced. */
+  policy?(): readonly PodSummary[] | undefined
+  /** The counters of policies. Undefined when NetworkPolicy is not enforced. Throws Error when nft does not give them. */
+  policyCounts?(): Promise<PolicyCounts> | undefined
   /** The agent's part with the longest current step, and the start of the step (performance.now()). Undefined while all parts are idle. */
   busy(): { readonly name: string; readonly since: number } | undefined
 }
@@ -50,9 +56,10 @@ type Route = (source: Source, feed: Feed) => Reply | Promise<Reply>
 const ROUTES: Readonly<Record<string, Route>> = {
   '/healthz': healthz,
   '/readyz': readyz,
-  '/metrics': (source) => ({ status: 200, type: 'text/plain; version=0.0.4; charset=utf-8', body: metrics(source.status(), usage(), Date.now()) }),
+  '/metrics': async (source) => ({ status: 200, type: 'text/plain; version=0.0.4; charset=utf-8', body: metrics(source.status(), usage(), Date.now(), await countsOf(source)) }),
   '/status': (source) => ({ status: 200, type: 'application/json', body: `${JSON.stringify(source.status())}\n` }),
   '/services': (source) => ({ status: 200, type: 'application/json', body: `${JSON.stringify(source.services?.() ?? null)}\n` }),
+  '/policy': (source) => ({ status: 200, type: 'application/json', body: `${JSON.stringify(source.policy?.() ?? null)}\n` }),
   '/events': (_, feed) => feed.listen(),
   '/': () => asset('html', 'text/html; charset=utf-8'),
   '/page.js': () => asset('js', 'text/javascript; charset=utf-8'),
@@ -113,6 +120,16 @@ function stuck(source: Source): string | undefined {
 async function asset(name: 'html' | 'js' | 'css' | 'icon', type: string): Promise<Reply> {
   const { page } = await import('./page.ts')
   return { status: 200, type, body: page[name] }
+}
+
+// The metrics of everything else are worth more than none.
+async function countsOf(source: Source): Promise<PolicyCounts | undefined> {
+  try {
+    return await source.policyCounts?.()
+  } catch (cause) {
+    log(`agent: ${(cause as Error).message}; going on without its metrics`)
+    return undefined
+  }
 }
 
 function usage(): Usage {

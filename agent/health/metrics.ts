@@ -1,4 +1,5 @@
 import type { Probe } from '../backend/probes.ts'
+import type { PolicyCounts } from '../policy/counters.ts'
 import { nameOf } from './reachability.ts'
 import { BUCKETS, type Peer, PROGRAMMING_BUCKETS, type Status } from './status.ts'
 
@@ -11,9 +12,9 @@ export interface Usage {
 type Labels = Readonly<Record<string, string | number>>
 type Sample = readonly [labels: Labels, value: number, suffix?: string]
 
-/** Formats a status in Prometheus' text exposition format 0.0.4. `now` is in milliseconds since 1970. */
-export function metrics(status: Status, usage: Usage, now: number): string {
-  return [...ofAgent(status), ...ofKinds(status), ...ofServices(status), ...ofStore(status, now), ...ofProcess(status, usage)].join('')
+/** Formats a status in Prometheus' text exposition format 0.0.4. `now` is in milliseconds since 1970. `counts` are the counters of policies. */
+export function metrics(status: Status, usage: Usage, now: number, counts?: PolicyCounts): string {
+  return [...ofAgent(status), ...ofKinds(status), ...ofServices(status), ...ofPolicy(status), ...(counts ? ofCounts(counts) : []), ...ofStore(status, now), ...ofProcess(status, usage)].join('')
 }
 
 function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, lastError }: Status): string[] {
@@ -82,6 +83,40 @@ function ofServices({ services: now }: Status): string[] {
       [{}, programming.sum, '_sum'],
       [{}, programming.count, '_count'],
     ]),
+  ]
+}
+
+function ofPolicy({ policy: now }: Status): string[] {
+  if (!now) return []
+  const { policies, clusterPolicies, pods, selected, closed, refused, steps } = now
+  return [
+    family('plumb_policies', 'gauge', 'Policies of the cluster that could be read.', [
+      [{ kind: 'NetworkPolicy' }, policies],
+      [{ kind: 'ClusterNetworkPolicy' }, clusterPolicies],
+    ]),
+    family('plumb_policy_pods', 'gauge', 'Pods of this node that NetworkPolicy knows.', [[{}, pods]]),
+    family('plumb_policy_selected_pods', 'gauge', 'Pods of this node that a policy selects, by direction.', [
+      [{ direction: 'ingress' }, selected.ingress],
+      [{ direction: 'egress' }, selected.egress],
+    ]),
+    family('plumb_policy_closed_pods', 'gauge', 'Pods of this node whose object is not known yet: all of their packets are refused.', [[{}, closed]]),
+    family('plumb_policy_objects_refused', 'gauge', 'Objects that could not be read. All others are enforced.', [[{}, refused]]),
+    family('plumb_policy_step_duration_seconds', 'histogram', 'How long it took from changed objects to the kernel.', [
+      ...BUCKETS.map((le, i): Sample => [{ le }, steps.buckets[i] ?? 0, '_bucket']),
+      [{ le: '+Inf' }, steps.count, '_bucket'],
+      [{}, steps.sum, '_sum'],
+      [{}, steps.count, '_count'],
+    ]),
+  ]
+}
+
+// Only the first packet of a connection meets a policy.
+function ofCounts({ counts, unknownAddress }: PolicyCounts): string[] {
+  const of = (value: 'packets' | 'bytes') => counts.map((one): Sample => [{ direction: one.side, action: one.what, policies: one.policies.join(' ') }, one[value]])
+  return [
+    family('plumb_policy_packets_total', 'counter', 'First packets of connections that policies decided. Several policies refuse together.', of('packets')),
+    family('plumb_policy_bytes_total', 'counter', 'Bytes of these packets.', of('bytes')),
+    family('plumb_policy_unknown_address_packets_total', 'counter', "Packets from and to addresses of the node's subnet that belong to no known pod.", [[{}, unknownAddress]]),
   ]
 }
 

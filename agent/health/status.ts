@@ -44,6 +44,21 @@ export interface ServicesStatus {
   readonly forgotten: number
 }
 
+/** NetworkPolicy on this node. */
+export interface PolicyStatus {
+  readonly policies: number
+  readonly clusterPolicies: number
+  /** Pods of this node, and those of them that a policy selects, by direction. */
+  readonly pods: number
+  readonly selected: { readonly ingress: number; readonly egress: number }
+  /** Pods whose object is not known yet. All of their packets are refused. */
+  readonly closed: number
+  /** Objects that cannot be read. All others are enforced. */
+  readonly refused: number
+  /** How long steps took, from changed objects to the kernel. */
+  readonly steps: Durations
+}
+
 /** The complete public state of the agent at one moment. It is plain data without secrets. */
 export interface Status {
   readonly node: string
@@ -76,6 +91,8 @@ export interface Status {
   readonly steps: Durations
   /** The Services of this node. Absent when the agent serves none. */
   readonly services?: ServicesStatus
+  /** NetworkPolicy on this node. Absent when it is not enforced. */
+  readonly policy?: PolicyStatus
   readonly lastError: Repair | undefined
 }
 

@@ -8,6 +8,7 @@ import type { Lease } from '../lease/lease.ts'
 import { commands, listen } from '../node/answers.ts'
 import { openSocket } from '../node/socket.ts'
 import { admissionCommands } from '../policy/admission.ts'
+import { policyCommands } from '../policy/questions.ts'
 import { Scheduler } from '../scheduler/scheduler.ts'
 import { makeWakes } from '../scheduler/wakes.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
@@ -90,7 +91,8 @@ export class Parts {
   async run(signal: AbortSignal, end: () => void): Promise<void> {
     const probing = this.#probing && setInterval(() => this.#probing?.tick(), PROBE_MS)
     this.#scheduler.renew('start')
-    const questions = this.policy && (await openSocket(this.#context.policySocket, () => listen({ unix: this.#context.policySocket }, 'policy', commands('command', admissionCommands(this.policy as PolicyPart)))))
+    const questions =
+      this.policy && (await openSocket(this.#context.policySocket, () => listen({ unix: this.#context.policySocket }, 'policy', commands('command', { ...admissionCommands(this.policy as PolicyPart), ...policyCommands(this.policy as PolicyPart) }))))
     try {
       await this.#scheduler.run(this.#context.resyncMs, signal, end)
     } finally {

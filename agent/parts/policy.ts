@@ -5,9 +5,10 @@ import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Changes } from '../cluster/changes.ts'
 import type { ObjectSource } from '../cluster/source.ts'
-import type { Standing } from '../health/condition.ts'
+import { beginning, type Standing, withStep } from '../health/condition.ts'
 import { both } from '../lease/families.ts'
 import { type Admission, Waiting } from '../policy/admission.ts'
+import { Counters, type PolicyCounts } from '../policy/counters.ts'
 import { type Endpoint, Endpoints, podKey } from '../policy/endpoints.ts'
 import { endRefused, type Flow } from '../policy/established.ts'
 import { Guard } from '../policy/guard.ts'
@@ -15,7 +16,8 @@ import { journaled } from '../policy/journaled.ts'
 import { decide } from '../policy/oracle.ts'
 import { foreign, load, update } from '../policy/program.ts'
 import { POLICY_KINDS, PolicyState } from '../policy/state.ts'
-import { TABLE, type TableOptions } from '../policy/table.ts'
+import { SIDES, TABLE, type TableOptions } from '../policy/table.ts'
+import { type Known, objectsOf, type PodSummary, summaries } from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Wakes } from '../scheduler/wakes.ts'
@@ -47,6 +49,8 @@ export class PolicyPart implements Part, Admission {
   readonly #endpoints: Endpoints
   readonly #waiting = new Waiting()
   readonly #guard = new Guard()
+  readonly #counters: Counters
+  #steps = beginning().steps
   /** Why the last step failed. */
   #trouble = NO_STEP
   /** The options of the table that the last transaction left in the kernel. Undefined when the kernel may have anything else. */
@@ -64,6 +68,7 @@ export class PolicyPart implements Part, Admission {
       wakes.hurry('attachments')
     })
     this.#state = new PolicyState(objects.objects, context.node, this.#endpoints)
+    this.#counters = new Counters(context.run, () => this.#state.counted())
     for (const one of journaled()) this.#endpoints.admit(one)
   }
 
@@ -88,6 +93,22 @@ export class PolicyPart implements Part, Admission {
 
   ready(): void {
     if (!this.#objects.isComplete(POLICY_KINDS)) throw new CniError(CODE.tryLater, `Cannot apply network policy: the agent does not know the objects of ${this.#objects.origin} yet`)
+  }
+
+  known(): Known {
+    this.ready()
+    const { subnets, isAudit } = this.#options()
+    return { cluster: this.#objects.objects, state: this.#state, subnets, isAudit }
+  }
+
+  /** The pods of this node with their policies. Empty while the objects of the cluster are not known. */
+  view(): PodSummary[] {
+    return this.#objects.isComplete(POLICY_KINDS) ? summaries(this.known()) : []
+  }
+
+  /** The counters of the table. Throws Error when nft does not give them. */
+  counts(): Promise<PolicyCounts> {
+    return this.#counters.read()
   }
 
   async admit(endpoint: Endpoint, waitMs: number, signal: AbortSignal): Promise<void> {
@@ -134,7 +155,7 @@ export class PolicyPart implements Part, Admission {
       if (options.subnets.length > 0 && !isThere('inet', TABLE)) await load(new PolicyState(this.#objects.objects, ''), options, this.#context.run)
       return WAITING
     }
-    const written = this.#waiting.begin()
+    const [written, began] = [this.#waiting.begin(), performance.now()]
     this.#state.apply(this.#changes.take())
     try {
       // The second nft runs beside the first.
@@ -147,6 +168,8 @@ export class PolicyPart implements Part, Admission {
     this.#trouble = NO_STEP
     written()
     await this.#endTightened()
+    this.#steps = withStep(this.#steps, (performance.now() - began) / 1000)
+    this.#tell()
     this.#context.failures.report('bridges', this.#unfiltered())
     const failures = this.#objects
       .refused(POLICY_KINDS)
@@ -154,6 +177,22 @@ export class PolicyPart implements Part, Admission {
       .map((text): Failure => ({ scope: 'part', text: `${text}; the other objects are enforced` }))
     this.#context.failures.report('objects of policy', failures)
     return DONE
+  }
+
+  #tell(): void {
+    const { policies, clusterPolicies } = this.#objects.objects
+    const locals = [...this.#state.locals.values()]
+    const [ingress, egress] = SIDES.map((side) => locals.filter(({ chains }) => chains[side] !== undefined).length)
+    const refused = this.#objects.refused(POLICY_KINDS)
+    this.#now.policy = {
+      policies: policies.size,
+      clusterPolicies: clusterPolicies.size,
+      pods: locals.length,
+      selected: { ingress: ingress ?? 0, egress: egress ?? 0 },
+      closed: locals.filter(({ isClosed }) => isClosed).length,
+      refused: refused.length,
+      steps: this.#steps,
+    }
   }
 
   #options(): TableOptions {
@@ -183,8 +222,7 @@ export class PolicyPart implements Part, Admission {
   async #endTightened(): Promise<void> {
     const addresses = this.#state.takeTightened()
     if (addresses.size === 0) return
-    const { pods, namespaces, policies, clusterPolicies, nodes } = this.#objects.objects
-    const objects = { pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()], clusterPolicies: [...clusterPolicies.values()], nodes: [...nodes.values()] }
+    const objects = objectsOf(this.#objects.objects)
     const end = (ip: Ip) => this.#state.podAt(ip) ?? { ip }
     const isAllowed = ({ source, destination, protocol, port }: Flow) => decide(objects, { from: end(source), to: end(destination), source, destination, protocol, port }).passes
     const failures: Failure[] = []

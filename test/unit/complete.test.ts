@@ -22,11 +22,11 @@ describe('plumb __complete', () => {
   const candidates = async (...words: string[]) => (await lines(...words)).map((line) => line.split('\t')[0] ?? '')
 
   it('names the commands, and those that begin as the word does', async () => {
-    assert.deepEqual(await candidates(''), ['cni', 'agent', 'status', 'leases', 'services', 'dhcp', 'install', 'uninstall', 'demo', 'help'])
+    assert.deepEqual(await candidates(''), ['cni', 'agent', 'status', 'leases', 'services', 'policy', 'dhcp', 'install', 'uninstall', 'demo', 'help'])
     assert.deepEqual([await candidates('de'), await candidates('cni', 'e'), await candidates('help', 'br')], [['demo'], ['explain'], ['bridge']])
   })
   it('names the options of each command as its help does, and says what they are', async () => {
-    for (const words of ['agent', 'status', 'leases', 'services', 'dhcp', 'install', 'uninstall', 'demo', 'cni add', 'cni check', 'cni del', 'cni gc', 'cni status', 'cni explain', 'cni fuse', 'cni list']) {
+    for (const words of ['agent', 'status', 'leases', 'services', 'policy', 'dhcp', 'install', 'uninstall', 'demo', 'cni add', 'cni check', 'cni del', 'cni gc', 'cni status', 'cni explain', 'cni fuse', 'cni list']) {
       const [argv, { stdout: help }] = [words.split(' '), await execa(join(DIST, 'plumb'), [...words.split(' '), '--help'])]
       const found = await candidates(...argv, '-')
       assert.ok(found.length > 0, words)

@@ -6,6 +6,7 @@ import { Facts } from './facts.tsx'
 import { type Seen, useAgent, useNow } from './hooks.ts'
 import { Peers } from './peers.tsx'
 import { Picture } from './picture.tsx'
+import { Policy } from './policy.tsx'
 import { Repairs } from './repairs.tsx'
 import { Services } from './services.tsx'
 
@@ -39,6 +40,7 @@ export function App() {
             <Repairs status={status} now={there} />
           </div>
           <Peers peers={status.peers} search={search} setSearch={setSearch} />
+          {status.policy && <Policy policy={status.policy} />}
           {status.services && <Services services={status.services} />}
         </main>
         <footer>

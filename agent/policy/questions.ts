@@ -1,0 +1,24 @@
+import * as v from 'valibot'
+import { field } from '../../lib/text/shape.ts'
+import { type Command, command } from '../node/answers.ts'
+import { decision, detail, type Known, summaries } from './view.ts'
+
+// The questions of `plumb policy` on the agent's policy socket.
+
+const list = v.object({ command: field.text })
+const show = v.object({ command: field.text, pod: field.text })
+const decideShape = v.object({ command: field.text, from: field.text, to: field.text, protocol: v.picklist(['TCP', 'UDP', 'SCTP']), port: field.int(1, 65_535) })
+
+/** What answers the questions. `known` throws CniError 11 while the objects of the cluster are not known. */
+export interface Answering {
+  known(): Known
+}
+
+/** The commands of `plumb policy`, for the table of `commands` (agent/node/answers.ts). */
+export function policyCommands(of: Answering): Readonly<Record<string, Command>> {
+  return {
+    list: command(list, async () => ({ pods: summaries(of.known()) })),
+    show: command(show, async ({ pod }) => detail(of.known(), pod)),
+    decide: command(decideShape, async ({ command: _, ...asked }) => decision(of.known(), asked)),
+  }
+}

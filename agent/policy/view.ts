@@ -1,0 +1,220 @@
+import { networkInterfaces } from 'node:os'
+import { contains, isSix } from '../../lib/text/cidr.ts'
+import { ValueError } from '../../lib/text/errors.ts'
+import { type Cidr, type Ip, parseIp } from '../../lib/text/ip.ts'
+import type { ClusterPolicy, TierPeer, TierRule } from '../cluster/cluster-policy.ts'
+import type { Peer, Pod, Policy, Rule } from '../cluster/objects.ts'
+import type { Port, Protocol, Selector } from '../cluster/reading.ts'
+import { matches } from './matching.ts'
+import { decide, type End, type Objects, type Verdict } from './oracle.ts'
+import type { Cluster, PolicyState } from './state.ts'
+import { SIDES, type Side } from './table.ts'
+
+// What people see of policies: the policies of each pod, the peers of one pod, and the decision about one connection.
+
+/** What the agent knows, to answer from. */
+export interface Known {
+  readonly cluster: Cluster
+  readonly state: PolicyState
+  readonly subnets: readonly Cidr[]
+  readonly isAudit: boolean
+}
+/** A pod of this node, and the names of the policies that select it. */
+export interface PodSummary {
+  readonly pod: string
+  readonly addresses: readonly Ip[]
+  /** ADD has told of the pod, and the cluster has no object of it yet. All of its packets are refused. */
+  readonly isClosed: boolean
+  /** `x/allow-web`, or `ClusterNetworkPolicy deny-all (Admin)`. Empty: no policy selects the pod for this direction. */
+  readonly ingress: readonly string[]
+  readonly egress: readonly string[]
+}
+/** One rule that is about a pod. */
+export interface RuleView {
+  /** `x/allow-web ingress[0]` */
+  readonly rule: string
+  readonly action: 'Accept' | 'Deny' | 'Pass'
+  /** The peers in words. */
+  readonly peers: readonly string[]
+  /** The ports: `TCP 80`, `TCP 8000-8080`, `UDP dns`, or `all ports`. */
+  readonly ports: readonly string[]
+  /** The pods that the peers select now. */
+  readonly pods: readonly string[]
+}
+/** One direction of a pod. */
+export interface SideView {
+  /** The NetworkPolicies that isolate the pod. Empty: it is not isolated. */
+  readonly isolatedBy: readonly string[]
+  /** The rules in the order in which they decide. */
+  readonly rules: readonly RuleView[]
+}
+/** A pod of this node with its rules. */
+export interface PodDetail extends Omit<PodSummary, Side> {
+  readonly ingress: SideView
+  readonly egress: SideView
+}
+/** A connection that somebody asks about. Each end is `namespace/name` of a pod, or an address. */
+export interface Asked {
+  readonly from: string
+  readonly to: string
+  readonly protocol: Protocol
+  readonly port: number
+}
+/** What the API objects say about a connection. */
+export interface Decision {
+  readonly source: Ip
+  readonly destination: Ip
+  /** The decision of all nodes together. */
+  readonly verdict: Verdict
+  /** The part of this node's kernel: a pod's node decides its directions. */
+  readonly here: Verdict
+  readonly isAudit: boolean
+  /** The end that is the node itself. Its own packets to pods meet no rule. */
+  readonly node?: 'source' | 'destination'
+}
+
+/** The most pods that one rule names. */
+const MOST_PODS = 100
+
+/** The pods of this node, sorted by name. */
+export function summaries({ cluster, state }: Known): PodSummary[] {
+  return [...state.locals].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, { ips, isClosed }]) => ({ pod: key, addresses: ips, isClosed, ingress: namesFor(cluster, key, 'ingress'), egress: namesFor(cluster, key, 'egress') }))
+}
+
+/** One pod of this node with its rules. Throws ValueError for a pod that is not of this node. */
+export function detail({ cluster, state }: Known, key: string): PodDetail {
+  const local = state.locals.get(key)
+  if (!local) throw new ValueError(`There is no pod ${key} on this node: want one of plumb policy`)
+  const { ips, isClosed } = local
+  return { pod: key, addresses: ips, isClosed, ingress: sideOf(cluster, key, 'ingress'), egress: sideOf(cluster, key, 'egress') }
+}
+
+/** The objects as the oracle takes them. */
+export function objectsOf({ pods, namespaces, policies, clusterPolicies, nodes }: Cluster): Objects {
+  return { pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()], clusterPolicies: [...clusterPolicies.values()], nodes: [...nodes.values()] }
+}
+
+/** Decides a connection by the API objects. Throws ValueError for an end that is no known pod and no address. */
+export function decision(known: Known, { from, to, protocol, port }: Asked): Decision {
+  const [sources, destinations] = [endsOf(known, from), endsOf(known, to)]
+  const source = sources.ips.find((ip) => destinations.ips.some((other) => isSix(other) === isSix(ip)))
+  const destination = destinations.ips.find((ip) => source !== undefined && isSix(ip) === isSix(source))
+  if (source === undefined || destination === undefined) throw new ValueError(`${from} and ${to} have no addresses of one family: want two addresses of IPv4, or two of IPv6`)
+  const own = addressesOfNode()
+  const node = own.has(source) ? ('source' as const) : own.has(destination) ? ('destination' as const) : undefined
+  const attempt = { from: sources.end ?? { ip: source }, to: destinations.end ?? { ip: destination }, source, destination, protocol, port }
+  const isLocal = (end: End) => 'name' in end && known.state.locals.has(`${end.namespace}/${end.name}`)
+  const hereSides = SIDES.filter((side) => isLocal(side === 'egress' ? attempt.from : attempt.to))
+  const closed = closedBy(known, [source, destination], own)
+  const objects = objectsOf(known.cluster)
+  const free: Verdict | undefined = node === 'source' && isLocal(attempt.to) ? { passes: true, reason: 'a node reaches its own pods' } : undefined
+  const verdict = closed ?? free ?? decide(objects, attempt)
+  const here = closed ?? free ?? decide(objects, attempt, hereSides)
+  return { source, destination, verdict, here, isAudit: known.isAudit, ...(node && { node }) }
+}
+
+function endsOf({ cluster, state }: Known, text: string): { readonly ips: readonly Ip[]; readonly end?: Pod } {
+  if (!text.includes('/')) {
+    const ip = parseIp(text)
+    const pod = state.podAt(ip)
+    return { ips: [ip], ...(pod && { end: pod }) }
+  }
+  const pod = cluster.pods.get(text)
+  if (!pod) throw new ValueError(`There is no pod ${text} with a network of its own: want NAMESPACE/NAME of a pod that runs, or an address`)
+  const ips = state.locals.get(text)?.ips ?? pod.ips
+  if (ips.length === 0) throw new ValueError(`The pod ${text} has no address yet`)
+  return { ips, end: pod }
+}
+
+// The addresses of the node's subnet that belong to no known pod are closed.
+function closedBy({ state, subnets }: Known, ends: readonly Ip[], own: ReadonlySet<Ip>): Verdict | undefined {
+  for (const ip of ends) {
+    const isClosed = [...state.locals.values()].some((local) => local.isClosed && local.ips.includes(ip))
+    if (isClosed) return { passes: false, reason: `${ip} belongs to a pod whose object is not known yet: it is closed` }
+    if (!own.has(ip) && !state.podAt(ip) && subnets.some((subnet) => contains(subnet, ip))) return { passes: false, reason: `${ip} is an address of this node's subnet and belongs to no known pod: it is closed` }
+  }
+  return undefined
+}
+
+function addressesOfNode(): ReadonlySet<Ip> {
+  return new Set(Object.values(networkInterfaces()).flatMap((all) => (all ?? []).map(({ address }) => parseIp(address.replace(/%.*$/, '')))))
+}
+
+function policiesOf({ pods, policies }: Cluster, key: string, side: Side): Policy[] {
+  const pod = pods.get(key)
+  if (!pod) return []
+  const found = [...policies.values()].filter((one) => one.namespace === pod.namespace && one[side] !== undefined && matches(one.pods, pod.labels))
+  return found.sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+function tiersOf({ pods, namespaces, clusterPolicies }: Cluster, key: string, side: Side, tier: ClusterPolicy['tier']): ClusterPolicy[] {
+  const pod = pods.get(key)
+  const home = namespaces.get(pod?.namespace ?? '')
+  if (!pod || !home) return []
+  const found = [...clusterPolicies.values()].filter((one) => one.tier === tier && one[side].length > 0 && matches(one.subject.namespaces, home.labels) && matches(one.subject.pods, pod.labels))
+  return found.sort((a, b) => a.priority - b.priority || (a.name < b.name ? -1 : 1))
+}
+
+function namesFor(cluster: Cluster, key: string, side: Side): string[] {
+  const own = policiesOf(cluster, key, side)
+  const tiers = [...tiersOf(cluster, key, side, 'Admin'), ...(own.length > 0 ? [] : tiersOf(cluster, key, side, 'Baseline'))]
+  return [...own.map(({ namespace, name }) => `${namespace}/${name}`), ...tiers.map(({ name, tier }) => `ClusterNetworkPolicy ${name} (${tier})`)]
+}
+
+// The tier Baseline decides only for pods that no NetworkPolicy isolates.
+function sideOf(cluster: Cluster, key: string, side: Side): SideView {
+  const own = policiesOf(cluster, key, side)
+  const ofTier = (tier: ClusterPolicy['tier']) => tiersOf(cluster, key, side, tier).flatMap((one) => one[side].map((rule, i) => tierRuleView(cluster, one, rule, side, i)))
+  const rules = own.flatMap((policy) => (policy[side] ?? []).map((rule, i) => ruleView(cluster, policy, rule, side, i)))
+  return {
+    isolatedBy: own.map(({ namespace, name }) => `${namespace}/${name}`),
+    rules: [...ofTier('Admin'), ...rules, ...(own.length > 0 ? [] : ofTier('Baseline'))],
+  }
+}
+
+function ruleView(cluster: Cluster, { namespace, name }: Policy, { peers, ports }: Rule, side: Side, i: number): RuleView {
+  const isPeer = (peer: Peer, pod: Pod) => {
+    if ('cidr' in peer || !matches(peer.pods, pod.labels)) return false
+    return peer.namespaces === undefined ? pod.namespace === namespace : isIn(cluster, peer.namespaces, pod)
+  }
+  const words = (peer: Peer) => ('cidr' in peer ? `${peer.cidr}${peer.except.length > 0 ? ` except ${peer.except.join(', ')}` : ''}` : podWords(peer.pods, peer.namespaces, namespace))
+  return { rule: `${namespace}/${name} ${side}[${i}]`, action: 'Accept', peers: peers?.map(words) ?? ['everyone'], ports: portWords(ports), pods: podsOf(cluster, peers, isPeer) }
+}
+
+function tierRuleView(cluster: Cluster, { name, tier }: ClusterPolicy, rule: TierRule, side: Side, i: number): RuleView {
+  const isPeer = (peer: TierPeer, pod: Pod) => 'pods' in peer && matches(peer.pods, pod.labels) && isIn(cluster, peer.namespaces, pod)
+  const words = (peer: TierPeer) => ('cidr' in peer ? peer.cidr : 'nodes' in peer ? `nodes ${selectorWords(peer.nodes)}` : podWords(peer.pods, peer.namespaces))
+  const label = rule.name === undefined ? '' : ` "${rule.name}"`
+  return { rule: `ClusterNetworkPolicy ${name} (${tier}) ${side}[${i}]${label}`, action: rule.action, peers: rule.peers?.map(words) ?? ['everyone'], ports: portWords(rule.ports), pods: podsOf(cluster, rule.peers, isPeer) }
+}
+
+function isIn({ namespaces }: Cluster, selector: Selector, { namespace }: Pod): boolean {
+  const home = namespaces.get(namespace)
+  return home !== undefined && matches(selector, home.labels)
+}
+
+function podsOf<P>({ pods }: Cluster, peers: readonly P[] | undefined, isPeer: (peer: P, pod: Pod) => boolean): string[] {
+  const found: string[] = []
+  for (const [key, pod] of pods) if (found.length < MOST_PODS && peers?.some((peer) => isPeer(peer, pod))) found.push(key)
+  return found.sort()
+}
+
+function podWords(pods: Selector, namespaces: Selector | undefined, home = ''): string {
+  const which = pods.length === 0 ? 'all pods' : `pods ${selectorWords(pods)}`
+  if (namespaces === undefined) return `${which} of namespace ${home}`
+  return namespaces.length === 0 ? `${which} of all namespaces` : `${which} of namespaces ${selectorWords(namespaces)}`
+}
+
+function selectorWords(selector: Selector): string {
+  if (selector.length === 0) return 'of all labels'
+  return selector
+    .map(({ key, operator, values }) =>
+      operator === 'In' && values.length === 1 ? `${key}=${values[0]}` : operator === 'In' || operator === 'NotIn' ? `${key} ${operator === 'In' ? 'in' : 'not in'} (${values.join(', ')})` : operator === 'Exists' ? key : `!${key}`,
+    )
+    .join(', ')
+}
+
+function portWords(ports: readonly Port[] | undefined): string[] {
+  if (ports === undefined) return ['all ports']
+  return ports.map(({ protocol, from, to, name }) => `${protocol} ${name ?? (from === undefined ? 'all ports' : to === undefined || to === from ? from : `${from}-${to}`)}`)
+}

@@ -1,0 +1,139 @@
+import type { Protocol } from '../agent/cluster/reading.ts'
+import type { Decision, PodDetail, PodSummary, RuleView, SideView } from '../agent/policy/view.ts'
+import { SOCKET } from '../lib/nft/admission.ts'
+import { ask } from '../lib/os/ask.ts'
+import { CniError, shown, ValueError } from '../lib/text/errors.ts'
+import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
+import { print, table } from './output.ts'
+import { type Arrival, tryOut } from './policy-trial.ts'
+
+const names: readonly OptionName[] = ['policy-socket', 'json', 'help']
+/** The limit for the agent's silence, in milliseconds. */
+const QUIET_MS = 5000
+
+/** What may follow `plumb policy`. */
+export const grammar: Grammar = {
+  options: choicesOf(names),
+  words: ['[NAMESPACE/POD]'],
+  commands: { test: { about: 'ask whether a connection passes: the objects and the kernel side by side', grammar: { options: choicesOf(names), words: ['FROM', 'TO', 'PORT[/PROTOCOL]'] } } },
+}
+
+/** What `plumb policy test` found. */
+export interface Tested extends Decision {
+  readonly from: string
+  readonly to: string
+  readonly protocol: Protocol
+  readonly port: number
+  readonly kernel: Arrival
+  /** The kernel does what the objects want of this node. */
+  readonly agree: boolean
+}
+
+/**
+ * Runs `plumb policy ARGV` and returns the exit status: 0, or 1 when the kernel differs from the objects. Throws ValueError for a wrong
+ * command line, and when no agent answers.
+ */
+export async function run(argv: readonly string[]): Promise<number> {
+  const { values, words } = readOptions(argv, names, 'plumb policy')
+  if (values.help) {
+    print(help())
+    return 0
+  }
+  if (words[0] === 'test') return test(words.slice(1), values)
+  const [pod, more] = words
+  if (more !== undefined) throw new ValueError(`plumb policy takes one pod, and no ${shown(more)}; see plumb policy --help`)
+  if (pod !== undefined && !/^[^/]+\/[^/]+$/.test(pod)) throw new ValueError(`Cannot read the pod ${shown(pod)}: want NAMESPACE/NAME`)
+  if (pod === undefined) {
+    const { pods } = await asked<{ readonly pods: readonly PodSummary[] }>({ command: 'list' }, values)
+    print(values.json ? JSON.stringify(pods, null, 4) : listText(pods))
+    return 0
+  }
+  const detail = await asked<PodDetail>({ command: 'show', pod }, values)
+  print(values.json ? JSON.stringify(detail, null, 4) : podText(detail))
+  return 0
+}
+
+async function test(words: readonly string[], values: Given['values']): Promise<number> {
+  const [from, to, where, more] = words
+  if (from === undefined || to === undefined || where === undefined || more !== undefined) throw new ValueError('plumb policy test takes FROM TO PORT[/PROTOCOL]; see plumb policy --help')
+  const { port, protocol } = portOf(where)
+  const told = await asked<Decision>({ command: 'decide', from, to, port, protocol }, values)
+  const { source, destination, node, here, isAudit } = told
+  const kernel = node === 'source' ? { passes: true, reason: "the node's own packets meet no policy" } : await tryOut({ source, destination, protocol, port, isToNode: node === 'destination' })
+  const tested: Tested = { from, to, protocol, port, ...told, kernel, agree: kernel.passes === (isAudit || here.passes) }
+  print(values.json ? JSON.stringify(tested, null, 4) : testText(tested))
+  return tested.agree ? 0 : 1
+}
+
+function portOf(text: string): { readonly port: number; readonly protocol: Protocol } {
+  const [, number = '', word = 'tcp'] = /^(\d{1,5})(?:\/(tcp|udp|sctp))?$/i.exec(text) ?? []
+  const port = Number(number)
+  if (port < 1 || port > 65_535) throw new ValueError(`Cannot read the port ${shown(text)}: want a number from 1 to 65535, and tcp, udp or sctp: 80/tcp`)
+  return { port, protocol: word.toUpperCase() as Protocol }
+}
+
+async function asked<Reply extends object>(question: object, { 'policy-socket': socket = SOCKET }: Given['values']): Promise<Reply> {
+  try {
+    return await ask<Reply>({ socket, name: 'the agent for network policy', advice: 'it listens with --network-policy; start it: systemctl start plumb-agent' }, question, QUIET_MS)
+  } catch (cause) {
+    if (!(cause instanceof CniError)) throw cause
+    throw new ValueError([cause.message, cause.details].filter(Boolean).join('; '), { cause })
+  }
+}
+
+/** Formats the pods of the node as a table. */
+export function listText(pods: readonly PodSummary[]): string {
+  if (pods.length === 0) return 'there are no pods on this node'
+  const told = (isClosed: boolean, policies: readonly string[]) => (isClosed ? 'closed: its object is not known yet' : policies.join(', ') || '-')
+  return table(
+    ['POD', 'ADDRESSES', 'INGRESS', 'EGRESS'],
+    pods.map(({ pod, addresses, isClosed, ingress, egress }) => [pod, addresses.join(' '), told(isClosed, ingress), told(isClosed, egress)]),
+  )
+}
+
+/** Formats one pod with what may reach it and what it may reach. */
+export function podText({ pod, addresses, isClosed, ingress, egress }: PodDetail): string {
+  const head = `${pod}  ${addresses.join(' ')}`
+  if (isClosed) return `${head}\n\nclosed in both directions: the cluster has no object of it yet`
+  return [head, sideText('what may reach it (ingress)', ingress), sideText('what it may reach (egress)', egress)].join('\n\n')
+}
+
+function sideText(title: string, { isolatedBy, rules }: SideView): string {
+  const rest = isolatedBy.length > 0 ? `all else is refused: isolated by ${isolatedBy.join(', ')}` : rules.length > 0 ? 'all else passes: no NetworkPolicy selects the pod' : 'everything: no policy selects the pod'
+  return [`${title}:`, ...rules.flatMap(ruleText), `  ${rest}`].join('\n')
+}
+
+const ACTIONS = { Accept: 'passes', Deny: 'is refused', Pass: 'is for the next tier to decide' } as const
+
+function ruleText({ rule, action, peers, ports, pods }: RuleView): string[] {
+  const who = peers.length > 0 ? peers.join('; ') : 'nobody'
+  return [`  ${who}, ${ports.join(', ')}: ${ACTIONS[action]} (${rule})`, ...(pods.length > 0 ? [`    now ${pods.join(', ')}`] : [])]
+}
+
+/** Formats what `plumb policy test` found. */
+export function testText({ from, to, protocol, port, source, destination, verdict, here, kernel, isAudit, agree }: Tested): string {
+  const told = ({ passes, reason }: Arrival) => `${passes ? 'passes' : 'is refused'}: ${reason}`
+  const isElsewhere = verdict.passes !== here.passes
+  return [
+    `${protocol} ${from} (${source}) to ${to} (${destination}) port ${port}`,
+    `  objects: ${told(verdict)}`,
+    ...(isElsewhere ? [`  of this node: ${told(here)}; the other pod's node decides the rest`] : []),
+    `  kernel:  ${told(kernel)}`,
+    ...(isAudit ? ['  audit mode: the kernel drops nothing'] : []),
+    ...(agree ? [] : ['  THEY DIFFER: the kernel does not do what the objects want. plumb status and the log of the agent may say why']),
+  ].join('\n')
+}
+
+function help(): string {
+  return `usage: plumb policy [options]: the pods of this node and the policies that select them
+       plumb policy NAMESPACE/POD [options]: what may reach a pod, and what it may reach
+       plumb policy test FROM TO PORT[/PROTOCOL] [options]: whether a connection passes
+
+FROM and TO are pods, as NAMESPACE/NAME, or addresses. PROTOCOL is tcp, udp or sctp.
+The test asks the objects of the cluster, and tries a packet on a copy of the node's
+rules in a namespace of its own. It needs root.
+
+${describeOptions(names)}
+
+exit status: 0 done, 1 the kernel differs from the objects, 2 the command line is wrong or no agent answers`
+}

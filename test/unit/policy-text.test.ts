@@ -1,0 +1,70 @@
+// Tests cli/policy.ts and agent/policy/counters.ts: what people and Prometheus read.
+import assert from 'node:assert/strict'
+import { countsOf } from '../../agent/policy/counters.ts'
+import { listText, podText, type Tested, testText } from '../../cli/policy.ts'
+import { packetOf } from '../../cli/policy-trial.ts'
+import { parseIp } from '../../lib/text/ip.ts'
+
+const [A, B] = [parseIp('10.1.0.10'), parseIp('10.1.0.11')]
+
+describe('plumb policy as text', () => {
+  it('lists pods with their policies, and closed pods', () => {
+    const pods = [
+      { pod: 'x/a', addresses: [A], isClosed: false, ingress: ['x/deny', 'ClusterNetworkPolicy c (Admin)'], egress: [] },
+      { pod: 'x/late', addresses: [B], isClosed: true, ingress: [], egress: [] },
+    ]
+    const [head = '', a = '', late = ''] = listText(pods).split('\n')
+    assert.match(head, /^POD +ADDRESSES +INGRESS +EGRESS/)
+    assert.match(a, /^x\/a +10\.1\.0\.10 +x\/deny, ClusterNetworkPolicy c \(Admin\) +-/)
+    assert.match(late, /^x\/late +10\.1\.0\.11 +closed: its object is not known yet/)
+    assert.equal(listText([]), 'there are no pods on this node')
+  })
+  it('tells what may reach a pod, rule by rule', () => {
+    const rule = { rule: 'x/allow ingress[0]', action: 'Accept' as const, peers: ['pods app=c of namespace x', '10.0.0.0/8 except 10.2.0.0/16'], ports: ['TCP 80', 'UDP dns'], pods: ['x/c'] }
+    const text = podText({ pod: 'x/a', addresses: [A], isClosed: false, ingress: { isolatedBy: ['x/allow'], rules: [rule] }, egress: { isolatedBy: [], rules: [] } })
+    assert.equal(
+      text,
+      `x/a  10.1.0.10
+
+what may reach it (ingress):
+  pods app=c of namespace x; 10.0.0.0/8 except 10.2.0.0/16, TCP 80, UDP dns: passes (x/allow ingress[0])
+    now x/c
+  all else is refused: isolated by x/allow
+
+what it may reach (egress):
+  everything: no policy selects the pod`,
+    )
+  })
+  it('a test tells objects and kernel side by side, and when they differ', () => {
+    const refused = { passes: false, reason: 'x/deny isolates x/b' }
+    const tested: Tested = { from: 'x/a', to: 'x/b', protocol: 'TCP', port: 80, source: A, destination: B, verdict: refused, here: refused, kernel: { passes: true, reason: 'a packet passes' }, isAudit: false, agree: false }
+    assert.equal(
+      testText(tested),
+      `TCP x/a (10.1.0.10) to x/b (10.1.0.11) port 80
+  objects: is refused: x/deny isolates x/b
+  kernel:  passes: a packet passes
+  THEY DIFFER: the kernel does not do what the objects want. plumb status and the log of the agent may say why`,
+    )
+    const elsewhere = testText({ ...tested, here: { passes: true, reason: 'no policy' }, agree: true })
+    assert.match(elsewhere, /of this node: passes: no policy; the other pod's node decides the rest/)
+    assert.doesNotMatch(elsewhere, /DIFFER/)
+  })
+  it('makes first packets with a correct IP header', () => {
+    const four = packetOf({ source: A, destination: B, protocol: 'TCP', port: 80, isToNode: false })
+    let sum = 0
+    for (let i = 0; i < 20; i += 2) sum += new DataView(four.buffer).getUint16(i)
+    assert.equal((sum & 0xffff) + (sum >>> 16), 0xffff)
+    assert.deepEqual([four.length, four[9], four[33]], [40, 6, 2])
+    const six = packetOf({ source: parseIp('fd00::1'), destination: parseIp('fd00::2'), protocol: 'SCTP', port: 80, isToNode: false })
+    assert.deepEqual([six.length, six[0], six[5], six[6], six[23], six[39]], [72, 0x60, 32, 132, 1, 2])
+  })
+})
+
+describe('counters of policies', () => {
+  it('takes the counters that the policies know, and the packets of unknown addresses', () => {
+    const counter = (name: string, packets: number) => ({ counter: { family: 'inet', name, table: 'plumb_policy', handle: 1, packets, bytes: packets * 60 } })
+    const answer = JSON.stringify({ nftables: [{ metainfo: {} }, counter('allow_in_1', 3), counter('unknown_address', 7), counter('stale', 9)] })
+    const counted = new Map([['allow_in_1', { what: 'allow', side: 'ingress', policies: ['x/p'] } as const]])
+    assert.deepEqual(countsOf(answer, counted), { counts: [{ what: 'allow', side: 'ingress', policies: ['x/p'], packets: 3, bytes: 180 }], unknownAddress: 7 })
+  })
+})
