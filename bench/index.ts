@@ -18,13 +18,14 @@ import { network } from './parts/network.ts'
 import { pods } from './parts/pods.ts'
 import { policy } from './parts/policy.ts'
 import { pool } from './parts/pool.ts'
+import { services } from './parts/services.ts'
 import { start } from './parts/start.ts'
 import { storm } from './parts/storm.ts'
 import { type Bar, circumstances, markdown, pagesOf, write } from './report.ts'
 import { sides } from './sides.ts'
 
 // In this order: what leaves the kernel work to do afterwards comes last.
-const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, network, admission, links, cost, pool, bandwidth, agent, kube, pods, policy, storm, crowd, ports, many }
+const PARTS: Readonly<Record<string, Part>> = { start, attach, chain, network, admission, links, cost, pool, bandwidth, agent, kube, pods, policy, services, storm, crowd, ports, many }
 const USAGE = `npm run bench [-- [--quick] [--only ${Object.keys(PARTS).join('|')}] [--write]]\n`
 const SCRATCH = 'PLUMB_BENCH_SCRATCH'
 // Networks, mounts and processes of its own: nothing of the machine's is touched, and whatever is left goes with it.

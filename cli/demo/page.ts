@@ -20,6 +20,11 @@ export async function fetchFrom(pod: string, address: string, server: string, cl
   return `200 ${text(client, server)}`
 }
 
+/** Fetches the page of a server so many times, each by a connection of its own. Returns how often each server answered. Throws Error. */
+export async function fetchMany(pod: string, url: string, count: number): Promise<Record<string, number>> {
+  return JSON.parse(await must([process.execPath, 'demo', '--fetch', url, String(count)], { ns: pod }))
+}
+
 /** Runs in a pod. Serves the page on port 80 of every address and reports that on stdout. Runs until it is killed. */
 export async function servePage([name = '']: readonly string[]): Promise<number> {
   const { port } = Bun.serve({
@@ -35,8 +40,21 @@ export async function servePage([name = '']: readonly string[]): Promise<number>
   return new Promise(() => {})
 }
 
-/** Runs in a pod. Prints the HTTP status and the body of a URL. Waits at most two seconds. */
-export async function fetchPage([url = '']: readonly string[]): Promise<number> {
+/**
+ * Runs in a pod. Prints the HTTP status and the body of a URL. Waits at most two seconds. With a count, fetches it so often and prints how
+ * often each server answered, as JSON.
+ */
+export async function fetchPage([url = '', count]: readonly string[]): Promise<number> {
+  if (count !== undefined) {
+    const found: Record<string, number> = {}
+    for (let i = 0; i < Number(count); i++) {
+      const body = await (await fetch(url, { signal: AbortSignal.timeout(2000), keepalive: false, headers: { Connection: 'close' } })).text()
+      const name = /<title>(.*?)<\/title>/.exec(body)?.[1] ?? 'nobody'
+      found[name] = (found[name] ?? 0) + 1
+    }
+    write(JSON.stringify(found))
+    return 0
+  }
   const answer = await fetch(url, { signal: AbortSignal.timeout(2000) })
   write(`${answer.status} ${await answer.text()}`)
   return 0

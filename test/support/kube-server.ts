@@ -47,10 +47,12 @@ const TOKEN = 'secret-of-the-test'
 const NODES = '/api/v1/nodes'
 const dirs: string[] = []
 const servers: { stop(force: boolean): unknown }[] = []
-afterEach(() => {
-  for (const one of servers.splice(0)) one.stop(true)
-  for (const dir of dirs.splice(0)) rmSync(dir, { recursive: true, force: true })
-})
+// The bench takes kubeconfigs from here, without mocha.
+if (typeof afterEach === 'function')
+  afterEach(() => {
+    for (const one of servers.splice(0)) one.stop(true)
+    for (const dir of dirs.splice(0)) rmSync(dir, { recursive: true, force: true })
+  })
 
 interface Watcher {
   readonly path: string

@@ -63,7 +63,7 @@ describe('pages of memory', () => {
     ]
     const pages = pagesOf(sides)
     assert.match(pages, /^Minor page faults of a VERSION: \d{4,} of plumb \(small pages\), unknown of reference 1\.1\.1\.$/)
-    assert.ok(markdown({ title: 'T', method: 'M', head: ['a'], rows: [['1']], bars: [] }, pages).endsWith(`| 1 |\n\n${pages}\n`))
+    assert.ok(markdown({ title: 'T', method: 'M', head: ['a'], rows: [['1']], bars: [] }, pages).endsWith(`| 1   |\n\n${pages}\n`))
   })
 
   it('fetchHuge() leaves it to others to say what is wrong with a file', () => {

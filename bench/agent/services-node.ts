@@ -1,0 +1,124 @@
+// Runs on a node of the bench of Services: an API server with Services and slices, endpoints that answer, and a client that waits for a Service. Commands come on stdin.
+import { createConnection, createServer } from 'node:net'
+import { createInterface } from 'node:readline'
+
+const [services = 0, each = 0] = process.argv.slice(2).map(Number)
+const [PORT, VIP_PORT, ENDPOINT_PORT] = [6443, 80, 8080]
+/** A client that gets no answer tries again after so long. */
+const TRY_MS = 4
+
+const dotted = (first: number, n: number) => `${first}.${(n >> 16) & 255}.${(n >> 8) & 255}.${n & 255}`
+const vipOf = (n: number) => dotted(11, n + 1)
+const meta = (name: string, more: object = {}) => ({ namespace: 'x', name, uid: `uid-${name}`, resourceVersion: String(++version), creationTimestamp: '2026-01-01T00:00:00Z', ...more })
+let version = 1
+
+function service(n: number): object {
+  return {
+    metadata: meta(`s${n}`),
+    spec: {
+      type: 'ClusterIP',
+      clusterIP: vipOf(n),
+      clusterIPs: [vipOf(n)],
+      ipFamilies: ['IPv4'],
+      ipFamilyPolicy: 'SingleStack',
+      ports: [{ protocol: 'TCP', port: VIP_PORT, targetPort: ENDPOINT_PORT }],
+      sessionAffinity: 'None',
+      internalTrafficPolicy: 'Cluster',
+    },
+    status: { loadBalancer: {} },
+  }
+}
+
+// Endpoints of a probed Service are addresses of this node, where a server answers.
+function slice(n: number, isHere: boolean): object {
+  const endpoints = Array.from({ length: each }, (_, i) => ({ addresses: [isHere ? `10.250.${n & 255}.${i + 1}` : dotted(10, n * each + i)], conditions: { ready: true, serving: true, terminating: false }, nodeName: `n${(i % 100) + 2}` }))
+  return { metadata: meta(`s${n}-1`, { labels: { 'kubernetes.io/service-name': `s${n}`, 'endpointslice.kubernetes.io/managed-by': 'bench' } }), addressType: 'IPv4', ports: [{ name: '', protocol: 'TCP', port: ENDPOINT_PORT }], endpoints }
+}
+
+const KINDS: Readonly<Record<string, { readonly kind: string; readonly apiVersion: string; readonly items: object[] }>> = {
+  '/api/v1/services': { kind: 'Service', apiVersion: 'v1', items: Array.from({ length: services }, (_, n) => service(n)) },
+  '/apis/discovery.k8s.io/v1/endpointslices': { kind: 'EndpointSlice', apiVersion: 'discovery.k8s.io/v1', items: Array.from({ length: services }, (_, n) => slice(n, n === services - 1)) },
+  '/api/v1/nodes': {
+    kind: 'Node',
+    apiVersion: 'v1',
+    items: [{ metadata: { ...meta('n1'), namespace: undefined }, spec: { podCIDR: '10.244.0.0/24', podCIDRs: ['10.244.0.0/24'] }, status: { addresses: [{ type: 'InternalIP', address: '192.168.77.1' }] } }],
+  },
+  '/apis/networking.k8s.io/v1/servicecidrs': { kind: 'ServiceCIDR', apiVersion: 'networking.k8s.io/v1', items: [] },
+}
+const watches = new Set<{ readonly path: string; send(line: string): void }>()
+
+Bun.serve({
+  hostname: '127.0.0.1',
+  port: PORT,
+  idleTimeout: 0,
+  fetch(request) {
+    const { pathname, searchParams } = new URL(request.url)
+    const known = KINDS[pathname] ?? (pathname.startsWith('/api/v1/nodes/') ? undefined : null)
+    if (known === undefined) return Response.json({ kind: 'Node', apiVersion: 'v1', ...KINDS['/api/v1/nodes']?.items[0] })
+    if (known === null) return Response.json({ kind: 'Status', apiVersion: 'v1', status: 'Failure', code: 404, reason: 'NotFound' }, { status: 404 })
+    const { kind, apiVersion, items } = known
+    // A client that wants its list from a watch goes back to lists.
+    if (searchParams.get('sendInitialEvents') === 'true') return Response.json({ kind: 'Status', apiVersion: 'v1', status: 'Failure', code: 422, reason: 'Invalid', message: 'sendInitialEvents is forbidden' }, { status: 422 })
+    if (searchParams.get('watch') !== 'true' && searchParams.get('watch') !== '1') return Response.json({ kind: `${kind}List`, apiVersion, metadata: { resourceVersion: String(version) }, items })
+    let end = () => {}
+    const stream = new ReadableStream<Uint8Array>({
+      start(sink) {
+        const watch = { path: pathname, send: (line: string) => sink.enqueue(new TextEncoder().encode(`${line}\n`)) }
+        watches.add(watch)
+        end = () => watches.delete(watch)
+      },
+      cancel: () => end(),
+    })
+    return new Response(stream, { headers: { 'Content-Type': 'application/json' } })
+  },
+})
+
+createServer((socket) => socket.on('error', () => {}).end('ok')).listen(ENDPOINT_PORT, '0.0.0.0')
+
+function announce(path: string, object: object): void {
+  const { kind, apiVersion, items } = KINDS[path] as (typeof KINDS)[string]
+  items.push(object)
+  const line = JSON.stringify({ type: 'ADDED', object: { kind, apiVersion, ...object } })
+  for (const watch of watches) if (watch.path === path) watch.send(line)
+}
+
+function connects(ip: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = createConnection({ host: ip, port: VIP_PORT })
+    const done = (isOpen: boolean) => {
+      clearTimeout(timer)
+      socket.destroy()
+      resolve(isOpen)
+    }
+    const timer = setTimeout(() => done(false), TRY_MS)
+    socket.on('connect', () => done(true)).on('error', () => done(false))
+  })
+}
+
+// Milliseconds until a client reaches a Service.
+async function reached(n: number): Promise<number> {
+  const began = performance.now()
+  while (!(await connects(vipOf(n)))) if (performance.now() - began > 600_000) return Number.POSITIVE_INFINITY
+  return performance.now() - began
+}
+
+process.stdout.write('ready\n')
+let next = services
+for await (const line of createInterface({ input: process.stdin })) {
+  if (line === 'more') {
+    const n = next++
+    const object = [service(n), slice(n, true)] as const
+    announce('/api/v1/services', object[0])
+    announce('/apis/discovery.k8s.io/v1/endpointslices', object[1])
+    process.stdout.write(`${await reached(n)}\n`)
+  } else if (line === 'first') {
+    // The time that a first packet takes: a connection, made and closed.
+    const times: number[] = []
+    for (let i = 0; i < 2000; i++) {
+      const began = performance.now()
+      await connects(vipOf(services - 1))
+      times.push(performance.now() - began)
+    }
+    process.stdout.write(`${times.sort((a, b) => a - b)[Math.floor(times.length * 0.99)]}\n`)
+  } else process.stdout.write(`${await reached(services - 1)}\n`)
+}
