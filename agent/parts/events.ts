@@ -13,6 +13,8 @@ import type { Parts } from './index.ts'
 
 /** Links and addresses change in groups, so a change of the uplink waits this long. Milliseconds. */
 const UPLINK_MS = 100
+/** Changes of the tables of Services are looked at after so long. Milliseconds. */
+const SERVICES_MS = 50
 /** The pause after an error of the store, in milliseconds. */
 const STORE_MS = 1000
 
@@ -39,7 +41,8 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     if (policy && isOfTable(change, POLICY_TABLE) && change.gone && change.what === 'table') policy.wakes.poke(policy.name)
     if (services && (isOfTable(change, SERVICES_TABLE) || isOfTable(change, SOURCES))) {
       services.doubt()
-      services.wakes.poke(services.name)
+      // The part's own transactions are heard, too: a large one for a long time. A delayed wake holds back no other wake.
+      services.wakes.poke(services.name, SERVICES_MS)
     }
     if (isOfForward(change)) forward.wakes.poke(forward.name)
   }
