@@ -31,9 +31,12 @@ export default definePlugin<Conf>({
   args: ['K8S_POD_NAMESPACE', 'K8S_POD_NAME'],
   wire,
   async status({ socket, name }, _run, base) {
-    await present(socket).catch((cause: CniError) => {
-      throw new CniError(CODE.notReady, cause.message, cause.details, { cause })
-    })
+    try {
+      present(socket)
+    } catch (cause) {
+      const { message, details } = cause as CniError
+      throw new CniError(CODE.notReady, message, details, { cause })
+    }
     const isBridged = base === undefined ? entries(name).some(({ parts }) => (parts['policy']?.own ?? []).some(onBridge)) : base === 'bridge'
     if (isBridged && !isFiltered()) throw new CniError(CODE.notReady, 'Cannot apply network policy between pods of a bridge: bridged frames do not pass the firewall', BRIDGED)
   },

@@ -16,6 +16,8 @@ import type { Parts } from './index.ts'
 const UPLINK_MS = 100
 /** Changes of rules come in groups, also those of the agent itself. Milliseconds. */
 const RULES_MS = 20
+/** Changes of the tables of Services are looked at after so long. Milliseconds. */
+const SERVICES_MS = 50
 /** The pause after an error of the store, in milliseconds. */
 const STORE_MS = 1000
 
@@ -46,7 +48,8 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     }
     if (services && (isOfTable(change, SERVICES_TABLE) || isOfTable(change, SOURCES))) {
       services.doubt()
-      services.wakes.poke(services.name)
+      // The part's own transactions are heard, too: a large one for a long time. A delayed wake holds back no other wake.
+      services.wakes.poke(services.name, SERVICES_MS)
     }
     if (isOfForward(change)) forward.wakes.poke(forward.name)
   }

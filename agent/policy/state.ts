@@ -172,7 +172,7 @@ export class PolicyState {
     const family = isSix(ip) ? 6 : 4
     for (const side of SIDES) {
       const [map, chain]: [MapName, Item | undefined] = [`${side}${family}`, local?.chains[side]]
-      if (local) this.elements.put(map, ip, local.isClosed ? 'goto unknown' : chain ? `goto ${chain.name}` : PASSES[side])
+      if (local) this.elements.put(map, ip, local.isClosed ? 'goto unknown' : chain ? `goto ${chain.name}` : PASSES)
       else this.elements.remove(map, ip)
     }
     if (local) this.elements.put(`self${family}`, `${ip} . ${ip}`)

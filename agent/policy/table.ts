@@ -24,8 +24,8 @@ export const TYPE = { 4: 'ipv4_addr', 6: 'ipv6_addr' } as const
 
 /** The maps from a local pod's address to its verdict. */
 export type MapName = `${Side}${Family}`
-/** The end of an allowed packet's way in a direction. What a pod may send is for its receiver to decide. */
-export const PASSES: Readonly<Record<Side, string>> = { ingress: 'accept', egress: 'goto to_pod' }
+/** The verdict for what is allowed in a direction. It ends the base chain of that direction, and no other. */
+export const PASSES = 'accept'
 /** The chains that refuse, by direction. */
 export const DENIED: Readonly<Record<Side, string>> = { ingress: 'denied_in', egress: 'denied_out' }
 /** The counter of packets from and to addresses of the node's subnet that belong to no known pod. */
@@ -59,22 +59,24 @@ const ND = 'icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-sol
 export function fixed({ subnets, log, isAudit }: TableOptions): string[] {
   const wordOf = (family: Family) => (family === 6 ? 'ip6' : 'ip')
   const word = (subnet: Cidr) => wordOf(isSix(subnet) ? 6 : 4)
-  const refuse = (chain: string, passes: string) => [...(log ? [log(chain)] : []), isAudit ? passes : 'drop']
+  const refuse = (chain: string) => [...(log ? [log(chain)] : []), isAudit ? PASSES : 'drop']
   const unknown = (end: 'saddr' | 'daddr') => subnets.map((subnet) => `${word(subnet)} ${end} ${subnet} goto unknown`)
   const senders = ['ip saddr vmap @egress4', 'ip6 saddr vmap @egress6', ...unknown('saddr')]
+  const known = ['ct state established,related accept']
+  const own = [ND, 'ip saddr . ip daddr @self4 accept', 'ip6 saddr . ip6 daddr @self6 accept']
   const ended = FAMILIES.map((family) => `${wordOf(family)} saddr . ${wordOf(family)} daddr . meta l4proto . th sport . th dport @${ENDED[family]} drop`)
   const chains: Readonly<Record<string, readonly string[]>> = {
-    denied_in: refuse('denied_in', PASSES.ingress),
-    denied_out: refuse('denied_out', PASSES.egress),
-    unknown: [`counter name ${UNKNOWN}`, ...refuse('unknown', 'accept')],
-    // The node has addresses of the subnet, too.
-    to_pod: ['ip daddr vmap @ingress4', 'ip6 daddr vmap @ingress6', 'fib daddr type local accept', ...unknown('daddr'), 'accept'],
-    // What pods send to pods and to the world.
-    forward: ['type filter hook forward priority filter; policy accept;', 'ct state established,related accept', ...ended, ND, 'ip saddr . ip daddr @self4 accept', 'ip6 saddr . ip6 daddr @self6 accept', ...senders, 'goto to_pod'],
-    // What pods send to the node itself. What the node sends to its pods, such as probes, meets neither chain.
-    input: ['type filter hook input priority filter; policy accept;', 'iif lo accept', 'ct state established,related accept', ND, ...senders],
+    denied_in: refuse('denied_in'),
+    denied_out: refuse('denied_out'),
+    unknown: [`counter name ${UNKNOWN}`, ...refuse('unknown')],
+    // What pods send to pods and to the world. Two base chains, for the kernel walks each way through the chains at every change of one of
+    // them: with one, that is the product of both directions.
+    forward_out: ['type filter hook forward priority filter; policy accept;', ...known, ...ended, ...own, ...senders],
+    forward_in: ['type filter hook forward priority filter + 1; policy accept;', ...known, ...own, 'ip daddr vmap @ingress4', 'ip6 daddr vmap @ingress6', ...unknown('daddr')],
+    // What pods send to the node itself. What the node sends to its pods, such as probes, meets none of these.
+    input: ['type filter hook input priority filter; policy accept;', 'iif lo accept', ...known, ND, ...senders],
   }
-  const order = ['to_pod', 'denied_in', 'denied_out', 'unknown', 'forward', 'input']
+  const order = ['denied_in', 'denied_out', 'unknown', 'forward_out', 'forward_in', 'input']
   return [
     `table ${NAME}`,
     `delete table ${NAME}`,

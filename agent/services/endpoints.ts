@@ -21,7 +21,7 @@ export interface Endpoints {
   /** Whether any node has an endpoint that can serve. */
   readonly isAny: boolean
   /** Each endpoint with the reason why it is left out. No reason: clients reach it. */
-  readonly told: readonly { readonly endpoint: Endpoint; readonly address: string; readonly why?: string }[]
+  told(): readonly { readonly endpoint: Endpoint; readonly address: string; readonly why?: string }[]
 }
 
 /** Chooses the endpoints of one port. Pure. */
@@ -39,13 +39,15 @@ export function endpointsOf(service: Service, port: ServicePort, family: 4 | 6, 
   const cluster = near.length > 0 ? near : ending
   const localReady = ready.filter(isLocal)
   const local = localReady.length > 0 ? localReady : ending.filter(isLocal)
-  const chosen = new Set(cluster.map(([address]) => address))
   return {
     cluster: cluster.map(([address]) => address),
     local: local.map(([address]) => address),
     everyLocal: all.filter(isLocal).map(([, one]) => one),
     isAny: ready.length + ending.length > 0,
-    told: all.map(([address, endpoint]) => ({ endpoint, address, ...(!chosen.has(address) && { why: whyOut(endpoint, ready.length, hint) }) })),
+    told() {
+      const chosen = new Set(cluster.map(([address]) => address))
+      return all.map(([address, endpoint]) => ({ endpoint, address, ...(!chosen.has(address) && { why: whyOut(endpoint, ready.length, hint) }) }))
+    },
   }
 }
 

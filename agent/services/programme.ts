@@ -72,9 +72,11 @@ export class Programme {
       const [owner = ''] = this.#claims.get(name) ?? []
       const [before, now] = [this.#served.get(name), this.#compiled.get(owner)?.frontends.get(name)]
       if (before && now && isSame(before, now)) continue
-      const wanted = new Map(now ? [...elementsOf(now)].map((element) => [`${element[0]} ${element[1]}`, element]) : [])
-      for (const [set, key] of before ? elementsOf(before) : []) if (!wanted.has(`${set} ${key}`)) this.#elements.remove(set, key)
-      for (const [set, key, value] of wanted.values()) this.#elements.put(set, key, value)
+      if (before) {
+        const wanted = new Set(now ? [...elementsOf(now)].map(([set, key]) => `${set} ${key}`) : [])
+        for (const [set, key] of elementsOf(before)) if (!wanted.has(`${set} ${key}`)) this.#elements.remove(set, key)
+      }
+      for (const [set, key, value] of now ? elementsOf(now) : []) this.#elements.put(set, key, value)
       if (typeof before?.answer === 'object') this.#countChain(before.answer, -1)
       if (typeof now?.answer === 'object') this.#countChain(now.answer, 1)
       if (now) this.#served.set(name, now)

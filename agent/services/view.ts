@@ -49,12 +49,14 @@ export function viewOf(service: Service, slices: readonly Slice[], node: NodeFac
           name: port.name,
           addresses: own.map((ip) => `${at(ip, port.port)}/${port.protocol}`),
           ...(port.nodePort !== undefined && { nodePort: port.nodePort }),
-          endpoints: endpointsOf(service, port, family, slices, node).told.map(({ endpoint, address, why }) => ({
-            address: at(endpoint.ip, Number(address.split(' . ')[1])),
-            ...(endpoint.node !== undefined && { node: endpoint.node }),
-            isLocal: endpoint.node === node.name,
-            ...(why !== undefined && { leftOut: why }),
-          })),
+          endpoints: endpointsOf(service, port, family, slices, node)
+            .told()
+            .map(({ endpoint, address, why }) => ({
+              address: at(endpoint.ip, Number(address.split(' . ')[1])),
+              ...(endpoint.node !== undefined && { node: endpoint.node }),
+              isLocal: endpoint.node === node.name,
+              ...(why !== undefined && { leftOut: why }),
+            })),
         }
       }),
     ),

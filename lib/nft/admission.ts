@@ -1,4 +1,4 @@
-import { type Answerer, ask, Unreachable } from '../os/ask.ts'
+import { type Answerer, question, Unreachable } from '../os/ask.ts'
 import { NFT } from '../os/batch-tools.ts'
 import { has } from '../os/exec.ts'
 import { log } from '../os/log.ts'
@@ -22,39 +22,60 @@ const AGAIN_MS = 50
 const SIDES = ['ingress', 'egress'] as const
 
 /**
- * Asks the agent to admit a pod. Returns when the kernel has the pod's policies. Without an answer, `whenAway` decides: the pod is closed here
- * and the ADD goes on, or the ADD fails after the wait. Throws CniError 11 then, and when the pod cannot be closed.
+ * Asks the agent to admit a pod. Sends the question at once, and gives the function that waits until the kernel has the pod's policies. Without
+ * an answer, `whenAway` decides: the pod is closed here and the ADD goes on, or the ADD fails after the wait. The function throws CniError 11
+ * then, and when the pod cannot be closed.
  */
-export async function admit(one: Admission, run: Run): Promise<void> {
+export function admit(one: Admission, run: Run): () => Promise<void> {
   const { endpoint, waitMs, whenAway } = one
-  for (const end = performance.now() + waitMs; ; await Bun.sleep(AGAIN_MS)) {
-    try {
-      await ask(agentAt(one.socket), { command: 'admit', ...endpoint, waitMs: Math.max(0, Math.round(end - performance.now())) }, QUIET_MS)
-      return
-    } catch (cause) {
-      if (!(cause instanceof CniError) || cause.code !== CODE.tryLater) throw cause
-      if (whenAway === 'closed') return closePod(one, cause, run)
-      if (!(cause instanceof Unreachable) || performance.now() >= end) throw cause
+  const end = performance.now() + waitMs
+  const ask = () => attempted(() => question(agentAt(one.socket), { command: 'admit', ...endpoint, waitMs: Math.max(0, Math.round(end - performance.now())) }, QUIET_MS))
+  let asked: (() => object) | undefined = ask()
+  return async () => {
+    for (; ; await Bun.sleep(AGAIN_MS)) {
+      try {
+        ;(asked ?? ask())()
+        return
+      } catch (cause) {
+        if (!(cause instanceof CniError) || cause.code !== CODE.tryLater) throw cause
+        if (whenAway === 'closed') return closePod(one, cause, run)
+        if (!(cause instanceof Unreachable) || performance.now() >= end) throw cause
+      }
+      asked = undefined
     }
   }
 }
 
 /**
- * Tells the agent that a pod is gone. Without an answer, its addresses are taken out of the maps here: another pod may have them a moment
- * later. Throws CniError 11 when nft fails.
+ * Tells the agent that a pod is gone. Sends this at once, and gives the function that waits for the kernel. Without an answer, the addresses
+ * are taken out of the maps here: another pod may have them a moment later. The function throws CniError 11 when nft fails.
  */
-export async function release({ socket, endpoint: { containerId, ifname, addresses } }: Admission, run: Run): Promise<void> {
-  try {
-    await ask(agentAt(socket), { command: 'release', containerId, ifname }, QUIET_MS)
-  } catch (cause) {
-    if (!(cause instanceof CniError)) throw cause
-    await takeOut(addresses, run)
+export function release({ socket, endpoint: { containerId, ifname, addresses } }: Admission, run: Run): () => Promise<void> {
+  const asked = attempted(() => question(agentAt(socket), { command: 'release', containerId, ifname }, QUIET_MS))
+  return async () => {
+    try {
+      asked()
+    } catch (cause) {
+      if (!(cause instanceof CniError)) throw cause
+      await takeOut(addresses, run)
+    }
   }
 }
 
 /** Asks the agent whether it answers. Throws CniError 11 when it does not. */
-export async function present(socket: string): Promise<void> {
-  await ask(agentAt(socket), { command: 'ready' }, QUIET_MS)
+export function present(socket: string): void {
+  question(agentAt(socket), { command: 'ready' }, QUIET_MS)()
+}
+
+// A question that cannot be sent fails where its answer is awaited.
+function attempted(send: () => () => object): () => object {
+  try {
+    return send()
+  } catch (cause) {
+    return () => {
+      throw cause
+    }
+  }
 }
 
 function agentAt(socket: string): Answerer {

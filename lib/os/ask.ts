@@ -1,4 +1,5 @@
 import { CniError, CODE } from '../text/errors.ts'
+import { type Dialled, dial } from './sockets.ts'
 
 /** A program that answers questions on a unix socket: its socket, its name in messages, and what to do when it is away. */
 export interface Answerer {
@@ -43,7 +44,11 @@ export function ask<Reply extends object>(to: Answerer, question: object, quietM
           if (!text.trimStart().includes('\n')) return
           clearTimeout(timer)
           // Settles before the connection ends, because an end without an answer is an error.
-          settle(text, to, resolve, reject)
+          try {
+            resolve(replyOf(text, to))
+          } catch (cause) {
+            reject(cause)
+          }
           peer.end()
         },
         close: () => lost('it ended'),
@@ -54,12 +59,43 @@ export function ask<Reply extends object>(to: Answerer, question: object, quietM
   })
 }
 
-function settle<Reply extends object>(text: string, { name }: Answerer, resolve: (reply: Reply) => void, reject: (cause: Error) => void): void {
+/**
+ * The same without the event loop: sends the question at once, and gives the function that waits for the answer. A plugin starts its tools
+ * in between. Both throw as `ask`.
+ */
+export function question<Reply extends object>(to: Answerer, asked: object, quietMs: number): () => Reply {
+  let peer: Dialled | undefined
   try {
-    const { error, ...reply } = JSON.parse(text)
-    if (error) reject(new CniError(error.code, error.msg, error.details ?? ''))
-    else resolve(reply as Reply)
+    peer = dial(to.socket)
+    peer.say(`${JSON.stringify(asked)}\n`)
   } catch (cause) {
-    reject(new CniError(CODE.internal, `Cannot read what ${name} answered`, (cause as Error).message, { cause }))
+    throw new Unreachable(to, (cause as Error).message)
   }
+  const { hear, close } = peer
+  return () => {
+    const decoder = new TextDecoder()
+    try {
+      for (let text = ''; ; ) {
+        const found = hear(quietMs)
+        if (found === undefined) throw new Unreachable(to, `it is silent for ${quietMs / 1000} s`)
+        if (found.length === 0) throw new Unreachable(to, 'it ended')
+        text += decoder.decode(found, { stream: true })
+        if (text.trimStart().includes('\n')) return replyOf(text, to)
+      }
+    } finally {
+      close()
+    }
+  }
+}
+
+function replyOf<Reply extends object>(text: string, { name }: Answerer): Reply {
+  let read: { readonly error?: { readonly code: number; readonly msg: string; readonly details?: string } }
+  try {
+    read = JSON.parse(text)
+  } catch (cause) {
+    throw new CniError(CODE.internal, `Cannot read what ${name} answered`, (cause as Error).message, { cause })
+  }
+  const { error, ...reply } = read
+  if (error) throw new CniError(error.code, error.msg, error.details ?? '')
+  return reply as Reply
 }

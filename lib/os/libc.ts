@@ -153,6 +153,7 @@ const SIGNATURES = {
   socket: { args: [i32, i32, i32], returns: i32 },
   ioctl: { args: [i32, u64, pointer], returns: i32 },
   bind: { args: [i32, pointer, i32], returns: i32 },
+  connect: { args: [i32, pointer, i32], returns: i32 },
   getsockopt: { args: [i32, i32, i32, pointer, pointer], returns: i32 },
   setsockopt: { args: [i32, i32, i32, pointer, u64], returns: i32 },
   memfd_create: { args: [pointer, i32], returns: i32 },

@@ -11,6 +11,7 @@ const [IFREQ_BYTES, IFREQ_FLAGS, IFREQ_DATA] = [40, 16, 16]
 // linux/ethtool.h: struct ethtool_value holds a command and a number.
 const [SIOCETHTOOL, ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM] = [0x8946n, 0x16, 0x17]
 const [AF_NETLINK, SOCK_RAW, MSG_DONTWAIT] = [16, 3, 0x40]
+const [SOCK_STREAM, SOCK_NONBLOCK, MSG_NOSIGNAL, POLLIN] = [1, 0x800, 0x4000, 1]
 // The size of struct nlmsghdr, and the largest part of a dump that the kernel sends at once.
 const [NLMSG_HEADER, NETLINK_BYTES] = [16, 32768]
 const [SOCKADDR_NL_BYTES, SOCKADDR_NL_GROUPS] = [12, 8]
@@ -110,6 +111,44 @@ export function listen(group: keyof typeof GROUPS, room?: number): Ear {
   const said = lastError().code
   close()
   throw new Error(`bind: ${said}`)
+}
+
+/** A connection to another program on this node. */
+export interface Dialled {
+  /** Sends a text, which must be short enough for the buffer of the socket. Throws Error with the errno. */
+  say(text: string): void
+  /** Waits for bytes, at most `waitMs`. Empty at the end of the connection. Undefined when none came. */
+  hear(waitMs: number): Uint8Array | undefined
+  close(): void
+}
+
+/** Connects to a socket in the file system (unix(7)), without waiting. Throws Error with the errno: `ENOENT`, or `EAGAIN` when too many connect at once. */
+export function dial(path: string): Dialled {
+  const c = libc()
+  const fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK)
+  const close = () => void c.close(fd)
+  const refused = () => {
+    const { code } = lastError()
+    close()
+    return new Error(code)
+  }
+  // struct sockaddr_un: two bytes of family, then the path.
+  const address = new Uint8Array([AF_UNIX, 0, ...bytes(path)])
+  if (c.connect(fd, address, address.length) !== 0) throw refused()
+  return {
+    say(text) {
+      const said = new TextEncoder().encode(text)
+      if (Number(c.send(fd, said, BigInt(said.length), MSG_NOSIGNAL)) !== said.length) throw refused()
+    },
+    hear(waitMs) {
+      // struct pollfd: a descriptor, then the requested and the returned events.
+      if (c.poll(new Int32Array([fd, POLLIN]), 1n, Math.max(0, Math.ceil(waitMs))) <= 0) return undefined
+      buffer ??= new Uint8Array(NETLINK_BYTES)
+      const length = Number(c.recv(fd, buffer, BigInt(NETLINK_BYTES), MSG_DONTWAIT))
+      return buffer.slice(0, Math.max(0, length))
+    },
+    close,
+  }
 }
 
 function socket(family: number, type: number, protocol = 0): number {

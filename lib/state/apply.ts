@@ -70,8 +70,7 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: ()
   }
   // The agent needs nothing of what this plan makes. It works beside everything else.
   const agent = all.find(({ tool }) => tool === 'agent')
-  const asked = agent && perform(agent, plan, run)
-  asked?.catch(() => {})
+  const answered = agent && asking(agent, plan, run)
   const isLate = (batch: Batch) => batch.isEarly || batch.tool === 'conntrack' || batch === inPod
   try {
     for (const batch of all) {
@@ -83,11 +82,11 @@ async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: ()
     beside?.()
     // nft comes first. Its checks ask the kernel about the rules while the other tools still work.
     for (const batch of [...all].sort((one, other) => Number(other.tool === 'nft') - Number(one.tool === 'nft'))) if (isLate(batch)) await take(batch)
-    await asked
+    await answered?.()
   } catch (cause) {
     // The caller undoes the plan after this error. The processes that still run must end first.
     for (const wait of underWay.values()) await wait().catch(() => {})
-    await asked?.catch(() => {})
+    await answered?.().catch(() => {})
     throw cause
   }
   return { already }
@@ -193,14 +192,18 @@ async function perform(batch: Batch, plan: Plan, run: Run): Promise<Applied> {
     for (const { resource } of batch.steps) if (resource.kind === 'zoned') await zone(plan.drop.includes(resource) ? 'removeSource' : 'addSource', resource, run)
     return NOTHING
   }
-  if (tool === 'agent') {
-    for (const { resource } of batch.steps) if (resource.kind === 'admission') await (plan.drop.includes(resource) ? release : admit)(resource, run)
-    return NOTHING
-  }
   if (tool !== 'nft' && tool !== 'conntrack') return lines(batch, run)
   if (tool === 'nft') await applyElements(batch, run)
   else await forgetFlows(ns, { given: plan.put.filter(isFlows), taken: plan.drop.filter(isFlows) }, run)
   return NOTHING
+}
+
+// Sends the questions at once. The returned function waits for the answers, once.
+function asking({ steps }: Batch, { drop }: Plan, run: Run): () => Promise<void> {
+  const answers = steps.flatMap(({ resource }) => (resource.kind === 'admission' ? (drop.includes(resource) ? release : admit)(resource, run) : []))
+  return async () => {
+    for (let next = answers.shift(); next; next = answers.shift()) await next()
+  }
 }
 
 function isFlows(resource: Resource): resource is Flows {

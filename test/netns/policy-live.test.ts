@@ -264,7 +264,7 @@ describe('NetworkPolicy of a running agent', () => {
       const damage = [
         ['delete', 'element', 'inet', 'plumb_policy', 'ingress4', `{ ${world.ip('b')} }`],
         ['flush', 'chain', 'inet', 'plumb_policy', chain],
-        ['flush', 'chain', 'inet', 'plumb_policy', 'forward'],
+        ['flush', 'chain', 'inet', 'plumb_policy', 'forward_out'],
         ['delete', 'table', 'inet', 'plumb_policy'],
       ]
       for (const words of damage) {

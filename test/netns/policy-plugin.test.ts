@@ -224,7 +224,7 @@ describe('the plugin policy', () => {
       await until(async () => (await bench.verdicts('10.61.0.2')).includes('ingress4 goto unknown'), 10_000)
       bench.write('a.yaml', bench.podObject('a'))
       const [ip = ''] = await adding
-      assert.match((await bench.verdicts(ip)).join(), /^ingress4 goto in_\w+,egress4 goto to_pod$/)
+      assert.match((await bench.verdicts(ip)).join(), /^ingress4 goto in_\w+,egress4 accept$/)
       await b.exec(['ip', 'link', 'del', 'eth0'])
       const refused = await bench.call('ADD', b, 'b', { whenAway: 'wait', timeout: 1 })
       assert.deepEqual([refused.error.code, /within \d+ ms: .* has no Pod x\/b/.test(refused.error.msg)], [11, true], refused.stdout)

@@ -126,7 +126,10 @@ describe('the compiler of Services', () => {
   it('SV44 hints count only where every ready endpoint has them and one is for here; each endpoint left out has a reason', () => {
     const [port] = service({}).ports
     assert.ok(port)
-    const told = (...endpoints: readonly string[]) => endpointsOf(service({}), port, 4, [slice(...endpoints)], NODE).told.map(({ address, why }) => `${address.split(' ')[0]}${why ? `: ${why}` : ''}`)
+    const told = (...endpoints: readonly string[]) =>
+      endpointsOf(service({}), port, 4, [slice(...endpoints)], NODE)
+        .told()
+        .map(({ address, why }) => `${address.split(' ')[0]}${why ? `: ${why}` : ''}`)
     assert.deepEqual(told('10.1.0.2/a', '10.1.0.3/b'), ['10.1.0.2', '10.1.0.3: it is for clients of zone b'])
     assert.deepEqual(told('10.1.0.2/a', '10.1.0.3'), ['10.1.0.2', '10.1.0.3'])
     assert.deepEqual(told('10.1.0.2/b', '10.1.0.3/c'), ['10.1.0.2', '10.1.0.3'])

@@ -14,19 +14,19 @@ import type { Parts, Target } from '../target.ts'
 // The text that objects of the API become. A name or a value of an object must not end a line or a word of it.
 const [IP, ID] = ['[0-9a-f:.]+', '[0-9a-f]{32}']
 const RANGE = `${IP}(?:-${IP})?`
-const SET = `(?:(?:pods|ports|nodes|blocks)[46]_${ID}|self[46])`
-const PORTS = '(?:\\d+(?:-\\d+)?|\\{ \\d+(?:-\\d+)?(?:, \\d+(?:-\\d+)?)* \\})'
+const SET = `(?:(?:pods|ports|nodes|blocks)[46]_${ID}|dports_${ID}|self[46])`
+const PORTS = `(?:\\d+(?:-\\d+)?|@${SET})`
 const CHAIN = `(?:np_|tier_)?(?:in|out)_${ID}`
 const MATCH = `(?:ip6? [sd]addr (?:@${SET}|${RANGE})|meta nfproto ipv[46]|meta l4proto (?:tcp|udp|sctp)|(?:tcp|udp|sctp) dport ${PORTS}|ip6? daddr \\. th dport @${SET})`
 const COUNTER = `(?:allow|deny)_(?:in|out)_${ID}`
-const END = '(?:accept|goto to_pod|goto denied_(?:in|out)|return)'
+const END = '(?:accept|goto denied_(?:in|out)|return)'
 const LINES = [
-  `add set inet plumb_policy ${SET} \\{ type ipv[46]_addr(?: \\. (?:ipv[46]_addr|inet_service))?; (?:flags interval; elements = \\{ ${RANGE}(?:, ${RANGE})* \\} )?\\}`,
+  `add set inet plumb_policy ${SET} \\{ type (?:inet_service|ipv[46]_addr(?: \\. (?:ipv[46]_addr|inet_service))?); (?:flags interval; elements = \\{ (?:${RANGE}|\\d+(?:-\\d+)?)(?:, (?:${RANGE}|\\d+(?:-\\d+)?))* \\} )?\\}`,
   `add counter inet plumb_policy ${COUNTER}`,
   `add element inet plumb_policy ${SET} \\{ ${IP}(?: \\. (?:${IP}|\\d+))?(?:, ${IP}(?: \\. (?:${IP}|\\d+))?)* \\}`,
   `add chain inet plumb_policy ${CHAIN}`,
   `add rule inet plumb_policy ${CHAIN} (?:jump ${CHAIN}|(?:${MATCH} )*(?:counter name ${COUNTER} )?${END}(?: comment "[-a-z0-9./ \\[\\]]{1,120}")?)`,
-  `add element inet plumb_policy (?:in|e)gress[46] \\{ ${IP} : (?:accept|goto to_pod|goto ${CHAIN})(?:, ${IP} : (?:accept|goto to_pod|goto ${CHAIN}))* \\}`,
+  `add element inet plumb_policy (?:in|e)gress[46] \\{ ${IP} : (?:accept|goto ${CHAIN})(?:, ${IP} : (?:accept|goto ${CHAIN}))* \\}`,
 ].map((line) => new RegExp(`^${line}$`))
 
 /** What the agent reads of the Kubernetes API or of manifests, and says to nft. */
