@@ -73,6 +73,7 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     condition: makeTeller(),
     isBridged: files.install,
     policySocket: files.policySocket,
+    enforcement: settings.enforcement,
     ...(settings.policy && { objects: openObjects(settings.policy, POLICY_KINDS, given.version) }),
     ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
     log: (text) => log(text),

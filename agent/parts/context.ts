@@ -10,6 +10,7 @@ import type { Converger } from '../kernel/converge.ts'
 import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
 import type { Failures } from '../scheduler/failures.ts'
+import type { EnforcementSettings } from '../settings/settings.ts'
 import type { Known } from '../store/last-known.ts'
 import type { SubnetStore } from '../store/store.ts'
 
@@ -57,6 +58,8 @@ export interface Context {
   readonly isBridged: boolean
   /** The path of the socket for questions about policy. */
   readonly policySocket: string
+  /** How policy treats what it refuses. */
+  readonly enforcement: EnforcementSettings
   /** The objects of the cluster. Absent when no part needs them. */
   readonly objects?: ObjectSource
   /** The probes of peers. Absent when probing is off. */

@@ -75,6 +75,9 @@ export const FLAGS = {
   'probe-interval': { kind: 'number', fallback: '30', value: 'SECONDS', about: 'how often each peer is asked over the overlay whether it answers (ICMP echo); 0 for never' },
   'network-policy': { kind: 'text', fallback: '', value: 'kubernetes|DIR', about: 'enforce NetworkPolicy: of the Kubernetes API, or of the manifests in a folder' },
   'policy-socket': { kind: 'text', fallback: '/run/plumb/policy.sock', value: 'FILE', about: 'where the agent answers the plugin policy and plumb policy' },
+  'policy-log': { kind: 'text', fallback: 'off', value: 'on|off', about: 'log what NetworkPolicy refuses, with both pods and the reason, at most 10 packets a second' },
+  'policy-audit': { kind: 'flag', fallback: 'false', about: 'NetworkPolicy refuses nothing, and logs what it would refuse' },
+  'policy-keep-established': { kind: 'flag', fallback: 'false', about: 'open connections go on when NetworkPolicy no longer allows them' },
   'quiet-ms': { kind: 'number', fallback: '10', value: 'MS', about: 'how long changes are gathered before they are acted on' },
   'allow-overlap': { kind: 'flag', fallback: 'false', about: 'go on though the network overlaps a route of the node' },
 } as const satisfies Readonly<Record<string, Flag>>

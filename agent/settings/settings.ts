@@ -15,6 +15,7 @@ export interface Settings {
   readonly files: FileSettings
   /** Where the objects of NetworkPolicy come from. Absent when it is not enforced. */
   readonly policy?: { readonly from: 'api'; readonly kubeconfig?: string; readonly server?: string } | { readonly from: 'folder'; readonly dir: string }
+  readonly enforcement: EnforcementSettings
   /** Address of the status server. Absent when the server is off. */
   readonly status?: { readonly host: string; readonly port: number /** The server answers probes and metrics only, not the status page. */; readonly probesOnly?: true }
   /** Notes for the author of the settings, one sentence each. */
@@ -95,6 +96,16 @@ export interface FirewallSettings {
   readonly forward: boolean
   readonly nonMasquerade: readonly Cidr[]
   readonly replaceFlannel: boolean
+}
+
+/** How NetworkPolicy treats what it refuses. */
+export interface EnforcementSettings {
+  /** The agent logs refused packets. */
+  readonly isLogged: boolean
+  /** Nothing is refused. The log says what would be. */
+  readonly isAudit: boolean
+  /** Open connections go on when they are no longer allowed. */
+  readonly keepsEstablished: boolean
 }
 
 /** Paths of files on the node. */
