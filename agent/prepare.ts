@@ -77,6 +77,7 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     condition: makeTeller(),
     isBridged: files.install,
     policySocket: files.policySocket,
+    enforcement: settings.enforcement,
     ...objectsOf(settings, given.version),
     isPolicyOn: settings.policy !== undefined,
     ...(settings.services && { services: { ...settings.services, ...vxlanPortOf(backend, options) } }),

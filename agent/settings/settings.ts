@@ -15,6 +15,7 @@ export interface Settings {
   readonly files: FileSettings
   /** Where the objects of NetworkPolicy come from. Absent when it is not enforced. */
   readonly policy?: ObjectsFrom
+  readonly enforcement: EnforcementSettings
   /** The proxy of Services. Absent when it is off. */
   readonly services?: ServicesSettings
   /** Address of the status server. Absent when the server is off. */
@@ -114,6 +115,16 @@ export interface FirewallSettings {
   readonly forward: boolean
   readonly nonMasquerade: readonly Cidr[]
   readonly replaceFlannel: boolean
+}
+
+/** How NetworkPolicy treats what it refuses. */
+export interface EnforcementSettings {
+  /** The agent logs refused packets. */
+  readonly isLogged: boolean
+  /** Nothing is refused. The log says what would be. */
+  readonly isAudit: boolean
+  /** Open connections go on when they are no longer allowed. */
+  readonly keepsEstablished: boolean
 }
 
 /** Paths of files on the node. */
