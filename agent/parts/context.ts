@@ -11,6 +11,7 @@ import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
 import type { Failures } from '../scheduler/failures.ts'
 import type { TableOptions } from '../services/table.ts'
+import type { EnforcementSettings } from '../settings/settings.ts'
 import type { Known } from '../store/last-known.ts'
 import type { SubnetStore } from '../store/store.ts'
 
@@ -58,6 +59,8 @@ export interface Context {
   readonly isBridged: boolean
   /** The path of the socket for questions about policy. */
   readonly policySocket: string
+  /** How policy treats what it refuses. */
+  readonly enforcement: EnforcementSettings
   /** The objects of the cluster. Absent when no part needs them. */
   readonly objects?: ObjectSource
   /** Whether NetworkPolicy is enforced. */

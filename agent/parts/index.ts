@@ -91,12 +91,16 @@ export class Parts {
     const probing = this.#probing && setInterval(() => this.#probing?.tick(), PROBE_MS)
     this.#scheduler.renew('start')
     const questions = this.policy && (await openSocket(this.#context.policySocket, () => listen({ unix: this.#context.policySocket }, 'policy', commands('command', admissionCommands(this.policy as PolicyPart)))))
+    const ended = new AbortController()
+    const drops = this.policy?.followDrops(AbortSignal.any([signal, ended.signal]))
     try {
       await this.#scheduler.run(this.#context.resyncMs, signal, end)
     } finally {
       clearInterval(probing)
       questions?.stop()
       this.services?.close()
+      ended.abort()
+      await drops
       this.#context.probes?.close()
     }
   }

@@ -8,14 +8,15 @@ import type { ObjectSource } from '../cluster/source.ts'
 import type { Standing } from '../health/condition.ts'
 import { both } from '../lease/families.ts'
 import { type Admission, Waiting } from '../policy/admission.ts'
+import { followDrops, lineOf } from '../policy/drops.ts'
 import { type Endpoint, Endpoints, podKey } from '../policy/endpoints.ts'
 import { endRefused, type Flow } from '../policy/established.ts'
 import { Guard } from '../policy/guard.ts'
 import { journaled } from '../policy/journaled.ts'
-import { decide } from '../policy/oracle.ts'
+import { decide, type Objects } from '../policy/oracle.ts'
 import { foreign, load, update } from '../policy/program.ts'
 import { POLICY_KINDS, PolicyState } from '../policy/state.ts'
-import { TABLE, type TableOptions } from '../policy/table.ts'
+import { logOf, TABLE, type TableOptions } from '../policy/table.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Wakes } from '../scheduler/wakes.ts'
@@ -51,6 +52,8 @@ export class PolicyPart implements Part, Admission {
   #trouble = NO_STEP
   /** The options of the table that the last transaction left in the kernel. Undefined when the kernel may have anything else. */
   #loaded: string | undefined
+  /** The kernel takes rules that log, and the agent hears them. */
+  #isHeard = false
 
   constructor(context: Context, objects: ObjectSource, now: Standing, wakes: Wakes, repairs: Repairs) {
     this.#context = context
@@ -158,12 +161,13 @@ export class PolicyPart implements Part, Admission {
 
   #options(): TableOptions {
     const lease = this.#now.served ?? this.#now.lease
-    return { subnets: lease ? both(lease.subnets) : both(this.#context.before ?? {}), isAudit: false }
+    const { isAudit } = this.#context.enforcement
+    return { subnets: lease ? both(lease.subnets) : both(this.#context.before ?? {}), isAudit, ...(this.#isHeard && { log: logOf }) }
   }
 
   async #program(options: TableOptions): Promise<void> {
     const [state, { run }] = [this.#state, this.#context]
-    const [key, isInDoubt] = [JSON.stringify(options.subnets), state.elements.isInDoubt && !this.#repairs.isHeld(this)]
+    const [key, isInDoubt] = [JSON.stringify([options.subnets, options.log !== undefined]), state.elements.isInDoubt && !this.#repairs.isHeld(this)]
     const before = this.#loaded
     // A failed transaction leaves what was there. The next step makes the whole table again.
     this.#loaded = undefined
@@ -182,9 +186,9 @@ export class PolicyPart implements Part, Admission {
   // A policy that has become tighter ends the connections that it no longer allows. After a start, all connections of local pods are checked.
   async #endTightened(): Promise<void> {
     const addresses = this.#state.takeTightened()
-    if (addresses.size === 0) return
-    const { pods, namespaces, policies, clusterPolicies, nodes } = this.#objects.objects
-    const objects = { pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()], clusterPolicies: [...clusterPolicies.values()], nodes: [...nodes.values()] }
+    const { isAudit, keepsEstablished } = this.#context.enforcement
+    if (addresses.size === 0 || isAudit || keepsEstablished) return
+    const objects = this.#all()
     const end = (ip: Ip) => this.#state.podAt(ip) ?? { ip }
     const isAllowed = ({ source, destination, protocol, port }: Flow) => decide(objects, { from: end(source), to: end(destination), source, destination, protocol, port }).passes
     const failures: Failure[] = []
@@ -194,6 +198,27 @@ export class PolicyPart implements Part, Admission {
       failures.push({ scope: 'part', text: (cause as Error).message })
     }
     this.#context.failures.report('connections of policy', failures)
+  }
+
+  /** Logs the packets that the table refuses until the signal, when the settings ask for that. Never throws. */
+  async followDrops(signal: AbortSignal): Promise<void> {
+    const { isLogged, isAudit } = this.#context.enforcement
+    if (!isLogged) return
+    const podAt = (ip: Ip) => this.#state.podAt(ip)
+    const listener = {
+      dropped: (packet: Parameters<typeof lineOf>[0]) => this.#context.log(`policy: ${lineOf(packet, podAt, this.#all(), isAudit)}`),
+      failing: (why: string | undefined) => {
+        this.#context.failures.report('log of policy', why === undefined ? [] : [{ scope: 'part', text: `Cannot log what network policy refuses: ${why}` }])
+        this.#isHeard = why === undefined
+        this.wakes.poke('log')
+      },
+    }
+    await followDrops(listener, signal)
+  }
+
+  #all(): Objects {
+    const { pods, namespaces, policies, clusterPolicies, nodes } = this.#objects.objects
+    return { pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()], clusterPolicies: [...clusterPolicies.values()], nodes: [...nodes.values()] }
   }
 }
 

@@ -25,7 +25,8 @@ export interface Attempt {
   /** The addresses on the wire. */
   readonly source: Ip
   readonly destination: Ip
-  readonly protocol: Protocol
+  /** `other` is a protocol without ports. No rule with ports allows it. */
+  readonly protocol: Protocol | 'other'
   readonly port: number
 }
 /** Whether a connection passes, and what decided: `x/default-deny denies ingress to x/a`. */

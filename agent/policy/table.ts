@@ -49,6 +49,14 @@ export interface TableOptions {
   readonly isAudit: boolean
 }
 
+/** The NFLOG group of refused packets. */
+export const LOG_GROUP = 4792
+
+/** The statement that sends a refused packet to the agent. A flood costs neither the kernel nor the log more than the limit. */
+export function logOf(chain: string): string {
+  return `limit rate 10/second burst 50 packets log prefix "${chain}" group ${LOG_GROUP} snaplen 160`
+}
+
 /** A transaction that removes the table, also where there is none. */
 export const REMOVE = `table ${NAME}\ndelete table ${NAME}\n`
 

@@ -81,6 +81,9 @@ export const FLAGS = {
   'masquerade-all': { kind: 'flag', fallback: 'false', about: 'all clients of ClusterIPs get the address of the node' },
   'replace-kube-proxy': { kind: 'flag', fallback: 'false', about: 'remove what kube-proxy left on the node' },
   'service-proxy-force': { kind: 'flag', fallback: 'false', about: 'serve Services though the rules of kube-proxy are there' },
+  'policy-log': { kind: 'text', fallback: 'off', value: 'on|off', about: 'log what NetworkPolicy refuses, with both pods and the reason, at most 10 packets a second' },
+  'policy-audit': { kind: 'flag', fallback: 'false', about: 'NetworkPolicy refuses nothing, and logs what it would refuse' },
+  'policy-keep-established': { kind: 'flag', fallback: 'false', about: 'open connections go on when NetworkPolicy no longer allows them' },
   'quiet-ms': { kind: 'number', fallback: '10', value: 'MS', about: 'how long changes are gathered before they are acted on' },
   'allow-overlap': { kind: 'flag', fallback: 'false', about: 'go on though the network overlaps a route of the node' },
 } as const satisfies Readonly<Record<string, Flag>>

@@ -104,6 +104,12 @@ function objectsOf(read: Readers, name: 'network-policy' | 'service-proxy'): Obj
   return { from: 'api', ...(kubeconfig && { kubeconfig }), ...(server && { server }) }
 }
 
+/** How NetworkPolicy treats what it refuses. Throws ValueError. */
+export function enforcementOf(read: Readers): Settings['enforcement'] {
+  const isAudit = read.flag('policy-audit')
+  return { isLogged: isAudit || read.one('policy-log', word('on', 'off')) === 'on', isAudit, keepsEstablished: read.flag('policy-keep-established') }
+}
+
 /** Paths on the node. Throws ValueError. */
 export function filesOf(read: Readers): Settings['files'] {
   return {

@@ -17,6 +17,7 @@ export interface Settings {
   readonly policy?: ObjectsFrom
   /** The proxy of Services. Absent when it is off. */
   readonly services?: ServicesSettings
+  readonly enforcement: EnforcementSettings
   /** Address of the status server. Absent when the server is off. */
   readonly status?: { readonly host: string; readonly port: number /** The server answers probes and metrics only, not the status page. */; readonly probesOnly?: true }
   /** Notes for the author of the settings, one sentence each. */
@@ -114,6 +115,16 @@ export interface FirewallSettings {
   readonly forward: boolean
   readonly nonMasquerade: readonly Cidr[]
   readonly replaceFlannel: boolean
+}
+
+/** How NetworkPolicy treats what it refuses. */
+export interface EnforcementSettings {
+  /** The agent logs refused packets. */
+  readonly isLogged: boolean
+  /** Nothing is refused. The log says what would be. */
+  readonly isAudit: boolean
+  /** Open connections go on when they are no longer allowed. */
+  readonly keepsEstablished: boolean
 }
 
 /** Paths of files on the node. */

@@ -151,6 +151,21 @@ export function dial(path: string): Dialled {
   }
 }
 
+/**
+ * Sends one request to the kernel on a socket that stays open, because the kernel answers on this socket later (NFLOG). `room` is the size of
+ * the receive buffer in bytes. The answer waits in `heard`. Throws like `netlink`.
+ */
+export function subscribe(protocol: number, request: Uint8Array, room: number): Ear {
+  const c = libc()
+  const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
+  const close = () => void c.close(fd)
+  c.setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, Uint32Array.of(room), 4n)
+  if (Number(c.send(fd, request, BigInt(request.length), 0)) >= 0) return { fd, heard: () => received(fd), close }
+  const said = lastError().code
+  close()
+  throw new Error(`send: ${said}`)
+}
+
 function socket(family: number, type: number, protocol = 0): number {
   const fd = libc().socket(family, type | SOCK_CLOEXEC, protocol)
   if (fd >= 0) return fd

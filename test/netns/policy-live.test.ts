@@ -89,6 +89,69 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
+    'NP71 with --policy-keep-established an open connection goes on, and a new one is refused',
+    inLive(async (world, node) => {
+      await world.process('a').flow('tcp', world.ip('b'), true)
+      const received = async () => (await world.process('a').tell()).flows['tcp']?.received ?? 0
+      await until(async () => (await received()) > 50, LATE)
+      world.write('guard.yaml', GUARD)
+      await leadsTo(node, world.ip('b'), 'in')
+      // A later step of the agent follows the one that would have ended the connection.
+      world.write('other.yaml', policyOf('other', { podSelector: { matchLabels: { app: 'c' } } }))
+      await leadsTo(node, world.ip('c'), 'in')
+      assert.equal(await world.passes('a', 'b'), false)
+      const seen = await received()
+      await until(async () => (await received()) > seen + 500, LATE)
+    }, '--policy-keep-established'),
+  )
+
+  it(
+    '--policy-log=on names both pods and the policy of a dropped packet, and an address that is no pod’s; a flood is limited',
+    inLive(async (world, node, agent) => {
+      await until(async () => (await table(node)).includes('log prefix "denied_in"'), LATE)
+      world.write('guard.yaml', GUARD, policyOf('still', { podSelector: { matchLabels: { app: 'c' } }, policyTypes: ['Egress'], egress: [{ to: [{ podSelector: { matchLabels: { app: 'b' } } }] }] }))
+      await leadsTo(node, world.ip('b'), 'in')
+      await leadsTo(node, world.ip('c'), 'out')
+      assert.deepEqual([await world.passes('a', 'b'), await world.passes('a', 'b', 81, 'UDP'), await world.passes('c', 'b'), await world.passes('c', 'a')], [false, false, true, false])
+      const [a, b, c] = NAMES.map((name) => `x/${name} (${world.ip(name)})`)
+      for (const line of [
+        `policy: dropped TCP ${a} → ${b} port 80: x/guard isolates x/b for ingress, and no rule allows it`,
+        `policy: dropped UDP ${a} → ${b} port 81: x/guard isolates x/b for ingress, and no rule allows it`,
+        `policy: dropped TCP ${c} → ${a} port 80: x/still isolates x/c for egress, and no rule allows it`,
+      ])
+        await until(() => agent.log().includes(line), LATE)
+      assert.ok(!agent.log().includes(`${c} → ${b}`))
+      world.write('pods.yaml', world.pod('b'), world.pod('c'))
+      await until(async () => !(await world.passes('b', 'a')), LATE)
+      await until(() => agent.log().includes(`policy: dropped TCP ${b} → ${world.ip('a')} port 80: ${world.ip('a')} belongs to no known pod`), LATE)
+      // A thousand datagrams a second: the kernel lets 50, and then 10 a second, come to the log.
+      world.write('pods.yaml', ...NAMES.map((name) => world.pod(name)))
+      await until(async () => (await table(node)).includes(`${world.ip('a')} : `), LATE)
+      const [before, began] = [agent.log().split(': dropped UDP').length, performance.now()]
+      await world.process('a').flow('flood', world.ip('b'), false)
+      await until(async () => ((await world.process('a').tell()).flows['flood']?.sent ?? 0) > 2000, LATE)
+      const logged = agent.log().split(': dropped UDP').length - before
+      assert.ok(logged >= 10 && logged <= 60 + (performance.now() - began) / 100, `${logged} lines`)
+    }, '--policy-log=on'),
+  )
+
+  it(
+    '--policy-audit drops nothing, ends nothing, and logs what would be dropped',
+    inLive(async (world, node, agent) => {
+      await until(async () => (await table(node)).includes('log prefix "denied_in"'), LATE)
+      await world.process('a').flow('tcp', world.ip('b'), true)
+      const received = async () => (await world.process('a').tell()).flows['tcp']?.received ?? 0
+      await until(async () => (await received()) > 50, LATE)
+      world.write('guard.yaml', GUARD)
+      await leadsTo(node, world.ip('b'), 'in')
+      assert.ok(await world.passes('a', 'b'))
+      await until(() => agent.log().includes(`policy: would drop TCP x/a (${world.ip('a')}) → x/b (${world.ip('b')}) port 80: x/guard isolates x/b for ingress, and no rule allows it`), LATE)
+      const seen = await received()
+      await until(async () => (await received()) > seen + 500, LATE)
+    }, '--policy-audit'),
+  )
+
+  it(
     'NP67 NP68 a pod on the host’s network is not selected; the address of a finished pod leaves all sets at once',
     inLive(async (world, node) => {
       world.write('guard.yaml', GUARD)

@@ -51,6 +51,7 @@ const DEFAULTS: Settings = {
   network: { txChecksumOffload: 'auto', blackhole: false, allowOverlap: false, resyncMs: 900_000, quietMs: 10, probeMs: 30_000 },
   firewall: { masquerade: false, randomFully: true, forward: true, nonMasquerade: [], replaceFlannel: false },
   files: { subnetEnv: '/run/flannel/subnet.env', stateDir: '/var/lib/plumb', install: false, confDir: '/etc/cni/net.d', binDir: '/opt/cni/bin', socket: '/run/plumb/agent.sock', policySocket: '/run/plumb/policy.sock' },
+  enforcement: { isLogged: false, isAudit: false, keepsEstablished: false },
   status: { host: '127.0.0.1', port: 9469 },
   notes: [],
   said: [],
@@ -103,6 +104,9 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'masquerade-all': ['services.masqueradeAll', ['true', true], ['false', false], ['1', true]],
   'replace-kube-proxy': ['services.replacesKubeProxy', ['true', true], ['false', false], ['1', true]],
   'service-proxy-force': ['services.isForced', ['true', true], ['false', false], ['1', true]],
+  'policy-log': ['enforcement.isLogged', ['on', true], ['off', false], ['on', true]],
+  'policy-audit': ['enforcement.isAudit', ['true', true], ['false', false], ['1', true]],
+  'policy-keep-established': ['enforcement.keepsEstablished', ['true', true], ['false', false], ['1', true]],
   'quiet-ms': ['network.quietMs', ['0', 0], ['1', 1], ['60000', 60_000]],
   'allow-overlap': ['network.allowOverlap', ['true', true], ['false', false], ['t', true]],
 }
