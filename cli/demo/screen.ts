@@ -35,6 +35,11 @@ export async function step(title: string, work: () => Promise<string>): Promise<
   }
 }
 
+/** A text in green or red, on a terminal. */
+export function painted(text: string, isGood: boolean): string {
+  return `${isGood ? green : red}${text}${plain}`
+}
+
 /** Compares two values as JSON. Throws Error with both values when they differ. */
 export function expect(what: string, seen: unknown, want: unknown): void {
   const [is, should] = [JSON.stringify(seen), JSON.stringify(want)]

@@ -1,12 +1,12 @@
-// `plumb demo` tells stories in private namespaces: pods on one node, three nodes with agents, and a Kubernetes cluster.
-// Begin with `tell` below. pods.ts, nodes.ts and kubernetes.ts have the steps of the stories.
+// `plumb demo` tells stories in private namespaces: pods on one node, NetworkPolicy, nodes with agents, and Kubernetes.
+// Begin with `tell` below. pods.ts, policy.ts, nodes.ts and kubernetes.ts have the steps of the stories.
 import { log } from '../../lib/os/log.ts'
 import { print, write } from '../output.ts'
 import { StepError, stepsDone } from './screen.ts'
 import type { Story } from './wish.ts'
 
 /** Kubernetes starts its programs and its containers, which takes its time on a busy machine. */
-const LIMIT_MS = { pods: 60_000, nodes: 60_000, services: 60_000, kubernetes: 400_000 } as const
+const LIMIT_MS = { pods: 60_000, policy: 60_000, nodes: 60_000, services: 60_000, kubernetes: 400_000 } as const
 
 /**
  * Tells a whole story in the private namespaces of this process, and returns the exit status. A failed step ends the story. The screen and
@@ -21,6 +21,7 @@ export async function tell(story: Story): Promise<0 | 1> {
   try {
     if (story.name === 'pods') await (await import('./pods.ts')).tellPods()
     else if (story.name === 'services') await (await import('./services.ts')).tellServices()
+    else if (story.name === 'policy') await (await import('./policy.ts')).tellPolicy()
     else if (story.name === 'kubernetes') await (await import('./kubernetes.ts')).tellKubernetes()
     else await (await import('./nodes.ts')).tellNodes(story.store ?? 'file')
     print(`\n${stepsDone()} steps, each as it says, in ${((performance.now() - started) / 1000).toFixed(1)} s`)
