@@ -77,10 +77,10 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     condition: makeTeller(),
     isBridged: files.install,
     policySocket: files.policySocket,
-    enforcement: settings.enforcement,
     ...objectsOf(settings, given.version),
     isPolicyOn: settings.policy !== undefined,
     ...(settings.services && { services: { ...settings.services, ...vxlanPortOf(backend, options) } }),
+    enforcement: settings.enforcement,
     ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
     log: (text) => log(text),
   }

@@ -31,8 +31,8 @@ export function readSettings(argv: readonly string[], env: Readonly<Record<strin
     files: filesOf(read),
     ...(status && { status }),
     ...(policy && { policy }),
-    ...(services && { services }),
     enforcement: enforcementOf(read),
+    ...(services && { services }),
     notes: notesOf(given, unknown, [policy, services?.objects].some((one) => one?.from === 'api') ? [store.kind, 'kube'] : [store.kind], store),
     said: [...given].map(([name, { values }]) => `${name}=${(FLAGS[name] as Flag).secret ? '(secret)' : printed(values.join(','))}`),
   }

@@ -15,9 +15,9 @@ export interface Settings {
   readonly files: FileSettings
   /** Where the objects of NetworkPolicy come from. Absent when it is not enforced. */
   readonly policy?: ObjectsFrom
-  readonly enforcement: EnforcementSettings
   /** The proxy of Services. Absent when it is off. */
   readonly services?: ServicesSettings
+  readonly enforcement: EnforcementSettings
   /** Address of the status server. Absent when the server is off. */
   readonly status?: { readonly host: string; readonly port: number /** The server answers probes and metrics only, not the status page. */; readonly probesOnly?: true }
   /** Notes for the author of the settings, one sentence each. */

@@ -6,7 +6,7 @@ import { StepError, stepsDone } from './screen.ts'
 import type { Story } from './wish.ts'
 
 /** Kubernetes starts its programs and its containers, which takes its time on a busy machine. */
-const LIMIT_MS = { pods: 60_000, nodes: 60_000, services: 60_000, policy: 60_000, kubernetes: 400_000 } as const
+const LIMIT_MS = { pods: 60_000, policy: 60_000, nodes: 60_000, services: 60_000, kubernetes: 400_000 } as const
 
 /**
  * Tells a whole story in the private namespaces of this process, and returns the exit status. A failed step ends the story. The screen and

@@ -5,7 +5,7 @@ import { choicesOf, describeOptions, type Grammar, type OptionName, readOptions 
 export type StoreName = 'file' | 'etcd'
 /** One story of the demo. Each story has private namespaces. `store` is the store of the nodes. */
 export interface Story {
-  readonly name: 'pods' | 'nodes' | 'services' | 'policy' | 'kubernetes'
+  readonly name: 'pods' | 'nodes' | 'policy' | 'services' | 'kubernetes'
   readonly store?: StoreName
 }
 /** The request of a command line: the stories in order, and whether it named the store. */
@@ -15,7 +15,7 @@ export interface Wish {
 }
 
 const OPTIONS: readonly OptionName[] = ['store', 'help']
-const STORIES = ['pods', 'nodes', 'services', 'policy', 'kubernetes'] as const
+const STORIES = ['pods', 'nodes', 'policy', 'services', 'kubernetes'] as const
 const STORES: readonly StoreName[] = ['file', 'etcd']
 
 /** What may follow `plumb demo`. */
@@ -29,26 +29,27 @@ export function wishOf(argv: readonly string[]): Wish | 'help' {
   if ((name !== undefined && !STORIES.some((one) => one === name)) || more !== undefined) throw new ValueError(`plumb demo takes no ${shown(more ?? name)}: want ${STORIES.join(', ')}; see plumb demo --help`)
   const { store } = values
   if (store !== undefined && !STORES.some((one) => one === store)) throw new ValueError(`Cannot read --store ${shown(store)}: want ${STORES.join(' or ')}; see plumb demo --help`)
-  if (name === 'pods' && store !== undefined) throw new ValueError('plumb demo pods takes no --store: it has no leases; see plumb demo --help')
-  if ((name === 'services' || name === 'policy') && store !== undefined) throw new ValueError(`plumb demo ${name} takes no --store: it has one node; see plumb demo --help`)
+  if ((name === 'pods' || name === 'policy') && store !== undefined) throw new ValueError(`plumb demo ${name} takes no --store: it has no leases to choose a store for; see plumb demo --help`)
+  if (name === 'services' && store !== undefined) throw new ValueError('plumb demo services takes no --store: it has one node; see plumb demo --help')
   if (name === 'kubernetes' && store !== undefined) throw new ValueError('plumb demo kubernetes takes no --store: the cluster keeps the leases; see plumb demo --help')
   const nodes = STORES.filter((one) => one === (store ?? one)).map((one): Story => ({ name: 'nodes', store: one }))
-  const isAlone = name === 'pods' || name === 'services' || name === 'policy' || name === 'kubernetes'
-  const stories: readonly Story[] = isAlone ? [{ name }] : name === 'nodes' || store ? nodes : [{ name: 'pods' }, ...nodes]
+  const alone = STORIES.find((one) => one === name)
+  const stories: readonly Story[] = alone === 'nodes' || (alone === undefined && store) ? nodes : alone === undefined ? [{ name: 'pods' }, ...nodes] : [{ name: alone }]
   return { stories, isStoreNamed: store !== undefined }
 }
 
 /** The help text of `plumb demo`. */
 export function help(): string {
-  return `usage: plumb demo [pods|nodes|services|policy|kubernetes] [options]: pods and nodes made, tried out and removed
+  return `usage: plumb demo [pods|nodes|policy|services|kubernetes] [options]: pods and nodes made, tried and removed, in seconds
 
   pods   three pods on a node: plumb cni, host ports, packets, what CHECK finds, what is left
   nodes  three nodes, each with a plumb agent and a pod: vxlan, a tunnel that somebody deletes, host-gw.
          The leases are in a folder, then in an etcd that the demo starts, where one is installed
 
+  policy  three pods, an agent and a folder of manifests: default deny, one allow, who reaches whom
+
   services  one address for three pods: the spread, a pod that goes, a node port, affinity.
             The Services are manifests in a folder, without Kubernetes
-  policy  three pods, an agent and a folder of manifests: default deny, one allow, who reaches whom
 
   kubernetes  a Kubernetes cluster of three nodes, with its own kubelets and containerd, on this
               machine: pods in both families, a Service, host ports. npm run test:kubernetes

@@ -77,8 +77,8 @@ describe('plumb demo pods', () => {
 describe('plumb demo', () => {
   const refused: readonly (readonly [argv: readonly string[], said: RegExp])[] = [
     [['--fast'], /^plumb demo has no option --fast; see plumb demo --help$/m],
-    [['pod'], /^plumb demo takes no "pod": want pods, nodes, services, policy, kubernetes; /],
-    [['nodes', 'pods'], /^plumb demo takes no "pods": want pods, nodes, services, policy, kubernetes; /],
+    [['pod'], /^plumb demo takes no "pod": want pods, nodes, policy, services, kubernetes; /],
+    [['nodes', 'pods'], /^plumb demo takes no "pods": want pods, nodes, policy, services, kubernetes; /],
     [['--store', 'kube'], /^Cannot read --store "kube": want file or etcd; /],
     [['--store'], /store.* see plumb demo --help$/m],
     [['pods', '--store', 'file'], /^plumb demo pods takes no --store: /],
@@ -95,7 +95,7 @@ describe('plumb demo', () => {
         assert.deepEqual([status, stdout], [2, ''], argv.join(' '))
         assert.match(stderr, said)
       }
-      assert.match((await demo(node, '--help')).stdout, /^usage: plumb demo \[pods\|nodes\|services\|policy\|kubernetes\][\s\S]*--store[\s\S]*exit status: 0/)
+      assert.match((await demo(node, '--help')).stdout, /^usage: plumb demo \[pods\|nodes\|policy\|services\|kubernetes\][\s\S]*--store[\s\S]*exit status: 0/)
       assert.equal(await snapshot(node), before)
     }),
   )

@@ -1,6 +1,7 @@
 // Tests agent/services and agent/parts/services.ts: clients from outside, and the policies of traffic.
 import assert from 'node:assert/strict'
 import { until } from '../support/harness.ts'
+import { sendInit } from '../support/sctp.ts'
 import { CONF, inWorld, inWorldOf, type World } from '../support/services-world.ts'
 
 const VIP = '10.96.0.10'
@@ -247,5 +248,26 @@ describe('Services: from outside', () => {
       await until(async () => (await world.tcp('p', VIP, 80, { ms: 400 }))[0] === 'timeout', 10_000)
       assert.deepEqual(await world.tcp('q', VIP, 80), [`a ${world.ip('q')} 8080`])
     }, '--network-policy=MANIFESTS'),
+  )
+
+  it(
+    'SV3 SCTP: the first packet of an association goes to an endpoint, by ClusterIP and by NodePort',
+    inWorld(async (world) => {
+      world.service('s', nodePort({ ports: [{ port: 5000, protocol: 'SCTP', nodePort: PORT }] }))
+      world.slice('s', ['a'], { ports: [{ name: '', port: 8080, protocol: 'SCTP' }] })
+      await world.sync()
+      // Forwarded packets have passed the translation.
+      const watch = `table inet watch {\n chain c { type filter hook forward priority -5; ip daddr ${world.ip('a')} sctp dport 8080 counter\n }\n}\n`
+      assert.equal((await world.n1.ns.exec(['nft', '-f', '-'], { stdin: watch })).status, 0)
+      const [link] = await world.n1.ns.json('link', 'show', 'dev', 'eth0')
+      const mac = link?.['address'] as string
+      for (const [count, ip, port] of [
+        [1, VIP, 5000],
+        [2, NODE, PORT],
+      ] as const) {
+        sendInit(world.client, mac, CLIENT, ip, port, 40_000 + count)
+        await until(async () => (await world.nft('list', 'table', 'inet', 'watch')).includes(`counter packets ${count} `), 5000)
+      }
+    }),
   )
 })

@@ -45,6 +45,8 @@ export interface Wish {
   readonly nodes: readonly string[]
   /** Both families: nodes fd78::N, pods fd44::/48, services fd96::/112. */
   readonly isDual?: boolean
+  /** Whether kube-proxy runs on every node. Without it, Services need another proxy. True unless given. */
+  readonly hasKubeProxy?: boolean
   /** Images for every node besides the lab's own, as archives. */
   readonly images?: readonly string[]
 }
@@ -105,7 +107,7 @@ export async function sweeping<T>(nodes: readonly string[], work: (dir: string) 
 }
 
 /** Starts a cluster without a network for its pods. */
-export async function up({ nodes, isDual = false, images = [] }: Wish): Promise<Cluster> {
+export async function up({ nodes, isDual = false, hasKubeProxy = true, images = [] }: Wish): Promise<Cluster> {
   const dir = mkdtempSync(join(tmpdir(), 'plumb-lab-'))
   const ended: (() => Promise<void>)[] = []
   const down = async () => {
@@ -143,7 +145,7 @@ export async function up({ nodes, isDual = false, images = [] }: Wish): Promise<
     ])
     control.start('kube-scheduler', ['kube-scheduler', `--kubeconfig=${kubeconfig}`, '--leader-elect=false'])
     const archives = [...readdirSync(join(LAB, 'images')).flatMap((name) => (name.endsWith('.tar') ? [join(LAB, 'images', name)] : [])), ...images]
-    const begin = async (node: Machine) => startNode(node, { dir, cidrs, isDual, archives, index: nodes.indexOf(node.name) + 1 })
+    const begin = async (node: Machine) => startNode(node, { dir, cidrs, isDual, hasKubeProxy, archives, index: nodes.indexOf(node.name) + 1 })
     await Promise.all(made.map(begin))
     await poll('the nodes and their pod CIDRs', 120_000, async () => {
       const found = await kubectl(['get', 'nodes', '-o', 'jsonpath={.items[*].spec.podCIDR}'])
@@ -187,11 +189,12 @@ interface NodeWish {
   readonly dir: string
   readonly cidrs: string
   readonly isDual: boolean
+  readonly hasKubeProxy: boolean
   readonly archives: readonly string[]
   readonly index: number
 }
 
-async function startNode(node: Machine, { dir, cidrs, isDual, archives, index }: NodeWish): Promise<void> {
+async function startNode(node: Machine, { dir, cidrs, isDual, hasKubeProxy, archives, index }: NodeWish): Promise<void> {
   const own = join(dir, node.name)
   for (const name of CGROUPS) if (existsSync(`/sys/fs/cgroup/${name}`)) mkdirSync(`/sys/fs/cgroup/${name}/k8s-${node.name}`, { recursive: true })
   for (const file of ['cpuset.cpus', 'cpuset.mems']) if (existsSync(`/sys/fs/cgroup/cpuset/${file}`)) writeFileSync(`/sys/fs/cgroup/cpuset/k8s-${node.name}/${file}`, readFileSync(`/sys/fs/cgroup/cpuset/${file}`))
@@ -221,7 +224,7 @@ async function startNode(node: Machine, { dir, cidrs, isDual, archives, index }:
   }
   const address = isDual ? `10.78.0.${index},fd78::${index}` : `10.78.0.${index}`
   node.start('kubelet', ['kubelet', `--config=${own}/kubelet.yaml`, `--kubeconfig=${dir}/${node.name}.conf`, `--hostname-override=${node.name}`, `--node-ip=${address}`, `--node-labels=topology.kubernetes.io/zone=z${index}`])
-  node.start('kube-proxy', ['kube-proxy', `--config=${own}/proxy.yaml`])
+  if (hasKubeProxy) node.start('kube-proxy', ['kube-proxy', `--config=${own}/proxy.yaml`])
 }
 
 // No CAP_SYS_RESOURCE here: runc may not lower an oom_score_adj.
