@@ -8,7 +8,8 @@ import { missingUpstream, passesUpstream, upWithPlumb } from '../support/upstrea
 const GIVEN = process.env['PLUMB_E2E']
 const FOCUS = '\\[sig-network\\] (Services|EndpointSlice|EndpointSliceMirroring|Conntrack|Networking Granular Checks: Services) |\\[sig-network\\].*session affinity'
 const SKIP = '\\[Feature|\\[Slow\\]|\\[Serial\\]|\\[Disruptive\\]|\\[Flaky\\]'
-const LEAST = 60
+/** Tests of Kubernetes 1.37.2. */
+const LEAST = 76
 
 let cluster: Cluster
 before(async function () {
