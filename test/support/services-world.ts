@@ -62,7 +62,7 @@ export function inWorldOf(conf: object, work: (world: World, test: Mocha.Context
     3,
     (cluster) => [...fileStore(cluster, conf), `--service-proxy=${join(cluster.dir, 'manifests')}`, '--status-address=off', '--probe-interval=0', ...options.map((one) => one.replace('MANIFESTS', join(cluster.dir, 'manifests')))],
     async (cluster, test) => {
-      test.timeout(120_000)
+      test.timeout(600_000)
       const [n1, n2, outside] = cluster.nodes as [Node, Node, Node]
       const folder = join(cluster.dir, 'manifests')
       mkdirSync(folder)
