@@ -100,9 +100,10 @@ export class PolicyState {
     return this.#locals
   }
 
-  /** The pod that has an address. */
+  /** The pod that has an address. Of two objects with one address it is the pod that ADD has admitted, else the latest one, as in the maps. */
   podAt(ip: Ip): Pod | undefined {
-    return [...this.#pods.at(ip)].at(-1)?.pod
+    const [all, owner] = [[...this.#pods.at(ip)], this.#attached.ownerOf(ip)]
+    return (all.find(({ key }) => key === owner) ?? all.at(-1))?.pod
   }
 
   /** What the counters of the table count, by name. */
