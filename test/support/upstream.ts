@@ -7,7 +7,6 @@ import { type Cluster, LAB, missing, up } from '../../tools/k8s/lab.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 const [E2E, GINKGO] = [join(LAB, 'bin/e2e.test'), join(LAB, 'bin/ginkgo')]
-const NODES = ['n1', 'n2']
 
 /** Which of upstream's tests run. Both patterns are of a test's full name. */
 export interface Choice {
@@ -24,9 +23,21 @@ export function missingUpstream(): string | undefined {
   return missing() ?? (existsSync(E2E) && existsSync(GINKGO) ? undefined : `no e2e.test below ${LAB}: node_modules/.bin/bun tools/k8s/build.ts e2e builds it with Go`)
 }
 
-/** Starts a cluster of two nodes with a name server and the chart of plumb. `values` are values of the chart, as `key=value`. With `hasKubeProxy` false nothing but plumb serves Services. */
-export async function upWithPlumb({ values = [], hasKubeProxy = true }: { readonly values?: readonly string[]; readonly hasKubeProxy?: boolean } = {}): Promise<Cluster> {
-  const cluster = await up({ nodes: NODES, hasKubeProxy, images: globSync('out/plumb-*-linux-*.oci.tar', { cwd: ROOT }).map((one) => join(ROOT, one)) })
+/** What the cluster of upstream's tests is to be. */
+export interface WithPlumb {
+  /** Names of the nodes. Two unless given. */
+  readonly nodes?: readonly string[]
+  /** Values of the chart, as `key=value`. */
+  readonly values?: readonly string[]
+  /** With false nothing but plumb serves Services. True unless given. */
+  readonly hasKubeProxy?: boolean
+  /** Both families. */
+  readonly isDual?: boolean
+}
+
+/** Starts a cluster with a name server and the chart of plumb. Throws Error with pods and logs when that does not become ready. */
+export async function upWithPlumb({ nodes = ['n1', 'n2'], values = [], hasKubeProxy = true, isDual = false }: WithPlumb = {}): Promise<Cluster> {
+  const cluster = await up({ nodes, hasKubeProxy, isDual, images: globSync('out/plumb-*-linux-*.oci.tar', { cwd: ROOT }).map((one) => join(ROOT, one)) })
   try {
     const { control, kubeconfig, kubectl } = cluster
     const helm = await control.exec(['helm', 'install', 'plumb', join(ROOT, 'conf/chart'), '-n', 'plumb', '--create-namespace', ...values.flatMap((value) => ['--set', value])], { env: { KUBECONFIG: kubeconfig } })
@@ -58,14 +69,14 @@ function casesOf(report: string): Case[] {
 }
 
 /** Runs upstream's tests of this choice. Prints how many passed. Throws AssertionError with the name and the message of each that did not. */
-export async function passesUpstream({ control, kubeconfig }: Cluster, { focus, skip, procs, least }: Choice): Promise<void> {
+export async function passesUpstream({ control, nodes, kubeconfig }: Cluster, { focus, skip, procs, least }: Choice): Promise<void> {
   // The cache is the folder that every machine of the lab sees.
   const reports = mkdtempSync(join(LAB, 'report-'))
   try {
     const own = [
       `--kubeconfig=${kubeconfig}`,
       '--provider=skeleton',
-      `--num-nodes=${NODES.length}`,
+      `--num-nodes=${nodes.length}`,
       `--kubectl-path=${join(LAB, 'bin/kubectl')}`,
       '--node-os-distro=debian',
       '--disable-log-dump',
