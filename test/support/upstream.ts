@@ -68,7 +68,12 @@ function casesOf(report: string): Case[] {
   return cases.flatMap(([, name = '', status = '', message = '']) => (status === 'skipped' || !name.startsWith('[It]') ? [] : [{ name: name.replace('[It] ', '').replaceAll('&#39;', "'"), status, message: message.slice(0, 1500) }]))
 }
 
-/** Runs upstream's tests of this choice. Prints how many passed. Throws AssertionError with the name and the message of each that did not. */
+/** The cases that ended themselves with a reason: the cluster lacks what they need. */
+function skipsOf(report: string): string[] {
+  return [...report.matchAll(/<testcase name="\[It\] ([^"]*)"[^>]* status="skipped"[^>]*>\s*<skipped message="skipped - ([^"]*)"/g)].map(([, name, reason]) => `${name}: ${reason}`)
+}
+
+/** Runs upstream's tests of this choice. Prints how many passed, and why some did not run. Throws AssertionError with the name and the message of each that did not. */
 export async function passesUpstream({ control, nodes, kubeconfig }: Cluster, { focus, skip, procs, least }: Choice): Promise<void> {
   // The cache is the folder that every machine of the lab sees.
   const reports = mkdtempSync(join(LAB, 'report-'))
@@ -86,9 +91,14 @@ export async function passesUpstream({ control, nodes, kubeconfig }: Cluster, { 
     const { status, stdout, stderr } = await control.exec([GINKGO, `--procs=${procs}`, '--timeout=50m', '--no-color', '--succinct', '--silence-skips', `--focus=${focus}`, `--skip=${skip}`, E2E, '--', ...own])
     const [file] = globSync('junit*.xml', { cwd: reports })
     assert.ok(file, `${stdout.slice(-3000)}${stderr.slice(-3000)}`)
-    const cases = casesOf(readFileSync(join(reports, file), 'utf8'))
+    const report = readFileSync(join(reports, file), 'utf8')
+    const cases = casesOf(report)
     const failed = cases.filter((one) => one.status !== 'passed')
-    process.stderr.write(`e2e: ${cases.length - failed.length} of ${cases.length} passed\n`)
+    process.stderr.write(
+      `e2e: ${cases.length - failed.length} of ${cases.length} passed\n${skipsOf(report)
+        .map((one) => `e2e: not run: ${one}\n`)
+        .join('')}`,
+    )
     assert.deepEqual([status, failed.map(({ name, message }) => `${name}: ${message}`)], [0, []])
     assert.ok(cases.length >= least, `${cases.length} ran, want at least ${least}`)
   } finally {
