@@ -64,7 +64,7 @@ interface Case {
 
 /** The cases of a report in JUnit's format that ran, and how each ended. */
 function casesOf(report: string): Case[] {
-  const cases = [...report.matchAll(/<testcase name="([^"]*)"[^>]* status="(\w+)"[^>]*>(?:\s*<failure message="([^"]*)")?/g)]
+  const cases = [...report.matchAll(/<testcase name="([^"]*)"[^>]* status="(\w+)"[^>]*>(?:\s*<failure[^>]*>([^<]*))?/g)]
   return cases.flatMap(([, name = '', status = '', message = '']) => (status === 'skipped' || !name.startsWith('[It]') ? [] : [{ name: name.replace('[It] ', '').replaceAll('&#39;', "'"), status, message: message.slice(0, 1500) }]))
 }
 
