@@ -7,7 +7,6 @@ import { type Cluster, LAB, missing, up } from '../../tools/k8s/lab.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 const [E2E, GINKGO] = [join(LAB, 'bin/e2e.test'), join(LAB, 'bin/ginkgo')]
-const NODES = ['n1', 'n2']
 
 /** Which of upstream's tests run. Both patterns are of a test's full name. */
 export interface Choice {
@@ -24,9 +23,21 @@ export function missingUpstream(): string | undefined {
   return missing() ?? (existsSync(E2E) && existsSync(GINKGO) ? undefined : `no e2e.test below ${LAB}: node_modules/.bin/bun tools/k8s/build.ts e2e builds it with Go`)
 }
 
-/** Starts a cluster of two nodes with a name server and the chart of plumb. `values` are values of the chart, as `key=value`. With `hasKubeProxy` false nothing but plumb serves Services. */
-export async function upWithPlumb({ values = [], hasKubeProxy = true }: { readonly values?: readonly string[]; readonly hasKubeProxy?: boolean } = {}): Promise<Cluster> {
-  const cluster = await up({ nodes: NODES, hasKubeProxy, images: globSync('out/plumb-*-linux-*.oci.tar', { cwd: ROOT }).map((one) => join(ROOT, one)) })
+/** What the cluster of upstream's tests is to be. */
+export interface WithPlumb {
+  /** Names of the nodes. Two unless given. */
+  readonly nodes?: readonly string[]
+  /** Values of the chart, as `key=value`. */
+  readonly values?: readonly string[]
+  /** With false nothing but plumb serves Services. True unless given. */
+  readonly hasKubeProxy?: boolean
+  /** Both families. */
+  readonly isDual?: boolean
+}
+
+/** Starts a cluster with a name server and the chart of plumb. Throws Error with pods and logs when that does not become ready. */
+export async function upWithPlumb({ nodes = ['n1', 'n2'], values = [], hasKubeProxy = true, isDual = false }: WithPlumb = {}): Promise<Cluster> {
+  const cluster = await up({ nodes, hasKubeProxy, isDual, images: globSync('out/plumb-*-linux-*.oci.tar', { cwd: ROOT }).map((one) => join(ROOT, one)) })
   try {
     const { control, kubeconfig, kubectl } = cluster
     const helm = await control.exec(['helm', 'install', 'plumb', join(ROOT, 'conf/chart'), '-n', 'plumb', '--create-namespace', ...values.flatMap((value) => ['--set', value])], { env: { KUBECONFIG: kubeconfig } })
@@ -53,19 +64,24 @@ interface Case {
 
 /** The cases of a report in JUnit's format that ran, and how each ended. */
 function casesOf(report: string): Case[] {
-  const cases = [...report.matchAll(/<testcase name="([^"]*)"[^>]* status="(\w+)"[^>]*>(?:\s*<failure message="([^"]*)")?/g)]
+  const cases = [...report.matchAll(/<testcase name="([^"]*)"[^>]* status="(\w+)"[^>]*>(?:\s*<failure[^>]*>([^<]*))?/g)]
   return cases.flatMap(([, name = '', status = '', message = '']) => (status === 'skipped' || !name.startsWith('[It]') ? [] : [{ name: name.replace('[It] ', '').replaceAll('&#39;', "'"), status, message: message.slice(0, 1500) }]))
 }
 
-/** Runs upstream's tests of this choice. Prints how many passed. Throws AssertionError with the name and the message of each that did not. */
-export async function passesUpstream({ control, kubeconfig }: Cluster, { focus, skip, procs, least }: Choice): Promise<void> {
+/** The cases that ended themselves with a reason: the cluster lacks what they need. */
+function skipsOf(report: string): string[] {
+  return [...report.matchAll(/<testcase name="\[It\] ([^"]*)"[^>]* status="skipped"[^>]*>\s*<skipped message="skipped - ([^"]*)"/g)].map(([, name, reason]) => `${name}: ${reason}`)
+}
+
+/** Runs upstream's tests of this choice. Prints how many passed, and why some did not run. Throws AssertionError with the name and the message of each that did not. */
+export async function passesUpstream({ control, nodes, kubeconfig }: Cluster, { focus, skip, procs, least }: Choice): Promise<void> {
   // The cache is the folder that every machine of the lab sees.
   const reports = mkdtempSync(join(LAB, 'report-'))
   try {
     const own = [
       `--kubeconfig=${kubeconfig}`,
       '--provider=skeleton',
-      `--num-nodes=${NODES.length}`,
+      `--num-nodes=${nodes.length}`,
       `--kubectl-path=${join(LAB, 'bin/kubectl')}`,
       '--node-os-distro=debian',
       '--disable-log-dump',
@@ -75,9 +91,14 @@ export async function passesUpstream({ control, kubeconfig }: Cluster, { focus, 
     const { status, stdout, stderr } = await control.exec([GINKGO, `--procs=${procs}`, '--timeout=50m', '--no-color', '--succinct', '--silence-skips', `--focus=${focus}`, `--skip=${skip}`, E2E, '--', ...own])
     const [file] = globSync('junit*.xml', { cwd: reports })
     assert.ok(file, `${stdout.slice(-3000)}${stderr.slice(-3000)}`)
-    const cases = casesOf(readFileSync(join(reports, file), 'utf8'))
+    const report = readFileSync(join(reports, file), 'utf8')
+    const cases = casesOf(report)
     const failed = cases.filter((one) => one.status !== 'passed')
-    process.stderr.write(`e2e: ${cases.length - failed.length} of ${cases.length} passed\n`)
+    process.stderr.write(
+      `e2e: ${cases.length - failed.length} of ${cases.length} passed\n${skipsOf(report)
+        .map((one) => `e2e: not run: ${one}\n`)
+        .join('')}`,
+    )
     assert.deepEqual([status, failed.map(({ name, message }) => `${name}: ${message}`)], [0, []])
     assert.ok(cases.length >= least, `${cases.length} ran, want at least ${least}`)
   } finally {
