@@ -44,7 +44,7 @@ describe('many Services', () => {
             return inside(path, () => dumpElements(table, set))
           },
         }
-        const elements = new Elements(TABLE, SHAPES, kernel)
+        const elements = new Elements(TABLE, SHAPES, { ...kernel, most: 50_000 })
         const programme = new Programme(elements)
         programme.update(new Map(Array.from({ length: count }, (_, n) => [name(n), compile(service(n), [slice(n, 2 * n, 2 * n + 1)], NODE)])))
         const chains = baseChains({ nodePortAddresses: [], masqueradeAll: false, clusterCidrs: [] })
