@@ -148,17 +148,8 @@ export class Elements {
     this.#isDoubtful = true
   }
 
-  /** Notes that the table is new when the next step adds elements: its sets are empty. */
-  emptied(): void {
-    for (const { have, wanted, changed } of this.#maps.values()) {
-      have.clear()
-      for (const key of wanted.keys()) changed.add(key)
-    }
-    this.#isDoubtful = false
-  }
-
   /**
-   * Makes the kernel equal to the wanted elements, in one transaction. The table and its sets must exist. More than `MOST` changes take
+   * Makes the kernel equal to the wanted elements, in one transaction. The table and its sets must exist. More than `most` changes take
    * several transactions, set by set in the order of the shapes. Throws ExecError when nft refuses. The next step then dumps the
    * kernel's elements.
    */

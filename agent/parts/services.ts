@@ -204,7 +204,7 @@ export class ServicesPart implements Part {
       ...(isWhole || addresses !== this.#addresses ? [addresses] : []),
       ...(isWhole || restricted !== this.#sources ? [restricted] : []),
     ]
-    if (way === 'anew' || (isWhole && !isThere('inet', TABLE))) this.#elements.emptied()
+    if (way === 'anew' || (isWhole && !isThere('inet', TABLE))) this.#elements.forget()
     const { repaired } = await this.#elements.step(this.#context.run, { before })
     // A chain that no element leads to costs nothing, and the next change may need it.
     this.#chains = new Map([...(isWhole ? [] : (this.#chains ?? [])), ...wanted])

@@ -49,7 +49,7 @@ describe('many Services', () => {
         programme.update(new Map(Array.from({ length: count }, (_, n) => [name(n), compile(service(n), [slice(n, 2 * n, 2 * n + 1)], NODE)])))
         const chains = baseChains({ nodePortAddresses: [], masqueradeAll: false, clusterCidrs: [] })
         for (const shape of programme.shapes()) for (const [key, chain] of shapeChains(shape)) chains.set(key, chain)
-        elements.emptied()
+        elements.forget()
         await elements.step(run, { before: declaration(chains) })
         // 50,000 elements at most in one transaction bound the memory of nft.
         assert.equal(scripts.length, Math.ceil((count * 4) / 50_000))
