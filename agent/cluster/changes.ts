@@ -30,9 +30,4 @@ export class Changes {
     this.#keys = new Map()
     return keys
   }
-
-  /** Puts changes back that a failed step could not finish. */
-  giveBack(changed: ChangedKeys): void {
-    for (const [kind, keys] of changed) this.#keys.set(kind, new Set([...(this.#keys.get(kind) ?? []), ...keys]))
-  }
 }

@@ -10,10 +10,9 @@ import { both } from '../lease/families.ts'
 import { type Admission, Waiting } from '../policy/admission.ts'
 import { Counters, type PolicyCounts } from '../policy/counters.ts'
 import { followDrops, lineOf } from '../policy/drops.ts'
-import { type Endpoint, Endpoints, podKey } from '../policy/endpoints.ts'
+import { type Endpoint, Endpoints, journaled, podKey } from '../policy/endpoints.ts'
 import { endRefused, type Flow } from '../policy/established.ts'
 import { Guard } from '../policy/guard.ts'
-import { journaled } from '../policy/journaled.ts'
 import { decide } from '../policy/oracle.ts'
 import { foreign, load, update } from '../policy/program.ts'
 import { POLICY_KINDS, PolicyState } from '../policy/state.ts'
@@ -49,6 +48,8 @@ export class PolicyPart implements Part, Admission {
   readonly #state: PolicyState
   readonly #endpoints: Endpoints
   readonly #waiting = new Waiting()
+  /** The addresses whose connections are not looked at yet, because conntrack failed. */
+  #tightened: ReadonlySet<Ip> = new Set()
   readonly #guard = new Guard()
   readonly #counters: Counters
   #steps = beginning().steps
@@ -224,8 +225,8 @@ export class PolicyPart implements Part, Admission {
 
   // A policy that has become tighter ends the connections that it no longer allows. After a start, all connections of local pods are checked.
   async #endTightened(): Promise<void> {
-    const addresses = this.#state.takeTightened()
     const { isAudit, keepsEstablished } = this.#context.enforcement
+    const addresses = this.#tightened.union(this.#state.takeTightened())
     if (addresses.size === 0 || isAudit || keepsEstablished) return
     const objects = objectsOf(this.#objects.objects)
     const end = (ip: Ip) => this.#state.podAt(ip) ?? { ip }
@@ -233,7 +234,10 @@ export class PolicyPart implements Part, Admission {
     const failures: Failure[] = []
     try {
       await endRefused(addresses, isAllowed, this.#context.run)
+      this.#tightened = new Set()
     } catch (cause) {
+      // The next step tries again.
+      this.#tightened = addresses
       failures.push({ scope: 'part', text: (cause as Error).message })
     }
     this.#context.failures.report('connections of policy', failures)

@@ -1,9 +1,15 @@
+import { entries } from '../../lib/journal/journal.ts'
 import type { Admission } from '../../lib/state/kinds/admission.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Pod } from '../cluster/objects.ts'
 
 /** An attachment of a pod of this node, which the plugin `policy` told the agent. */
 export type Endpoint = Admission['endpoint']
+
+/** The attachments that the journal of the plugins has. An agent that starts knows them before the API answers. */
+export function journaled(): Endpoint[] {
+  return entries().flatMap(({ parts }) => (parts['policy']?.own ?? []).flatMap((one) => (one.kind === 'admission' ? [one.endpoint] : [])))
+}
 
 /** The key of a pod among the objects of the cluster. */
 export function podKey({ namespace, pod }: Pick<Endpoint, 'namespace' | 'pod'>): string {

@@ -1,5 +1,6 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { linesOf } from '../../test/support/lines.ts'
 import { LAB } from '../../tools/k8s/lab.ts'
 import { median } from '../paired.ts'
 import type { Bench } from '../part.ts'
@@ -129,15 +130,5 @@ async function measure(bench: Bench, name: string, count: number, each: number, 
     node.kill('SIGKILL')
     await Promise.all([proxy.exited, node.exited])
     Bun.spawnSync(['ip', 'netns', 'delete', ns])
-  }
-}
-
-async function* linesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<string> {
-  const decoder = new TextDecoder()
-  let rest = ''
-  for await (const piece of stream) {
-    const parts = (rest + decoder.decode(piece, { stream: true })).split('\n')
-    rest = parts.pop() ?? ''
-    yield* parts
   }
 }

@@ -9,6 +9,7 @@ import { TABLE } from '../../agent/policy/table.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { type Ip, parseCidr } from '../../lib/text/ip.ts'
 import type { Namespace as Netns } from './harness.ts'
+import { linesOf } from './lines.ts'
 
 const POD = join(import.meta.dir, 'policy-pod.ts')
 const NODE = 'node-1'
@@ -224,7 +225,7 @@ export interface Answering {
 /** Starts the process of a pod in a namespace, by the name of its file below /run/netns. */
 export function startPod(netns: string): Answering {
   const child = Bun.spawn(['ip', 'netns', 'exec', netns, process.execPath, POD], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
-  const lines = readLines(child.stdout)
+  const lines = linesOf(child.stdout)
   const next = async () => ((await lines.next()).value as string | undefined) ?? ''
   async function say<T>(question: object): Promise<T> {
     child.stdin.write(`${JSON.stringify(question)}\n`)
@@ -238,16 +239,6 @@ export function startPod(netns: string): Answering {
     tell: () => say({ tell: true }),
     initiate: (all) => say({ initiate: all }),
     kill: () => child.kill('SIGKILL'),
-  }
-}
-
-async function* readLines(stream: ReadableStream<Uint8Array>): AsyncGenerator<string> {
-  const decoder = new TextDecoder()
-  let rest = ''
-  for await (const piece of stream) {
-    const parts = (rest + decoder.decode(piece, { stream: true })).split('\n')
-    rest = parts.pop() ?? ''
-    yield* parts
   }
 }
 

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdirSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Namespace, until } from './harness.ts'
+import { linesOf } from './lines.ts'
 import { type Agent, fileStore, inCluster, type Node, subnetEnv, UNDERLAY } from './nodes.ts'
 
 const POD = join(import.meta.dir, 'service-pod.ts')
@@ -178,7 +179,7 @@ interface Process {
 function start(name: string, netns: string): Process {
   const ports = /^[abc]$/.test(name) ? PORTS : []
   const child = Bun.spawn(['nsenter', `--net=${netns}`, process.execPath, POD, name, ...ports.map(String)], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
-  const lines = readLines(child.stdout)
+  const lines = linesOf(child.stdout)
   const next = async () => ((await lines.next()).value as string | undefined) ?? ''
   return {
     ready: async () => void assert.equal(await next(), 'ready'),
@@ -188,15 +189,5 @@ function start(name: string, netns: string): Process {
       return JSON.parse(await next())
     },
     kill: () => child.kill('SIGKILL'),
-  }
-}
-
-async function* readLines(stream: ReadableStream<Uint8Array>): AsyncGenerator<string> {
-  const decoder = new TextDecoder()
-  let rest = ''
-  for await (const piece of stream) {
-    const parts = (rest + decoder.decode(piece, { stream: true })).split('\n')
-    rest = parts.pop() ?? ''
-    yield* parts
   }
 }
