@@ -12,7 +12,7 @@ const vipOf = (n: number) => dotted(11, n + 1)
 const meta = (name: string, more: object = {}) => ({ namespace: 'x', name, uid: `uid-${name}`, resourceVersion: String(++version), creationTimestamp: '2026-01-01T00:00:00Z', ...more })
 let version = 1
 
-function service(n: number): object {
+function service(n: number, port?: number): object {
   return {
     metadata: meta(`s${n}`),
     spec: {
@@ -21,7 +21,7 @@ function service(n: number): object {
       clusterIPs: [vipOf(n)],
       ipFamilies: ['IPv4'],
       ipFamilyPolicy: 'SingleStack',
-      ports: [{ protocol: 'TCP', port: VIP_PORT, targetPort: ENDPOINT_PORT }],
+      ports: [{ protocol: 'TCP', port: port ?? VIP_PORT, targetPort: port ?? ENDPOINT_PORT }],
       sessionAffinity: 'None',
       internalTrafficPolicy: 'Cluster',
     },
@@ -29,15 +29,19 @@ function service(n: number): object {
   }
 }
 
+function slice(n: number, addresses: readonly string[], port = ENDPOINT_PORT): object {
+  const endpoints = addresses.map((address, i) => ({ addresses: [address], conditions: { ready: true, serving: true, terminating: false }, nodeName: `n${(i % 100) + 2}` }))
+  return { metadata: meta(`s${n}-1`, { labels: { 'kubernetes.io/service-name': `s${n}`, 'endpointslice.kubernetes.io/managed-by': 'bench' } }), addressType: 'IPv4', ports: [{ name: '', protocol: 'TCP', port }], endpoints }
+}
+
 // Endpoints of a probed Service are addresses of this node, where a server answers.
-function slice(n: number, isHere: boolean): object {
-  const endpoints = Array.from({ length: each }, (_, i) => ({ addresses: [isHere ? `10.250.${n & 255}.${i + 1}` : dotted(10, n * each + i)], conditions: { ready: true, serving: true, terminating: false }, nodeName: `n${(i % 100) + 2}` }))
-  return { metadata: meta(`s${n}-1`, { labels: { 'kubernetes.io/service-name': `s${n}`, 'endpointslice.kubernetes.io/managed-by': 'bench' } }), addressType: 'IPv4', ports: [{ name: '', protocol: 'TCP', port: ENDPOINT_PORT }], endpoints }
+function addressesOf(n: number, isHere: boolean): string[] {
+  return Array.from({ length: each }, (_, i) => (isHere ? `10.250.${n & 255}.${i + 1}` : dotted(10, n * each + i)))
 }
 
 const KINDS: Readonly<Record<string, { readonly kind: string; readonly apiVersion: string; readonly items: object[] }>> = {
   '/api/v1/services': { kind: 'Service', apiVersion: 'v1', items: Array.from({ length: services }, (_, n) => service(n)) },
-  '/apis/discovery.k8s.io/v1/endpointslices': { kind: 'EndpointSlice', apiVersion: 'discovery.k8s.io/v1', items: Array.from({ length: services }, (_, n) => slice(n, n === services - 1)) },
+  '/apis/discovery.k8s.io/v1/endpointslices': { kind: 'EndpointSlice', apiVersion: 'discovery.k8s.io/v1', items: Array.from({ length: services }, (_, n) => slice(n, addressesOf(n, n === services - 1))) },
   '/api/v1/nodes': {
     kind: 'Node',
     apiVersion: 'v1',
@@ -82,16 +86,16 @@ function announce(path: string, object: object): void {
   for (const watch of watches) if (watch.path === path) watch.send(line)
 }
 
-function connects(ip: string): Promise<boolean> {
+function connects(ip: string, port = VIP_PORT, isRefusedToo = false): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = createConnection({ host: ip, port: VIP_PORT })
+    const socket = createConnection({ host: ip, port })
     const done = (isOpen: boolean) => {
       clearTimeout(timer)
       socket.destroy()
       resolve(isOpen)
     }
     const timer = setTimeout(() => done(false), TRY_MS)
-    socket.on('connect', () => done(true)).on('error', () => done(false))
+    socket.on('connect', () => done(true)).on('error', (cause) => done(isRefusedToo && (cause as NodeJS.ErrnoException).code === 'ECONNREFUSED'))
   })
 }
 
@@ -107,18 +111,26 @@ let next = services
 for await (const line of createInterface({ input: process.stdin })) {
   if (line === 'more') {
     const n = next++
-    const object = [service(n), slice(n, true)] as const
+    const object = [service(n), slice(n, addressesOf(n, true))] as const
     announce('/api/v1/services', object[0])
     announce('/apis/discovery.k8s.io/v1/endpointslices', object[1])
     process.stdout.write(`${await reached(n)}\n`)
-  } else if (line === 'first') {
+  } else if (line.startsWith('connections ')) {
     // The time that a first packet takes: a connection, made and closed.
     const times: number[] = []
-    for (let i = 0; i < 2000; i++) {
+    for (let i = Number(line.split(' ')[1]); i > 0; i--) {
       const began = performance.now()
       await connects(vipOf(services - 1))
       times.push(performance.now() - began)
     }
-    process.stdout.write(`${times.sort((a, b) => a - b)[Math.floor(times.length * 0.99)]}\n`)
+    process.stdout.write(`${JSON.stringify(times)}\n`)
+  } else if (line.startsWith('pod ')) {
+    // The Service of a pod where nobody listens yet. A client that is refused has reached it.
+    const [, address = '', port = ''] = line.split(' ')
+    const n = next++
+    announce('/apis/discovery.k8s.io/v1/endpointslices', slice(n, [address], Number(port)))
+    announce('/api/v1/services', service(n, Number(port)))
+    while (!(await connects(vipOf(n), Number(port), true))) await Bun.sleep(TRY_MS)
+    process.stdout.write(`${vipOf(n)}\n`)
   } else process.stdout.write(`${await reached(services - 1)}\n`)
 }

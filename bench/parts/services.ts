@@ -1,14 +1,12 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { linesOf } from '../../test/support/lines.ts'
-import { LAB } from '../../tools/k8s/lab.ts'
+import { existsSync } from 'node:fs'
+import { type Accounting, account, usage } from '../agent/process.ts'
+import { type Contender, KUBE_PROXY, kubeProxy, type Node, openNode, plumb } from '../agent/services-world.ts'
 import { median } from '../paired.ts'
 import type { Bench } from '../part.ts'
 import { type Bar, judge, short, type Table } from '../report.ts'
+import { load } from '../traffic.ts'
 
-const KUBE_PROXY = join(LAB, 'bin/kube-proxy')
-const NODE_SCRIPT = join(import.meta.dir, '../agent/services-node.ts')
-/** The worlds: Services, endpoints of each, and whether kube-proxy takes part. It would take minutes in the larger ones. */
+/** The worlds: Services, endpoints of each, and whether kube-proxy takes part. In the larger ones it would take minutes. */
 const WORLDS = [
   [10, 5, true],
   [10_000, 5, true],
@@ -16,119 +14,187 @@ const WORLDS = [
   [44_000, 1, false],
   [5000, 50, false],
 ] as const
+/** The nodes whose first packets are compared, by Services. */
+const FIRST = [10, 10_000, 30_000]
 const MORE = 9
+/** Rounds of connections, and the connections of one. */
+const [ROUNDS, CONNECTIONS] = [9, 2000]
+const [TRAFFIC_ROUNDS, TRAFFIC_MS, PORT] = [9, 3000, 5201]
+const [SETTLE_MS, IDLE_MS] = [2000, 20_000]
 /** What nft holds in the largest transaction of the agent, 50,000 elements [measured: 117 MB]. */
 const MOST_TOOL_MB = 120
 
 interface Figures {
-  readonly name: string
+  readonly proxy: string
   readonly services: number
-  readonly each: number
+  readonly endpoints: number
   readonly cold: number
   readonly more: number
-  readonly p99: number
   readonly own: number
-  readonly children: number
+  readonly tool: number | undefined
 }
 
-/** Services: cold load, one Service more, and the first packet, beside kube-proxy's nftables mode. */
-export async function services(bench: Bench): Promise<Table> {
+/** Services beside kube-proxy's nftables mode: cold load, one Service more, the first packet, idle, and throughput. */
+export async function services(bench: Bench): Promise<Table[]> {
+  const hasOther = existsSync(KUBE_PROXY)
+  return [await loads(bench, hasOther), await packets(bench, hasOther), await throughput(bench, hasOther)]
+}
+
+function sizeOf(bench: Bench, count: number): number {
+  return bench.times(count) < count && count > 10 ? count / 10 : count
+}
+
+async function loads(bench: Bench, hasOther: boolean): Promise<Table> {
   const all: Figures[] = []
-  for (const [count, each, hasBoth] of WORLDS) {
-    const size = bench.times(count) < count && count > 10 ? count / 10 : count
-    all.push(await measure(bench, 'plumb', size, each, ours))
-    if (hasBoth && existsSync(KUBE_PROXY)) all.push(await measure(bench, 'kube-proxy (nftables)', size, each, theirs))
-  }
-  const rows = all.map(({ name, services, each, cold, more, p99, own, children }) => [name, services.toLocaleString('en'), String(each), short(cold / 1000), short(more), short(p99), short(own), Number.isNaN(children) ? 'less' : short(children)])
+  for (const [count, endpoints, isBoth] of WORLDS) for (const proxy of isBoth && hasOther ? [plumb, kubeProxy] : [plumb]) all.push(await measure(bench, proxy, sizeOf(bench, count), endpoints))
+  const find = (proxy: Contender, services: number) => all.find((one) => one.proxy === proxy.name && one.services === services)
+  const other = find(kubeProxy, 10_000)
+  const bars: Bar[] = []
+  const rows = all.map(({ proxy, services, endpoints, cold, more, own, tool }) => {
+    const judged = proxy === plumb.name ? barsOf({ proxy, services, endpoints, cold, more, own, tool }, other) : []
+    bars.push(...judged)
+    return [proxy, services.toLocaleString('en'), String(endpoints), short(cold / 1000), short(more), short(own), tool === undefined ? 'less' : short(tool), judged.map(({ text }) => text).join('; ')]
+  })
   const method =
-    'An API server of the bench, one node. Time from the start of the program, with its lists, until a client on the node reaches the last Service. Median time from the event of a new Service until a client reaches it. The 99th percentile of 2,000 connections, made one by one. The most memory that the process held, and that one of its tools held where that is more, in MB.'
-  return { title: 'Services', method, head: ['proxy', 'Services', 'endpoints each', 'cold s', 'one more ms', 'connect p99 ms', 'MB', 'MB of a tool'], rows, bars: barsOf(all) }
+    'An API server of the bench, one node. Time from the start of the program, with its lists, until a client on the node reaches the last Service. Median time from the event of a new Service until a client reaches it. The most memory that the process held, and that one of its tools held where that is more, in MB.'
+  return { title: 'Services: load', method, head: ['proxy', 'Services', 'endpoints each', 'cold s', 'one more ms', 'MB', 'MB of a tool', 'bars'], rows, bars }
 }
 
-function barsOf(all: readonly Figures[]): Bar[] {
-  const of = (name: string, services: number) => all.find((one) => one.name.startsWith(name) && one.services === services)
-  const [own, other] = [of('plumb', 10_000), of('kube-proxy', 10_000)]
-  const [few, many] = [of('plumb', 10), of('plumb', 30_000)]
-  const whole = all.find((one) => one.services * one.each === 250_000)
+function barsOf({ services, endpoints, cold, more, own, tool }: Figures, other: Figures | undefined): Bar[] {
   const most = (want: string, figure: number, limit: number, name: string) => judge(want, [{ name, figure, met: figure <= limit }])
+  const memory = own + (tool ?? Math.min(own, MOST_TOOL_MB))
   return [
-    ...(own ? [most('10,000 × 5 cold ≤ 2 s', own.cold / 1000, 2, 's')] : []),
-    ...(own && other ? [judge('≥ 10 × faster than kube-proxy', [{ name: 'times', figure: other.cold / own.cold, met: other.cold >= own.cold * 10 }])] : []),
-    ...(whole ? [most('250,000 endpoints ≤ 10 s', whole.cold / 1000, 10, 's'), most('≤ 700 MB with nft', whole.own + (Number.isNaN(whole.children) ? Math.min(whole.own, MOST_TOOL_MB) : whole.children), 700, 'MB')] : []),
-    ...all.filter(({ name, services }) => name === 'plumb' && services >= 10_000).map(({ services, more }) => most(`one more among ${services} ≤ 30 ms`, more, 30, 'ms')),
-    ...(few && many ? [judge('first packet flat, ≤ 1.2 ×', [{ name: 'times', figure: many.p99 / few.p99, met: many.p99 <= few.p99 * 1.2 }])] : []),
+    ...(services === 10_000 ? [most('≤ 2 s', cold / 1000, 2, 's')] : []),
+    ...(services === 10_000 && other ? [judge('≥ 10 × faster', [{ name: 'times', figure: other.cold / cold, met: other.cold >= cold * 10 }])] : []),
+    ...(services * endpoints === 250_000 ? [most('≤ 10 s', cold / 1000, 10, 's'), most('≤ 700 MB with nft', memory, 700, 'MB')] : []),
+    ...(services >= 10_000 ? [most('one more ≤ 30 ms', more, 30, 'ms')] : []),
   ]
 }
 
-type Start = (dir: string, netns: readonly string[]) => string[]
-
-function ours(dir: string, netns: readonly string[]): string[] {
-  mkdirSync(join(dir, 'store'))
-  writeFileSync(join(dir, 'store/config'), JSON.stringify({ Network: '10.244.0.0/16', Backend: { Type: 'host-gw' } }))
-  const options = {
-    store: 'file',
-    'file-store-dir': join(dir, 'store'),
-    'node-name': 'n1',
-    'subnet-file': join(dir, 'subnet.env'),
-    'state-dir': join(dir, 'state'),
-    socket: join(dir, 'agent.sock'),
-    'status-address': 'off',
-    'service-proxy': 'kubernetes',
-    'kube-api-url': 'http://127.0.0.1:6443',
-  }
-  return [...netns, join(import.meta.dir, '../../dist/plumb'), 'agent', ...Object.entries(options).map(([name, value]) => `--${name}=${value}`)]
-}
-
-function theirs(dir: string, netns: readonly string[]): string[] {
-  const conf = { apiVersion: 'v1', kind: 'Config', clusters: [{ name: 'c', cluster: { server: 'http://127.0.0.1:6443' } }], users: [{ name: 'u', user: {} }], contexts: [{ name: 'x', context: { cluster: 'c', user: 'u' } }], 'current-context': 'x' }
-  writeFileSync(join(dir, 'kubeconfig'), JSON.stringify(conf))
-  const sysctls = ['--conntrack-max-per-core=0', '--conntrack-tcp-timeout-established=0', '--conntrack-tcp-timeout-close-wait=0']
-  return [...netns, KUBE_PROXY, `--kubeconfig=${join(dir, 'kubeconfig')}`, '--hostname-override=n1', '--proxy-mode=nftables', '--kube-api-content-type=application/json', '--kube-api-qps=1000', '--kube-api-burst=1000', ...sysctls]
-}
-
-async function measure(bench: Bench, name: string, count: number, each: number, start: Start): Promise<Figures> {
-  const dir = bench.dataDir()
-  const ns = `svc-${Bun.hash(dir).toString(36).slice(0, 8)}`
-  const setup = [
-    `ip netns add ${ns}`,
-    `ip -n ${ns} link set lo up`,
-    `ip -n ${ns} addr add 10.250.0.1/16 dev lo`,
-    `ip -n ${ns} link add name eth0 type veth peer name peer`,
-    `ip -n ${ns} link set eth0 up`,
-    `ip -n ${ns} link set peer up`,
-    `ip -n ${ns} addr add 192.168.77.1/24 dev eth0`,
-    `ip -n ${ns} route add default via 192.168.77.2`,
-  ]
-  const made = Bun.spawnSync(['sh', '-ec', setup.join('\n')], { stderr: 'pipe' })
-  if (made.exitCode !== 0) throw new Error(made.stderr.toString())
-  const netns = ['nsenter', `--net=/run/netns/${ns}`]
-  const node = Bun.spawn([...netns, process.execPath, NODE_SCRIPT, String(count), String(each)], { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' })
-  const lines = linesOf(node.stdout)
-  const next = async () => String((await lines.next()).value ?? '')
-  const ask = async (command: string) => {
-    node.stdin.write(`${command}\n`)
-    node.stdin.flush()
-    return Number(await next())
-  }
-  if ((await next()) !== 'ready') throw new Error('the API server of the bench did not start')
-  const log = join(dir, 'log')
-  const proxy = Bun.spawn(start(dir, netns), { stdout: Bun.file(log), stderr: Bun.file(`${log}.err`), env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' } })
+async function measure(bench: Bench, proxy: Contender, services: number, endpoints: number): Promise<Figures> {
+  const node = await openNode(bench, proxy, services, endpoints)
   try {
-    const cold = await Promise.race([ask('cold'), proxy.exited.then((status) => Promise.reject(new Error(`${name} ended with ${status}: ${readFileSync(`${log}.err`, 'utf8').slice(-2000)}`)))])
+    const cold = await node.cold()
     // The first one comes while the program still ends its start.
-    await ask('more')
+    await node.more()
     const more: number[] = []
-    for (let i = 0; i < bench.times(MORE); i++) more.push(await ask('more'))
-    const p99 = await ask('first')
-    const own = Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${proxy.pid}/status`, 'utf8'))?.[1]) / 1024
-    proxy.kill()
-    await proxy.exited
-    const largest = (proxy.resourceUsage()?.maxRSS ?? 0) / 2 ** 20
-    return { name, services: count, each, cold, more: median(more), p99, own, children: largest > own * 1.01 ? largest : Number.NaN }
+    for (let i = 0; i < bench.times(MORE); i++) more.push(await node.more())
+    return { proxy: proxy.name, services, endpoints, cold, more: median(more), ...(await node.end()) }
   } finally {
-    proxy.kill('SIGKILL')
-    node.kill('SIGKILL')
-    await Promise.all([proxy.exited, node.exited])
-    Bun.spawnSync(['ip', 'netns', 'delete', ns])
+    await node.close()
+  }
+}
+
+interface Packets {
+  readonly node: Node
+  readonly services: number
+  readonly p50: number[]
+  readonly p99: number[]
+}
+
+// First packets and rest. All nodes stand at once, and take turns.
+async function packets(bench: Bench, hasOther: boolean): Promise<Table> {
+  const nodes: Packets[] = []
+  const accounting = account(`${bench.dataDir()}/processes`)
+  try {
+    for (const count of FIRST)
+      for (const proxy of hasOther ? [plumb, kubeProxy] : [plumb]) {
+        const services = sizeOf(bench, count)
+        const node = await openNode(bench, proxy, services, 1)
+        nodes.push({ node, services, p50: [], p99: [] })
+        await node.cold()
+      }
+    await Bun.sleep(SETTLE_MS)
+    const rest = await idle(bench, nodes, accounting)
+    for (let round = 0; round < bench.times(ROUNDS); round++)
+      for (let i = 0; i < nodes.length; i++) {
+        const { node, p50, p99 } = nodes[(i + round) % nodes.length] as Packets
+        const times = (await node.connections(CONNECTIONS)).sort((a, b) => a - b)
+        p50.push(times[times.length >> 1] as number)
+        p99.push(times[Math.floor(times.length * 0.99)] as number)
+      }
+    const find = (proxy: Contender, count: number) => nodes.find(({ node, services }) => node.proxy === proxy.name && services === sizeOf(bench, count))
+    const p99 = (one: Packets | undefined) => (one ? median(one.p99) : Number.NaN)
+    const few = p99(find(plumb, 10))
+    const bars: Bar[] = []
+    const rows = nodes.map((one) => {
+      const { node, services } = one
+      const { cpu, started } = rest.get(one) as Rest
+      const [figure, other] = [p99(one), p99(find(kubeProxy, services))]
+      const flat = figure / few
+      const judged =
+        node.proxy !== plumb.name
+          ? []
+          : [
+              ...(services > 10 ? [judge('p99 ≤ 1.2 × of 10 Services', [{ name: '×', figure: flat, met: flat <= 1.2 }])] : []),
+              // Two equal things differ by a few hundredths here.
+              ...(Number.isNaN(other) ? [] : [judge('p99 not slower', [{ name: '× of kube-proxy', figure: figure / other, met: figure / other <= 1.05 }])]),
+              ...(started === undefined ? [] : [judge('0 processes', [{ name: 'started', figure: started, met: started === 0 }])]),
+            ]
+      bars.push(...judged)
+      return [node.proxy, services.toLocaleString('en'), short(median(one.p50)), short(figure), short(cpu), started === undefined ? 'not counted' : String(started), judged.map(({ text }) => text).join('; ')]
+    })
+    const method = `Nodes with one endpoint for each Service, all at once. First packet: ${bench.times(ROUNDS)} rounds in which each node in turn makes ${CONNECTIONS.toLocaleString('en')} connections, one after another; medians of the rounds' medians and 99th percentiles, in ms. Idle: ${IDLE_MS / 1000} s before that; the CPU of the program and of all that it starts, and the processes that it started and that have ended, by the kernel's accounting (acct).`
+    return { title: 'Services: first packet, and idle', method, head: ['proxy', 'Services', 'connect p50 ms', 'connect p99 ms', 'idle, % of a core', 'processes', 'bars'], rows, bars }
+  } finally {
+    accounting.stop()
+    for (const { node } of nodes) await node.close()
+  }
+}
+
+interface Rest {
+  readonly cpu: number
+  readonly started: number | undefined
+}
+
+async function idle(bench: Bench, nodes: readonly Packets[], accounting: Accounting): Promise<Map<Packets, Rest>> {
+  const ms = bench.times(IDLE_MS)
+  const look = ({ node }: Packets) => {
+    const { own, children } = usage(node.pid)
+    return { used: own + children, ended: accounting.endedOf(node.pid) }
+  }
+  const before = nodes.map(look)
+  await Bun.sleep(ms)
+  return new Map(
+    nodes.map((one, i) => {
+      const [was, is] = [before[i] as ReturnType<typeof look>, look(one)]
+      return [one, { cpu: ((is.used - was.used) / ms) * 100, started: is.ended === undefined || was.ended === undefined ? undefined : is.ended - was.ended }]
+    }),
+  )
+}
+
+// One connection from a pod to a Service whose endpoint is another pod of the node.
+async function throughput(bench: Bench, hasOther: boolean): Promise<Table> {
+  const nodes: Node[] = []
+  try {
+    for (const proxy of hasOther ? [plumb, kubeProxy] : [plumb]) nodes.push(await openNode(bench, proxy, sizeOf(bench, 10_000), 1))
+    const vips: string[] = []
+    for (const node of nodes) {
+      await node.cold()
+      vips.push(await node.podService(PORT))
+    }
+    await Bun.sleep(SETTLE_MS)
+    const rates = nodes.map((): number[] => [])
+    for (let round = 0; round < bench.times(TRAFFIC_ROUNDS); round++)
+      for (let i = 0; i < nodes.length; i++) {
+        const at = (i + round) % nodes.length
+        const [client, server] = (nodes[at] as Node).pods
+        const { rate } = await load(client, server, vips[at] as string, bench.times(TRAFFIC_MS))
+        rates[at]?.push(rate)
+      }
+    const [own, other] = rates.map(median)
+    // Each round gives a ratio of its own: what the machine does meanwhile meets both.
+    const ratio = other === undefined ? undefined : median((rates[0] ?? []).map((rate, i) => rate / (rates[1]?.[i] as number)))
+    const bars = ratio === undefined ? [] : [judge('≥ 0.98 of kube-proxy', [{ name: 'of it', figure: ratio, met: ratio >= 0.98 }])]
+    const method = `One TCP connection from a pod to the ClusterIP of a Service whose endpoint is another pod of the same bridge, among ${sizeOf(bench, 10_000).toLocaleString('en')} Services. ${bench.times(TRAFFIC_ROUNDS)} rounds in turn; medians in Gbit/s, and the median of the rounds' ratios.`
+    return {
+      title: 'Services: throughput',
+      method,
+      head: ['plumb', 'kube-proxy (nftables)', 'ratio', 'bar'],
+      rows: [[short((own as number) / 1e9), other === undefined ? 'not built' : short(other / 1e9), ratio === undefined ? '' : ratio.toFixed(3), bars.map(({ text }) => text).join('; ')]],
+      bars,
+    }
+  } finally {
+    for (const node of nodes) await node.close()
   }
 }
