@@ -167,12 +167,10 @@ export function baseChains({ nodePortAddresses, masqueradeAll, clusterCidrs, vxl
     [
       'unserved',
       {
-        rules: [
-          ...FAMILIES.flatMap((family) => [`${WORD[family]} daddr @vips${family} goto refuse`, `${keyOf('vip', family)} @none${family} goto refuse`]),
-          ...FAMILIES.map((family) => `fib daddr type local meta nfproto ipv${family} ${keyOf('port', family)} @portnone${family} goto refuse`),
-        ],
+        rules: [...FAMILIES.flatMap((family) => [`${WORD[family]} daddr @vips${family} goto refuse`, `${keyOf('vip', family)} @none${family} goto refuse`]), 'fib daddr type local jump unserved_ports'],
       },
     ],
+    ['unserved_ports', { rules: [...nodePorts, ...FAMILIES.map((family) => `meta nfproto ipv${family} ${keyOf('port', family)} @portnone${family} goto refuse`)] }],
     ['refuse', { rules: ['meta l4proto tcp reject with tcp reset', 'reject with icmpx port-unreachable'] }],
   ])
 }

@@ -60,6 +60,26 @@ describe('Services: from outside', () => {
   )
 
   it(
+    'SV20 SV21 a NodePort without endpoints refuses where NodePorts are, and leaves the same port of other addresses to programs of the node',
+    inWorld(async (world) => {
+      await secondAddress(world)
+      const own = Bun.spawn(['nsenter', `--net=${world.n1.ns.path}`, process.execPath, '-e', `require('node:net').createServer((socket) => socket.on('error', () => {}).write('own')).listen(${PORT}, () => console.log('ready'))`], {
+        stdout: 'pipe',
+        stderr: 'inherit',
+      })
+      try {
+        await own.stdout.getReader().read()
+        world.service('s', nodePort())
+        await world.sync()
+        assert.deepEqual(await Promise.all([world.tcp('client', NODE, PORT), world.tcp('n1', '127.0.0.1', PORT), world.tcp('n1', SECOND, PORT)]), [['ECONNREFUSED'], ['own'], ['own']])
+      } finally {
+        own.kill('SIGKILL')
+        await own.exited
+      }
+    }, '--node-port-addresses=172.30.0.0/24'),
+  )
+
+  it(
     'SV22 SV23 a NodePort turns from TCP to UDP, is free when its Service is gone, and goes to another Service within one change',
     inWorld(async (world) => {
       world.service('s', nodePort())
