@@ -223,7 +223,7 @@ async function startNode(node: Machine, { dir, cidrs, isDual, hasKubeProxy, arch
     if (status !== 0) throw new Error(`Cannot import ${archive}: ${stderr}`)
   }
   const address = isDual ? `10.78.0.${index},fd78::${index}` : `10.78.0.${index}`
-  node.start('kubelet', ['kubelet', `--config=${own}/kubelet.yaml`, `--kubeconfig=${dir}/${node.name}.conf`, `--hostname-override=${node.name}`, `--node-ip=${address}`, `--node-labels=topology.kubernetes.io/zone=z${index}`])
+  node.start('kubelet', ['kubelet', `--config=${own}/kubelet.yaml`, `--kubeconfig=${dir}/${node.name}.conf`, `--hostname-override=${node.name}`, `--node-ip=${address}`, `--node-labels=topology.kubernetes.io/zone=z${index % 3}`])
   if (hasKubeProxy) node.start('kube-proxy', ['kube-proxy', `--config=${own}/proxy.yaml`])
 }
 
