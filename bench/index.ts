@@ -65,7 +65,7 @@ function again(): number {
 
 async function run(scratch: string): Promise<number> {
   const began = performance.now()
-  const { ours, theirs } = sides()
+  const { ours, theirs } = sides(join(scratch, 'bin'))
   let dirs = 0
   const bench: Bench = {
     ours,

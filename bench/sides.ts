@@ -9,11 +9,13 @@ export interface Side {
   readonly ours: boolean
 }
 
-/** plumb and the reference plugins that are there, newest first. Throws Error when there is none to compare with. */
-export function sides(): { readonly ours: Side; readonly theirs: readonly Side[] } {
+/** plumb, which `plumb install` puts into `binDir` as on a node, and the reference plugins that are there, newest first. Throws Error when there is none to compare with. */
+export function sides(binDir: string): { readonly ours: Side; readonly theirs: readonly Side[] } {
   const found = references()
   if (found.length === 0) throw new Error('Cannot find reference plugins to compare with: install containernetworking-plugins')
-  return { ours: { name: 'plumb', dir: join(import.meta.dir, '../dist'), ours: true }, theirs: found.map(({ path, version }: Peer) => ({ name: `reference ${version}`, dir: path, ours: false })) }
+  const { exitCode, stderr } = Bun.spawnSync([join(import.meta.dir, '../dist/plumb'), 'install', `--bin-dir=${binDir}`, `--state-dir=${binDir}`], { stdout: 'ignore', stderr: 'pipe' })
+  if (exitCode !== 0) throw new Error(`Cannot install plumb: ${stderr}`)
+  return { ours: { name: 'plumb', dir: binDir, ours: true }, theirs: found.map(({ path, version }: Peer) => ({ name: `reference ${version}`, dir: path, ours: false })) }
 }
 
 /** Reads the executables once from front to end, so that they lie in the page cache in large pieces: without it, results vary by a third. */
