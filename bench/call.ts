@@ -60,7 +60,8 @@ export function calls(one: Call, command: string, containerId: string): Sample[]
 // What the last plugin of a list answered, by attachment.
 const results = new Map<string, string>()
 
-function lead(run: string): void {
+/** Makes a folder stand for `/run/cni/plumb`. */
+export function lead(run: string): void {
   mkdirSync(run, { recursive: true })
   mkdirSync(dirname(RUN), { recursive: true })
   // The folder that parts before this one have left: of their nodes there is none any more.

@@ -1,5 +1,5 @@
 import { inside } from '../../lib/os/netns.ts'
-import { type Place, started } from '../call.ts'
+import { lead, type Place, started } from '../call.ts'
 import { bridgeConf, makeNode, makePlaces, removePlaces } from '../node.ts'
 import { median } from '../paired.ts'
 import type { Bench } from '../part.ts'
@@ -49,6 +49,8 @@ async function once(bench: Bench, side: Side, round: number): Promise<Outcome> {
   const { node } = makeNode()
   const pods = makePlaces(Array.from({ length: PODS }, (_, n) => `storm${round}-${bench.theirs.indexOf(side) + 1}-${n}`))
   const conf = bridgeConf(bench.dataDir(), true)
+  // A node without pods has no records either.
+  lead(`/run/bench/storm-${node.slice(node.lastIndexOf('/') + 1)}`)
   const begin = performance.now()
   const children = inside(node, () => pods.map((pod, n) => spawn(side, pod, conf, `storm${n}`)))
   const answers = await Promise.all(children)
