@@ -24,6 +24,8 @@ export interface ClusterNode {
   readonly name: string
   readonly labels: Labels
   readonly ips: readonly Ip[]
+  /** The node is being deleted, or the cluster's autoscaler is about to remove it. */
+  readonly isLeaving?: true
 }
 /** Who may talk: pods by their labels and those of their namespaces, or addresses. */
 export type Peer = { readonly pods: Selector /** Absent: the policy's own namespace. */; readonly namespaces?: Selector } | { readonly cidr: Cidr; readonly except: readonly Cidr[] }
@@ -75,8 +77,12 @@ export function clusterNodeOf(raw: unknown): ClusterNode {
     const { type, address } = (one ?? {}) as { type?: unknown; address?: unknown }
     return type === 'InternalIP' || type === 'ExternalIP' ? [parseIp(address)] : []
   })
-  return { name, labels, ips: [...new Set(ips)] }
+  const taints = listOf(objectAt(raw, 'spec')['taints'] ?? [], `Node ${name}: spec.taints`)
+  const isLeaving = objectAt(raw, 'metadata')['deletionTimestamp'] !== undefined || taints.some((one) => (one as { key?: unknown } | null)?.key === REMOVED_SOON)
+  return { name, labels, ips: [...new Set(ips)], ...(isLeaving && { isLeaving: true }) }
 }
+/** The taint of nodes that the cluster's autoscaler removes next. kube-proxy knows it, too (pkg/proxy/node.go). */
+const REMOVED_SOON = 'ToBeDeletedByClusterAutoscaler'
 
 /** Reads a NetworkPolicy (networking.k8s.io/v1). Throws ValueError with the object's name and the path of the wrong field. */
 export function policyOf(raw: unknown): Policy {

@@ -11,7 +11,7 @@ import type { Both, Lease } from '../lease/lease.ts'
 import type { NetworkConf } from '../lease/network-configuration.ts'
 import type { Failures } from '../scheduler/failures.ts'
 import type { TableOptions } from '../services/table.ts'
-import type { EnforcementSettings } from '../settings/settings.ts'
+import type { EnforcementSettings, ServicesSettings } from '../settings/settings.ts'
 import type { Known } from '../store/last-known.ts'
 import type { SubnetStore } from '../store/store.ts'
 
@@ -66,7 +66,7 @@ export interface Context {
   /** Whether NetworkPolicy is enforced. */
   readonly isPolicyOn: boolean
   /** The settings of the proxy of Services. Absent when it is off. */
-  readonly services?: TableOptions
+  readonly services?: TableOptions & Pick<ServicesSettings, 'health'>
   /** The probes of peers. Absent when probing is off. */
   readonly probes?: Probes
   /** The current failures of the agent's parts. */

@@ -15,9 +15,9 @@ import type { Wakes } from '../scheduler/wakes.ts'
 import { type CompiledService, compile } from '../services/compile.ts'
 import { allUdp, forgetStale, type StaleFrontend, staleOf } from '../services/conntrack.ts'
 import type { NodeFacts } from '../services/endpoints.ts'
-import { HealthServers } from '../services/health.ts'
+import { HealthServers, Progress } from '../services/health.ts'
 import { Programme } from '../services/programme.ts'
-import { addition, baseChains, type Chain, declaration, podAddresses, SHAPES, SOURCES, shapeChains, sources, TABLE, type TableOptions } from '../services/table.ts'
+import { addition, baseChains, type Chain, declaration, podAddresses, SHAPES, SOURCES, shapeChains, sources, TABLE } from '../services/table.ts'
 import { type ServiceView, viewOf } from '../services/view.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
@@ -50,7 +50,8 @@ export class ServicesPart implements Part {
   readonly #changes: Changes
   readonly #elements = new Elements(TABLE, SHAPES, { most: MOST })
   readonly #programme = new Programme(this.#elements)
-  readonly #health = new HealthServers()
+  readonly #progress = new Progress()
+  readonly #health: HealthServers
   readonly #base: ReadonlyMap<string, Chain>
   /** The slices of each Service, by keys, and the Service of each slice. */
   readonly #slices = new Map<string, Set<string>>()
@@ -69,7 +70,7 @@ export class ServicesPart implements Part {
   #programming: Durations = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
   #forgotten = 0
 
-  constructor(context: Context, now: Standing, objects: ObjectSource, options: TableOptions, wakes: Wakes, repairs: Repairs) {
+  constructor(context: Context, now: Standing, objects: ObjectSource, options: NonNullable<Context['services']>, wakes: Wakes, repairs: Repairs) {
     this.#context = context
     this.#now = now
     this.#objects = objects
@@ -78,7 +79,11 @@ export class ServicesPart implements Part {
     this.quietMs = context.quietMs
     this.#node = { name: context.node }
     this.#base = baseChains(options)
-    this.#changes = objects.changes(SERVICE_KINDS, () => wakes.poke('objects'))
+    this.#health = new HealthServers(options.health, this.#progress, () => objects.objects.nodes.get(context.node)?.isLeaving === true)
+    this.#changes = objects.changes(SERVICE_KINDS, () => {
+      this.#progress.changed()
+      wakes.poke('objects')
+    })
     if (options.nodePortAddresses.some((one) => one.startsWith('127.'))) enable('ipv4/conf/all/route_localnet')
     // Without it, an answer from one pod of a bridge to another one does not pass the connection's translation.
     for (const tables of ['iptables', 'ip6tables']) enable(`bridge/bridge-nf-call-${tables}`)
@@ -103,6 +108,18 @@ export class ServicesPart implements Part {
   async step(): Promise<Outcome> {
     // The table of an earlier run stays until everything is known.
     if (!this.#objects.isComplete(SERVICE_KINDS)) return WAITING
+    await this.#progress.during(() => this.#update())
+    const refused = this.#objects
+      .refused(SERVICE_KINDS)
+      .slice(0, NAMED)
+      .map((text): Failure => ({ scope: 'part', text: `${text}; the other objects are programmed` }))
+    const closed = this.#health.update(this.#programme.health).map((text): Failure => ({ scope: 'part', text }))
+    this.#context.failures.report('objects of services', [...refused, ...closed])
+    return DONE
+  }
+
+  // Takes the changes of objects to the kernel.
+  async #update(): Promise<void> {
     const isFirst = this.#chains === undefined
     const changed = this.#compileChanged(this.#changes.take())
     this.#stale.push(...(isFirst ? allUdp(this.#programme.served.values()) : staleOf(changed.values())))
@@ -116,13 +133,6 @@ export class ServicesPart implements Part {
     this.#forgotten += forgotten
     if (forgotten > 0) log(`agent: forgot ${forgotten} UDP connections to former endpoints of Services`)
     this.#tell()
-    const refused = this.#objects
-      .refused(SERVICE_KINDS)
-      .slice(0, NAMED)
-      .map((text): Failure => ({ scope: 'part', text: `${text}; the other objects are programmed` }))
-    const closed = this.#health.update(this.#programme.health).map((text): Failure => ({ scope: 'part', text }))
-    this.#context.failures.report('objects of services', [...refused, ...closed])
-    return DONE
   }
 
   // Compiles the Services whose objects changed.

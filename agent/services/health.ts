@@ -1,59 +1,136 @@
+import { existsSync } from 'node:fs'
 import type { CompiledService } from './compile.ts'
 
-/** A running server of healthCheckNodePort. */
+/** Objects that wait longer than this for the kernel make the proxy unhealthy, in milliseconds (kube-proxy: twice its period of 30 s). */
+const LATE_MS = 60_000
+
+/** Whether the kernel keeps up with the objects (kube-proxy's rule, pkg/proxy/healthcheck/proxy_health.go). */
+export class Progress {
+  readonly #clock: () => number
+  #isLoaded = false
+  #waitingSince: number | undefined
+
+  /** `clock` gives milliseconds. */
+  constructor(clock: () => number = Date.now) {
+    this.#clock = clock
+  }
+
+  /** Notes that objects changed. */
+  changed(): void {
+    this.#waitingSince ??= this.#clock()
+  }
+
+  /** Does the work that takes all changes so far to the kernel. When it throws, they still wait. */
+  async during<T>(work: () => Promise<T>): Promise<T> {
+    const since = this.#waitingSince
+    this.#waitingSince = undefined
+    try {
+      const result = await work()
+      this.#isLoaded = true
+      return result
+    } catch (cause) {
+      this.#waitingSince = since ?? this.#clock()
+      throw cause
+    }
+  }
+
+  /** Everything was loaded once, and no change waits for longer than a minute. */
+  get isHealthy(): boolean {
+    return this.#isLoaded && (this.#waitingSince === undefined || this.#clock() - this.#waitingSince < LATE_MS)
+  }
+}
+
+/** Something that listens on a port. */
 interface Server {
-  readonly port: number
-  told: { readonly service: string; readonly local: number }
   stop(): void
+}
+/** What load balancers want to know of one Service: its name, and its ready endpoints on this node. */
+interface Told {
+  readonly service: string
+  readonly local: number
 }
 
 /**
- * The servers of healthCheckNodePort: load balancers ask them whether this node has endpoints of a Service. They answer 200 or 503, and the number of local
- * endpoints as JSON in kube-proxy's form (pkg/proxy/healthcheck).
+ * The servers for load balancers, with kube-proxy's answers (pkg/proxy/healthcheck). One port is for the node: `/healthz` for traffic to Services with
+ * `externalTrafficPolicy: Cluster`. Each healthCheckNodePort is for one Service with policy Local. Answers are 200 or 503.
  */
 export class HealthServers {
   readonly #servers = new Map<number, Server>()
+  readonly #told = new Map<number, Told>()
+  readonly #address: { readonly host: string; readonly port: number } | undefined
+  readonly #progress: Progress
+  readonly #isLeaving: () => boolean
+  #node: Server | undefined
 
-  /** Starts, changes and ends servers. Gives one sentence per port that cannot be opened. */
+  /** `address` is for the node's answer. Undefined for none. `isLeaving` tells that the node goes soon, and wants no new connections. */
+  constructor(address: { readonly host: string; readonly port: number } | undefined, progress: Progress, isLeaving: () => boolean) {
+    this.#address = address
+    this.#progress = progress
+    this.#isLeaving = isLeaving
+  }
+
+  /** Starts, changes and ends servers. Gives one sentence per port that cannot be opened. The next call tries it again. */
   update(services: ReadonlyMap<string, NonNullable<CompiledService['health']>>): string[] {
     const wanted = new Map([...services].map(([service, { port, local }]) => [port, { service, local }]))
-    for (const [port, server] of this.#servers) if (!wanted.has(port)) this.#end(port, server)
+    for (const [port, server] of this.#servers)
+      if (!wanted.has(port)) {
+        server.stop()
+        this.#servers.delete(port)
+      }
+    this.#told.clear()
+    for (const [port, told] of wanted) this.#told.set(port, told)
     const failures: string[] = []
-    for (const [port, told] of wanted) {
-      const server = this.#servers.get(port)
-      if (server) server.told = told
-      else
-        try {
-          this.#servers.set(port, serve(port, told))
-        } catch (cause) {
-          failures.push(`Cannot open healthCheckNodePort ${port} of Service ${told.service}: ${(cause as Error).message}`)
-        }
+    const open = (what: string, start: () => void) => {
+      try {
+        start()
+      } catch (cause) {
+        failures.push(`Cannot open ${what}: ${(cause as Error).message}`)
+      }
     }
+    for (const [port, { service }] of wanted)
+      if (!this.#servers.has(port))
+        open(`healthCheckNodePort ${port} of Service ${service}`, () =>
+          this.#servers.set(
+            port,
+            serve('::', port, () => this.#ofService(port)),
+          ),
+        )
+    const address = this.#address
+    if (address && !this.#node) open(`--service-health-address ${address.host} port ${address.port}`, () => (this.#node = serve(address.host, address.port, (path) => this.#ofNode(path))))
     return failures
   }
 
   /** Ends all servers. */
   close(): void {
-    for (const [port, server] of this.#servers) this.#end(port, server)
+    for (const server of this.#servers.values()) server.stop()
+    this.#servers.clear()
+    this.#node?.stop()
+    this.#node = undefined
   }
 
-  #end(port: number, server: Server): void {
-    server.stop()
-    this.#servers.delete(port)
+  #ofService(port: number): Response {
+    const { service, local } = this.#told.get(port) as Told
+    const [namespace, name] = service.split('/')
+    const { isHealthy } = this.#progress
+    const body = { service: { namespace, name }, localEndpoints: local, serviceProxyHealthy: isHealthy }
+    return Response.json(body, { status: local > 0 && isHealthy ? 200 : 503, headers: { ...HEADERS, 'X-Load-Balancing-Endpoint-Weight': String(local) } })
+  }
+
+  // `/livez` is for probes of the program: a node that leaves is no reason to start it again.
+  #ofNode(path: string): Response {
+    if (path !== '/healthz' && path !== '/livez') return new Response(`There is no ${path}, only /healthz and /livez\n`, { status: 404, headers: HEADERS })
+    const [{ isHealthy }, nodeEligible, currentTime] = [this.#progress, !this.#isLeaving(), new Date().toISOString()]
+    const isGood = isHealthy && (path === '/livez' || nodeEligible)
+    // kube-proxy gives the current time as `lastUpdated` as long as it is healthy.
+    return Response.json({ ...(isHealthy && { lastUpdated: currentTime }), currentTime, nodeEligible }, { status: isGood ? 200 : 503, headers: HEADERS })
   }
 }
 
-function serve(port: number, told: Server['told']): Server {
-  const state = { port, told, stop: () => {} }
-  const server = Bun.serve({
-    hostname: '::',
-    port,
-    fetch: () => {
-      const { service, local } = state.told
-      const [namespace, name] = service.split('/')
-      return Response.json({ service: { namespace, name }, localEndpoints: local, serviceProxyHealthy: true }, { status: local > 0 ? 200 : 503, headers: { 'X-Load-Balancing-Endpoint-Weight': String(local) } })
-    },
-  })
-  state.stop = () => void server.stop(true)
-  return state
+const HEADERS = { 'X-Content-Type-Options': 'nosniff' }
+
+function serve(host: string, port: number, answer: (path: string) => Response): Server {
+  // `::` is all addresses of both families. A kernel without IPv6 does not know it.
+  const hostname = host === '::' && !existsSync('/proc/net/if_inet6') ? '0.0.0.0' : host
+  const server = Bun.serve({ hostname, port, fetch: ({ url }) => answer(new URL(url).pathname) })
+  return { stop: () => void server.stop(true) }
 }

@@ -80,6 +80,7 @@ export const FLAGS = {
   'cluster-cidr': { kind: 'list', fallback: '', value: 'CIDR,…', about: 'clients of ClusterIPs with other addresses get the address of the node' },
   'masquerade-all': { kind: 'flag', fallback: 'false', about: 'all clients of ClusterIPs get the address of the node' },
   'replace-kube-proxy': { kind: 'flag', fallback: 'false', about: 'remove what kube-proxy left on the node' },
+  'service-health-address': { kind: 'text', fallback: '[::]:10256', value: 'IP:PORT', about: 'where load balancers ask whether this node serves Services, as they ask kube-proxy; off for none' },
   'service-proxy-force': { kind: 'flag', fallback: 'false', about: 'serve Services though the rules of kube-proxy are there' },
   'policy-log': { kind: 'text', fallback: 'off', value: 'on|off', about: 'log what NetworkPolicy refuses, with both pods and the reason, at most 10 packets a second' },
   'policy-audit': { kind: 'flag', fallback: 'false', about: 'NetworkPolicy refuses nothing, and logs what it would refuse' },

@@ -78,7 +78,7 @@ function notesOf(given: Given, unknown: readonly string[], kinds: readonly Setti
   return notes
 }
 
-const SERVICES_ALONE: readonly FlagName[] = ['node-port-addresses', 'cluster-cidr', 'masquerade-all', 'replace-kube-proxy', 'service-proxy-force']
+const SERVICES_ALONE: readonly FlagName[] = ['node-port-addresses', 'cluster-cidr', 'masquerade-all', 'replace-kube-proxy', 'service-health-address', 'service-proxy-force']
 
 function printed(text: string): string {
   return /[^!-~]/.test(text) ? printable(JSON.stringify(text)) : text

@@ -82,8 +82,10 @@ export function servicesOf(read: Readers, policy: Settings['policy']): Settings[
   const objects = objectsOf(read, 'service-proxy')
   if (objects === undefined) return undefined
   if (policy && !Bun.deepEquals(policy, objects)) read.refuse('service-proxy', `${shown(read.text('service-proxy'))}: want the source of network-policy, ${shown(read.text('network-policy'))}`)
+  const health = read.one('service-health-address', listening)
   return {
     objects,
+    ...(health && { health }),
     nodePortAddresses: read.several('node-port-addresses', network),
     clusterCidrs: read.several('cluster-cidr', network),
     masqueradeAll: read.flag('masquerade-all'),

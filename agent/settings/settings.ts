@@ -37,6 +37,8 @@ export interface ServicesSettings {
   /** Clients of ClusterIPs from elsewhere get the node's address. Empty: none. */
   readonly clusterCidrs: readonly Cidr[]
   readonly masqueradeAll: boolean
+  /** Where load balancers ask whether this node serves Services. Absent when nothing answers. */
+  readonly health?: { readonly host: string; readonly port: number }
   /** Starts beside the rules of kube-proxy. */
   readonly isForced: boolean
   /** Removes the rules of kube-proxy. */

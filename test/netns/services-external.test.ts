@@ -80,6 +80,24 @@ describe('Services: from outside', () => {
   )
 
   it(
+    'load balancers learn at port 10256 whether the node serves Services, and that it leaves',
+    inWorld(async (world) => {
+      const asked = async (path: string) => {
+        const { stdout } = await world.client.exec([process.execPath, '-e', `const r = await fetch('http://${NODE}:10256${path}'); console.log(r.status, await r.text())`])
+        return stdout.trim()
+      }
+      await world.sync()
+      await until(async () => (await asked('/healthz')).startsWith('200 '), 10_000)
+      assert.match(await asked('/healthz'), /"lastUpdated":"\d{4}-.*"currentTime":"\d{4}-.*"nodeEligible":true/)
+      assert.match(await asked('/proxyMode'), /^404 There is no \/proxyMode/)
+      world.object({ kind: 'Node', metadata: { name: 'n1' }, spec: { taints: [{ key: 'ToBeDeletedByClusterAutoscaler', effect: 'NoSchedule' }] }, status: {} })
+      await world.sync()
+      assert.match(await asked('/healthz'), /^503 .*"nodeEligible":false/)
+      assert.match(await asked('/livez'), /^200 /)
+    }),
+  )
+
+  it(
     'SV22 SV23 a NodePort turns from TCP to UDP, is free when its Service is gone, and goes to another Service within one change',
     inWorld(async (world) => {
       world.service('s', nodePort())

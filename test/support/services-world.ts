@@ -38,7 +38,7 @@ export interface World {
   /** Adds or replaces the slice of a Service, of one family. */
   slice(service: string, backends: readonly Backend[], options?: { readonly ports?: readonly object[]; readonly family?: 4 | 6 }): void
   /** Adds or replaces an object of any kind. */
-  object(raw: { readonly kind: string; readonly metadata: { readonly name: string } }): void
+  object(raw: { readonly kind: string; readonly metadata: { readonly name: string }; readonly spec?: object; readonly status?: object }): void
   node(name: string, labels: Readonly<Record<string, string>>): void
   remove(kind: 'Service' | 'EndpointSlice', name: string): void
   /** Brings all of it to the agents, and waits until the kernels have it. */

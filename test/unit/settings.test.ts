@@ -103,6 +103,7 @@ const EACH: Readonly<Partial<Record<FlagName, readonly [path: string, ...values:
   'cluster-cidr': ['services.clusterCidrs', ['10.0.0.0/8', ['10.0.0.0/8']], ['10.1.2.3/16,fd00::1/8', ['10.1.0.0/16', 'fd00::/8']], ['10.2.0.0/16', ['10.2.0.0/16']]],
   'masquerade-all': ['services.masqueradeAll', ['true', true], ['false', false], ['1', true]],
   'replace-kube-proxy': ['services.replacesKubeProxy', ['true', true], ['false', false], ['1', true]],
+  'service-health-address': ['services.health', ['10.0.0.1:80', { host: '10.0.0.1', port: 80 }], ['[fd00::1]:81', { host: 'fd00::1', port: 81 }], ['off', undefined]],
   'service-proxy-force': ['services.isForced', ['true', true], ['false', false], ['1', true]],
   'policy-log': ['enforcement.isLogged', ['on', true], ['off', false], ['on', true]],
   'policy-audit': ['enforcement.isAudit', ['true', true], ['false', false], ['1', true]],
