@@ -44,7 +44,7 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
   const { node, files, firewall, network } = settings
   const stale = await configured(given.store, known, signal, awaiting)
   const { conf } = stale
-  refuseBeside(settings)
+  await refuseBeside(settings)
   for (const note of conf.notes ?? []) log(`agent: the network's configuration: ${note}`)
   const { backend, options } = await chosen(conf, settings)
   const instance = instanceOf(settings)
@@ -94,9 +94,9 @@ function objectsOf({ policy, services }: Settings, version: string): Pick<Contex
 }
 
 // Two proxies give one connection two translations. Which one counts depends on the order of their start.
-function refuseBeside({ services }: Settings): void {
+async function refuseBeside({ services }: Settings): Promise<void> {
   if (!services || services.isForced || services.replacesKubeProxy) return
-  const rules = kubeProxyRules()
+  const rules = await kubeProxyRules(run)
   if (rules.length > 0) throw new ValueError(`Cannot serve Services beside kube-proxy, whose rules are on this node: ${rules.join(', ')}: want kube-proxy stopped and --replace-kube-proxy, which removes them, or --service-proxy-force`)
 }
 

@@ -1,4 +1,5 @@
 import { has } from '../../lib/os/exec.ts'
+import { isLink } from '../../lib/os/link-state.ts'
 import { isThere } from '../../lib/os/nftables.ts'
 import { readText } from '../../lib/os/reading.ts'
 import type { Run } from '../../lib/os/run.ts'
@@ -11,13 +12,26 @@ const CHAIN = 'KUBE-SERVICES'
 /** Chains of kube-proxy. kubelet's own begin with KUBE-, too, and stay: KUBE-KUBELET-CANARY, KUBE-FIREWALL. */
 const OWN = /^KUBE-(SERVICES|NODEPORTS|NODE-PORT|POSTROUTING|MARK-MASQ|MARK-DROP|LOAD-BALANCER|PROXY-FIREWALL|PROXY-CANARY|SOURCE-RANGES-FIREWALL|IPVS-FILTER|IPVS-OUT-FILTER|EXTERNAL-SERVICES|FORWARD|(SVC|SVL|SEP|FW|EXT|XLB)-\w+)$/
 const FAMILIES = ['ip', 'ip6'] as const
+const TABLES = ['nat', 'filter', 'mangle'] as const
+
+/** The link that has all Services' addresses in ipvs mode (pkg/proxy/ipvs). */
+const IPVS_LINK = 'kube-ipvs0'
 
 /** What kube-proxy left on the node, or keeps there, in words. Empty when there is nothing. */
-export function kubeProxyRules(): string[] {
-  return FAMILIES.flatMap((family) => [...(isThere(family, TABLE) ? [`nft table ${family} ${TABLE}`] : []), ...(isThere(family, 'nat', CHAIN) ? [`${family}tables chain ${CHAIN}`] : [])])
+export async function kubeProxyRules(run: Run): Promise<string[]> {
+  const found: string[] = []
+  for (const family of FAMILIES) {
+    if (isThere(family, TABLE)) found.push(`nft table ${family} ${TABLE}`)
+    if (isThere(family, 'nat', CHAIN)) found.push(`${family}tables chain ${CHAIN}`)
+    if (legacyTables(family).includes('nat') && (await saved(`${family}tables-legacy`, 'nat', run)).includes(`:${CHAIN} `)) found.push(`${family}tables-legacy chain ${CHAIN}`)
+  }
+  return [...found, ...(isLink(IPVS_LINK, 'host') ? [`link ${IPVS_LINK}`] : [])]
 }
 
-/** Removes what kube-proxy left on the node: its nft tables, and its chains of iptables with the jumps to them. Gives the names of what it removed. Throws ExecError. */
+/**
+ * Removes what kube-proxy left on the node: its nft tables, its chains of iptables with the jumps to them, and the link of its ipvs mode. Gives the names of what it
+ * removed. Virtual servers of ipvs stay. Without their addresses on a link no packet gets to them. Throws ExecError.
+ */
 export async function removeKubeProxy(run: Run): Promise<string[]> {
   const done: string[] = []
   for (const family of FAMILIES) {
@@ -25,17 +39,29 @@ export async function removeKubeProxy(run: Run): Promise<string[]> {
       await must(['nft', 'delete', 'table', family, TABLE], '', run)
       done.push(`nft table ${family} ${TABLE}`)
     }
-    const isLegacy = (readText(`/proc/net/${family}_tables_names`) ?? '') !== ''
-    const tools = [...(['nat', 'filter', 'mangle'].some((table) => isThere(family, table)) ? [`${family}tables-nft`] : []), ...(isLegacy ? [`${family}tables-legacy`] : [])]
-    for (const tool of tools.filter((one) => has(`${one}-save`))) for (const table of ['nat', 'filter', 'mangle']) done.push(...(await removeChains(tool, table, run)))
+    if (has(`${family}tables-nft-save`)) for (const table of TABLES) if (isThere(family, table)) done.push(...(await removeChains(`${family}tables-nft`, table, run)))
+    for (const table of legacyTables(family)) done.push(...(await removeChains(`${family}tables-legacy`, table, run)))
+  }
+  if (isLink(IPVS_LINK, 'host')) {
+    await must(['ip', 'link', 'delete', 'dev', IPVS_LINK], '', run)
+    done.push(`link ${IPVS_LINK}`)
   }
   return done
 }
 
-async function removeChains(tool: string, table: string, run: Run): Promise<string[]> {
+// The tables of the older iptables that are in use. To ask for another one would make it.
+function legacyTables(family: (typeof FAMILIES)[number]): (typeof TABLES)[number][] {
+  const names = readText(`/proc/net/${family}_tables_names`)?.split('\n') ?? []
+  return has(`${family}tables-legacy-save`) ? TABLES.filter((table) => names.includes(table)) : []
+}
+
+async function saved(tool: string, table: string, run: Run): Promise<string> {
   const { status, stdout } = await run([`${tool}-save`, '-t', table], '')
-  if (status !== 0) return []
-  const lines = stdout.split('\n')
+  return status === 0 ? stdout : ''
+}
+
+async function removeChains(tool: string, table: string, run: Run): Promise<string[]> {
+  const lines = (await saved(tool, table, run)).split('\n')
   const chains = lines.flatMap((line) => (/^:(\S+) /.exec(line)?.[1] ?? '').match(OWN)?.[0] ?? [])
   if (chains.length === 0) return []
   const known = new Set(chains)

@@ -173,9 +173,17 @@ describe('Services: state', () => {
       ]
       const loaded = await ns.exec(['iptables-nft-restore', '--noflush'], { stdin: lines.join('\n') })
       assert.equal(loaded.status, 0, loaded.stderr)
+      // The older iptables, where the kernel has it.
+      const hasLegacy = (await ns.exec(['iptables-legacy-restore', '--noflush'], { stdin: lines.join('\n') })).status === 0
+      assert.equal((await ns.exec(['ip', 'link', 'add', 'kube-ipvs0', 'type', 'bridge'])).status, 0)
       const refused = world.n1.agent()
       assert.equal(await refused.ended, 1)
-      assert.match(refused.log(), /Cannot serve Services beside kube-proxy, whose rules are on this node: nft table ip kube-proxy, iptables chain KUBE-SERVICES, nft table ip6 kube-proxy: want kube-proxy stopped and --replace-kube-proxy/)
+      assert.match(
+        refused.log(),
+        new RegExp(
+          `Cannot serve Services beside kube-proxy, whose rules are on this node: nft table ip kube-proxy, iptables chain KUBE-SERVICES, ${hasLegacy ? 'iptables-legacy chain KUBE-SERVICES, ' : ''}nft table ip6 kube-proxy, link kube-ipvs0: want kube-proxy stopped and --replace-kube-proxy`,
+        ),
+      )
       const forced = world.n1.agent('--service-proxy-force')
       await forced.ready(30_000)
       await forced.stop()
@@ -186,6 +194,12 @@ describe('Services: state', () => {
       const left = (await ns.exec(['iptables-nft-save', '-t', 'nat'])).stdout
       assert.doesNotMatch(left, /KUBE-S/)
       assert.match(left, /KUBE-KUBELET-CANARY[\s\S]*-A PREROUTING -j MINE/)
+      await until(() => /removed what kube-proxy left: link kube-ipvs0/.test(again.log()), 10_000)
+      assert.notEqual((await ns.exec(['ip', 'link', 'show', 'kube-ipvs0'])).status, 0)
+      if (!hasLegacy) return
+      const older = (await ns.exec(['iptables-legacy-save'])).stdout
+      assert.doesNotMatch(older, /KUBE-S|\*(mangle|filter)/)
+      assert.match(older, /KUBE-KUBELET-CANARY[\s\S]*-A PREROUTING -j MINE/)
     }),
   )
 
