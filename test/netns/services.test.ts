@@ -1,6 +1,7 @@
 // Tests agent/services and agent/parts/services.ts: ClusterIPs, with real packets. The numbers are those of the acceptance list of Services.
 import assert from 'node:assert/strict'
-import { until } from '../support/harness.ts'
+import { plugin, until } from '../support/harness.ts'
+import { works } from '../support/host-ports.ts'
 import { inWorld, type World } from '../support/services-world.ts'
 
 const VIP = '10.96.0.10'
@@ -135,6 +136,29 @@ describe('Services: ClusterIP', () => {
       world.slice('s', [], { ports })
       await world.sync()
       await until(async () => (await world.udp('p', VIP, 53, { ms: 300 }))[0] === 'ECONNREFUSED', 5000)
+    }),
+  )
+
+  it(
+    'SV16 a UDP client that never changes its port reaches the pod that takes over a host port, beside Services',
+    inWorld(async (world) => {
+      const { ns } = world.n1
+      world.service('s', { clusterIP: VIP, type: 'NodePort', ports: [{ port: 53, protocol: 'UDP', nodePort: 30_053 }] })
+      world.slice('s', ['c'], { ports: [{ name: '', port: 8080, protocol: 'UDP' }] })
+      await world.sync()
+      const hostPort = async (command: string, pod: 'a' | 'b') => {
+        const prevResult = { cniVersion: '1.0.0', interfaces: [{ name: 'eth0', sandbox: `${ns.path}-${pod}` }], ips: [{ address: `${world.ip(pod)}/24`, interface: 0 }] }
+        const conf = { cniVersion: '1.0.0', name: 'ports', type: 'portmap', capabilities: { portMappings: true }, prevResult, runtimeConfig: { portMappings: [{ hostPort: 5353, containerPort: 8080, protocol: 'udp' }] } }
+        works(await plugin('portmap', { command, conf, containerId: pod, netns: `${ns.path}-${pod}` }, ns))
+      }
+      const reaches = (port: number, name: string) => until(async () => (await world.udp('client', '172.30.0.1', port, { fromPort: 5000, ms: 200 }))[0]?.startsWith(`${name} `), 5000)
+      for (const pod of ['a', 'b', 'a'] as const) {
+        await hostPort('ADD', pod)
+        await reaches(5353, pod)
+        // The Service's own flow of this client never ends.
+        await reaches(30_053, 'c')
+        await hostPort('DEL', pod)
+      }
     }),
   )
 
