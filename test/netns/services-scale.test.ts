@@ -10,7 +10,8 @@ import { inside } from '../../lib/os/netns.ts'
 import { generation } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { parse } from '../../lib/text/values.ts'
-import { inNamespaces } from '../support/harness.ts'
+import { inNamespaces, type Namespace, until } from '../support/harness.ts'
+import { linesOf } from '../support/lines.ts'
 
 const dotted = (first: number, n: number) => `${first}.${(n >> 16) & 255}.${(n >> 8) & 255}.${n & 255}`
 const service = (n: number) => serviceOf({ metadata: { namespace: 'x', name: `s${n}` }, spec: { clusterIP: dotted(11, n), ports: [{ port: 80 }] } }) as Service
@@ -76,4 +77,56 @@ describe('many Services', () => {
         assert.equal(dumps, 0)
       }),
     )
+
+  it(
+    'SV47 a first packet passes the same rules among 10 and among 30,000 Services',
+    inNamespaces(['node'], async ({ node }, test) => {
+      test.timeout(120_000)
+      for (const line of ['addr add 10.0.0.254/32 dev lo', 'link set lo up', 'route add 11.0.0.0/8 dev lo']) await node.ip(...line.split(' '))
+      const passed: string[][] = []
+      for (const count of [10, 30_000]) {
+        const elements = new Elements(TABLE, SHAPES, { generation: () => undefined, dump: () => new Map(), most: 50_000 })
+        const programme = new Programme(elements)
+        programme.update(new Map(Array.from({ length: count }, (_, n) => [name(n), compile(service(n), [slice(n, 254)], NODE)])))
+        const chains = baseChains({ nodePortAddresses: [], masqueradeAll: false, clusterCidrs: [] })
+        for (const shape of programme.shapes()) for (const [key, chain] of shapeChains(shape)) chains.set(key, chain)
+        elements.forget()
+        const before = [`table inet ${TABLE}`, `delete table inet ${TABLE}`, ...declaration(chains)]
+        await elements.step((argv, stdin) => node.exec(argv, { stdin }), { before })
+        passed.push(await tracedRules(node))
+      }
+      const [few = [], many = []] = passed
+      assert.deepEqual(many, few)
+      for (const rule of ['vmap @svc4', 'dnat ip to'])
+        assert.ok(
+          few.some((line) => line.includes(rule)),
+          few.join('\n'),
+        )
+    }),
+  )
 })
+
+// The rules that decide about the first packet of a connection to the third Service, as the kernel's trace has them.
+async function tracedRules(node: Namespace): Promise<string[]> {
+  const trace = 'table inet trace { chain output { type filter hook output priority -300; tcp flags syn meta nftrace set 1; }; }'
+  assert.equal((await node.exec(['nft', '-f', '-'], { stdin: `table inet trace\ndelete table inet trace\n${trace}\n` })).status, 0)
+  const monitor = Bun.spawn(['nsenter', `--net=${node.path}`, 'stdbuf', '-oL', 'nft', 'monitor', 'trace'], { stdout: 'pipe', stderr: 'inherit' })
+  const lines: string[] = []
+  const reading = (async () => {
+    for await (const line of linesOf(monitor.stdout)) lines.push(line)
+  })()
+  try {
+    const connect = `require('node:net').connect(80, '11.0.0.2').on('error', () => process.exit())`
+    // The monitor listens some time after its start.
+    await until(async () => {
+      await node.exec([process.execPath, '-e', connect])
+      return lines.some((line) => line.includes('dnat ip to'))
+    }, 20_000)
+  } finally {
+    monitor.kill('SIGKILL')
+    await monitor.exited
+  }
+  await reading
+  const [, id] = /^trace id (\w+) .*dnat ip to/.exec(lines.find((line) => line.includes('dnat ip to')) ?? '') ?? []
+  return lines.filter((line) => line.startsWith(`trace id ${id} inet ${TABLE} `) && / rule /.test(line)).map((line) => line.slice(`trace id ${id} `.length))
+}

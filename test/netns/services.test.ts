@@ -183,6 +183,32 @@ describe('Services: ClusterIP', () => {
   )
 
   it(
+    'SV44 hints of nodes win over hints of zones, on each node; without one for a node its zone counts, then every endpoint',
+    inWorld(async (world) => {
+      const hinted = (pod: 'a' | 'b' | 'c', zone: string, node?: string) => ({ pod, hints: { forZones: [{ name: zone }], ...(node && { forNodes: [{ name: node }] }) } })
+      const asked = async () => Promise.all((['p', 'q', 'n1', 'n2'] as const).map(async (who) => names(await world.tcp(who, VIP, 80, { count: 40 }))))
+      world.service('s', { clusterIP: VIP, trafficDistribution: 'PreferSameNode' })
+      world.node('n1', { 'topology.kubernetes.io/zone': 'east' })
+      world.node('n2', { 'topology.kubernetes.io/zone': 'west' })
+      world.slice('s', [hinted('a', 'east', 'n1'), hinted('b', 'east', 'n2'), hinted('c', 'west', 'n2')])
+      await world.sync()
+      assert.deepEqual(await asked(), ['a', 'bc', 'a', 'bc'])
+      // No endpoint is for n2, so its zone counts.
+      world.slice('s', [hinted('a', 'east', 'n1'), hinted('b', 'east', 'n1'), hinted('c', 'west', 'n1')])
+      await world.sync()
+      assert.deepEqual(await asked(), ['abc', 'c', 'abc', 'c'])
+      // One endpoint without hints of nodes: zones count for all.
+      world.slice('s', [hinted('a', 'east', 'n1'), hinted('b', 'east'), hinted('c', 'west', 'n2')])
+      await world.sync()
+      assert.deepEqual(await asked(), ['ab', 'c', 'ab', 'c'])
+      // No endpoint is for the zone of n2 either.
+      world.slice('s', [hinted('a', 'east'), hinted('b', 'east'), hinted('c', 'east')])
+      await world.sync()
+      assert.deepEqual(await asked(), ['abc', 'abc', 'abc', 'abc'])
+    }),
+  )
+
+  it(
     'SV35 SV36 SV42 SV44 SV45 endpoints that are not ready or terminate, hints, labels that exclude, and ExternalName',
     inWorld(async (world) => {
       const not = (pod: 'a' | 'b' | 'c') => ({ pod, conditions: { ready: false } })
