@@ -151,9 +151,10 @@ export class ServicesPart implements Part {
         this.#slices.set(owner, (this.#slices.get(owner) ?? new Set()).add(key))
       }
     }
-    const zone = nodes.get(this.#context.node)?.labels[ZONE]
-    if (zone !== this.#node.zone) {
-      this.#node = { name: this.#context.node, ...(zone !== undefined && { zone }) }
+    const { labels, ips } = nodes.get(this.#context.node) ?? {}
+    const node = { name: this.#context.node, ...(labels?.[ZONE] !== undefined && { zone: labels[ZONE] }), ...(ips && { ips }) }
+    if (!Bun.deepEquals(node, this.#node)) {
+      this.#node = node
       for (const key of services.keys()) dirty.add(key)
     }
     const next = new Map<string, CompiledService | undefined>()

@@ -1,4 +1,4 @@
-import { contains, isSix } from '../../lib/text/cidr.ts'
+import { contains, hostCidr, isSix } from '../../lib/text/cidr.ts'
 import { type Cidr, type Ip, split } from '../../lib/text/ip.ts'
 import type { Service, ServicePort, Slice } from '../cluster/services.ts'
 import { type Endpoints, endpointsOf, type NodeFacts } from './endpoints.ts'
@@ -96,8 +96,8 @@ export function compile(service: Service, slices: Iterable<Slice>, node: NodeFac
     const { nodePort } = port
     if (nodePort !== undefined) for (const family of new Set(service.clusterIPs.map((ip): Family => (isSix(ip) ? 6 : 4)))) add(port, family, 'port', `${protocol} . ${nodePort}`, true)
     for (const ip of service.balancerIPs) {
-      const ranges = service.sourceRanges.filter((range) => isSix(range) === isSix(ip))
-      if (ranges.length > 0) restricted.set(`${ip} . ${protocol} . ${port.port}`, widest(ranges))
+      const ranges = allowed(service, ip, node)
+      if (ranges.length > 0) restricted.set(`${ip} . ${protocol} . ${port.port}`, ranges)
     }
   }
   const { healthCheckNodePort } = service
@@ -181,6 +181,15 @@ function tokensOf(slots: readonly string[], base: number): string[] {
     used.add(bits)
     return `0x${(base + bits).toString(16).padStart(8, '0')}`
   })
+}
+
+// Who may use an address of a load balancer, as kube-proxy has it: the ranges of that family. None, or one that has every address, allows all. A node that is allowed may
+// have the address itself, and then asks from it.
+function allowed({ sourceRanges }: Service, ip: Ip, { ips = [] }: NodeFacts): Cidr[] {
+  const ranges = sourceRanges.filter((range) => isSix(range) === isSix(ip))
+  if (ranges.some((range) => split(range).length === 0)) return []
+  const isNodeAllowed = ips.some((own) => ranges.some((range) => contains(range, own)))
+  return widest([...ranges, ...(isNodeAllowed ? [hostCidr(ip)] : [])])
 }
 
 // nft refuses overlapping elements of one set.

@@ -1,4 +1,5 @@
 import { isSix } from '../../lib/text/cidr.ts'
+import type { Ip } from '../../lib/text/ip.ts'
 import type { Endpoint, Service, ServicePort, Slice } from '../cluster/services.ts'
 
 // Which endpoints of a port serve clients (kube-proxy's CategorizeEndpoints): readiness, termination, hints, and what is on this node.
@@ -8,6 +9,8 @@ export interface NodeFacts {
   readonly name: string
   /** The label `topology.kubernetes.io/zone` of the Node. */
   readonly zone?: string
+  /** The addresses of the Node. */
+  readonly ips?: readonly Ip[]
 }
 
 /** The endpoints of one port and family, as nft's text `10.1.0.2 . 8080`. */

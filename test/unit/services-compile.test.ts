@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict'
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
 import { type CompiledService, compile, elementsOf } from '../../agent/services/compile.ts'
-import { endpointsOf } from '../../agent/services/endpoints.ts'
+import { endpointsOf, type NodeFacts } from '../../agent/services/endpoints.ts'
+import { parseIp } from '../../lib/text/ip.ts'
 
-const NODE = { name: 'n1', zone: 'a' }
+const NODE: NodeFacts = { name: 'n1', zone: 'a' }
 const service = (spec: object, status: object = {}) => serviceOf({ metadata: { namespace: 'x', name: 's' }, spec: { clusterIP: '10.96.0.1', ports: [{ port: 80 }], ...spec }, status }) as Service
 /** `10.1.0.2` is ready on n1; `10.1.0.2@n2` elsewhere; with `-` not ready, `~` terminating and serving; zones after `/`. */
 const slice = (...endpoints: readonly string[]) => sliceFor([{ name: '', port: 8080 }], ...endpoints)
@@ -109,6 +110,17 @@ describe('the compiler of Services', () => {
       ['svc4 { 10.96.0.1 . tcp . 80 : goto vip4_tcp_1 }', 'svc4 { 192.0.2.1 . tcp . 80 : goto vip4_tcp_1_m }', 'svc4 { 192.0.2.2 . tcp . 80 : goto vip4_tcp_1_m }'],
     )
     assert.deepEqual([...found.restricted], [['192.0.2.2 . tcp . 80', ['172.16.0.0/12', '10.0.0.0/8'].reverse()]])
+  })
+
+  it('SV26 source ranges of one family leave the other open, a range of all addresses allows all, and a node in a range may ask from the address itself', () => {
+    const restricted = (loadBalancerSourceRanges: readonly string[], node = NODE) => {
+      const found = compile(service({ type: 'LoadBalancer', loadBalancerSourceRanges }, { loadBalancer: { ingress: [{ ip: '192.0.2.2' }, { ip: 'fd00::2' }] } }), [slice('10.1.0.2')], node)
+      return [...found.restricted]
+    }
+    assert.deepEqual(restricted(['10.0.0.0/8']), [['192.0.2.2 . tcp . 80', ['10.0.0.0/8']]])
+    assert.deepEqual(restricted(['fd01::/16', '0.0.0.0/0']), [['fd00::2 . tcp . 80', ['fd01::/16']]])
+    assert.deepEqual(restricted(['10.0.0.0/8'], { ...NODE, ips: [parseIp('10.78.0.1'), parseIp('fd78::1')] }), [['192.0.2.2 . tcp . 80', ['10.0.0.0/8', '192.0.2.2/32']]])
+    assert.deepEqual(restricted(['10.0.0.0/8'], { ...NODE, ips: [parseIp('172.16.0.1')] }), [['192.0.2.2 . tcp . 80', ['10.0.0.0/8']]])
   })
 
   it('SV37 session affinity: a slot gives a token, a token gives the endpoint, and the token of an endpoint never changes', () => {
