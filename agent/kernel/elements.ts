@@ -20,6 +20,8 @@ export interface Stepped {
   readonly changed: number
   /** The elements that another program had added, removed or changed, such as `map vips4: 10.1.2.3 . tcp . 80`. */
   readonly repaired: readonly string[]
+  /** The same of the first step. Its differences come from an earlier run, and are no repairs. */
+  readonly inherited: readonly string[]
 }
 
 /** Lines of nft that go into the same transaction. */
@@ -155,8 +157,7 @@ export class Elements {
    */
   async step(run: Run, { before = [], after = [] }: Around = {}): Promise<Stepped> {
     const found = this.#isDoubtful ? this.#look() : []
-    // On the first step, a difference comes from an earlier run. It is not a repair.
-    const repaired = this.#isFirst ? [] : found
+    const [repaired, inherited] = this.#isFirst ? [[], found] : [found, []]
     this.#isFirst = this.#isDoubtful = false
     const scripts: string[][] = [[...before]]
     let [changed, room] = [0, this.#most]
@@ -175,7 +176,7 @@ export class Elements {
     }
     scripts.at(-1)?.push(...after)
     const filled = scripts.filter(({ length }) => length > 0)
-    if (filled.length === 0) return { changed, repaired }
+    if (filled.length === 0) return { changed, repaired, inherited }
     const counted = this.#generation()
     for (const lines of filled) {
       const { status, stderr } = await run(TOOL, `${lines.join('\n')}\n`)
@@ -192,7 +193,7 @@ export class Elements {
     const isAlone = counted !== undefined && now === counted + filled.length
     // Another program's transaction came between. It may have changed this table.
     this.#left = isAlone ? now : undefined
-    return { changed, repaired }
+    return { changed, repaired, inherited }
   }
 
   // Updates `have` with the elements in the kernel. Gives the elements that another program changed.

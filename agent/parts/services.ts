@@ -7,13 +7,13 @@ import type { Slice } from '../cluster/services.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import type { Standing } from '../health/condition.ts'
 import { type Durations, PROGRAMMING_BUCKETS } from '../health/status.ts'
-import { Elements } from '../kernel/elements.ts'
+import { Elements, type Stepped } from '../kernel/elements.ts'
 import { both } from '../lease/families.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Wakes } from '../scheduler/wakes.ts'
 import { type CompiledService, compile } from '../services/compile.ts'
-import { allUdp, forgetStale, type StaleFrontend, staleOf } from '../services/conntrack.ts'
+import { allUdp, forgetStale, formerUdp, type StaleFrontend, staleOf } from '../services/conntrack.ts'
 import type { NodeFacts } from '../services/endpoints.ts'
 import { HealthServers, Progress } from '../services/health.ts'
 import { Programme } from '../services/programme.ts'
@@ -123,7 +123,8 @@ export class ServicesPart implements Part {
     const isFirst = this.#chains === undefined
     const changed = this.#compileChanged(this.#changes.take())
     this.#stale.push(...(isFirst ? allUdp(this.#programme.served.values()) : staleOf(changed.values())))
-    await this.#program(isFirst)
+    const inherited = await this.#program(isFirst)
+    this.#stale.push(...formerUdp(inherited, this.#programme.served))
     // What happened before the start was not this run's to wait for.
     for (const at of isFirst ? [] : this.#triggered) this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
     this.#triggered = []
@@ -176,14 +177,14 @@ export class ServicesPart implements Part {
     this.#now.services = { services: this.#programme.all.size, frontends: this.#programme.served.size, endpoints, programming: this.#programming, forgotten: this.#forgotten }
   }
 
-  // One transaction, with chains and addresses where they are not as the last one left them.
-  async #program(isFirst: boolean): Promise<void> {
+  // One transaction, with chains and addresses where they are not as the last one left them. Gives the elements that an earlier run left and nobody wants so.
+  async #program(isFirst: boolean): Promise<readonly string[]> {
     const wanted = new Map(this.#base)
     for (const shape of this.#programme.shapes()) for (const [name, chain] of shapeChains(shape)) wanted.set(name, chain)
     const wrong = this.#isDoubtful ? this.#look() : undefined
     const way: Way = isFirst || wrong !== undefined ? 'over' : 'step'
     this.#isDoubtful = false
-    const repaired = await this.#commit(wanted, way).catch(async (cause) => {
+    const { repaired, inherited } = await this.#commit(wanted, way).catch(async (cause) => {
       this.#isDoubtful = true
       // The table of another version may have sets of other types.
       if (way === 'step') throw cause
@@ -192,6 +193,7 @@ export class ServicesPart implements Part {
     if (isFirst) await this.#removeUnused(wanted)
     const titles = [...(wrong !== undefined && !isFirst ? [wrong] : []), ...repaired.map((text) => `nft table ${TABLE}, ${text}`)]
     if (titles.length > 0) this.#repairs.ofPart(this, 'nft', titles)
+    return inherited
   }
 
   // What is wrong with tables and chains, by the kernel's count of rules.
@@ -203,7 +205,7 @@ export class ServicesPart implements Part {
     return wrong && `nft table ${TABLE}, chain ${wrong[0]}`
   }
 
-  async #commit(wanted: Map<string, Chain>, way: Way): Promise<readonly string[]> {
+  async #commit(wanted: Map<string, Chain>, way: Way): Promise<Stepped> {
     const fresh = new Map([...wanted].filter(([name]) => !this.#chains?.has(name)))
     const subnets = this.#now.served ? both(this.#now.served.subnets) : []
     const addresses = podAddresses(subnets, [...this.#context.facts.networks, ...(this.#context.services?.clusterCidrs ?? [])]).join('\n')
@@ -216,12 +218,12 @@ export class ServicesPart implements Part {
       ...(isWhole || restricted !== this.#sources ? [restricted] : []),
     ]
     if (way === 'anew' || (isWhole && !isThere('inet', TABLE))) this.#elements.forget()
-    const { repaired } = await this.#elements.step(this.#context.run, { before })
+    const stepped = await this.#elements.step(this.#context.run, { before })
     // A chain that no element leads to costs nothing, and the next change may need it.
     this.#chains = new Map([...(isWhole ? [] : (this.#chains ?? [])), ...wanted])
     this.#addresses = addresses
     this.#sources = restricted
-    return repaired
+    return stepped
   }
 
   // Chains of an earlier run. In a transaction of their own: nothing leads to them any more.

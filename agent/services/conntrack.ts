@@ -31,6 +31,18 @@ export function allUdp(frontends: Iterable<Frontend>): StaleFrontend[] {
 }
 
 /**
+ * The UDP frontends of an earlier run that nobody serves any more. `elements` are what that run left, as `Elements` names them: `map svc4: 10.96.0.1 . udp . 53`.
+ * `served` has the frontends of now, by kind, family and key.
+ */
+export function formerUdp(elements: readonly string[], served: ReadonlyMap<string, Frontend>): StaleFrontend[] {
+  return elements.flatMap((title) => {
+    const [, port, family, key = ''] = /^map (port)?svc([46]): (.*udp \. .*)$/.exec(title) ?? []
+    const kind = port ? 'port' : 'vip'
+    return key === '' || served.has(`${kind}${family} ${key}`) ? [] : [{ kind, family: family === '4' ? 4 : 6, key, endpoints: new Set<string>() }]
+  })
+}
+
+/**
  * Makes the kernel forget UDP connections to these frontends that do not lead to one of their endpoints. Lists the connections once per family, and deletes each by
  * all of its numbers. Gives the number of deleted connections. Best effort: without the tool conntrack it deletes nothing.
  */

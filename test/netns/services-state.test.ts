@@ -152,6 +152,41 @@ describe('Services: state', () => {
   )
 
   it(
+    'UDP clients of a Service that went while the agent was away are told at the start of the next one; those of others keep their connections',
+    inWorld(async (world) => {
+      const udp = (clusterIPs: readonly string[], nodePort: number) => ({ clusterIPs, type: 'NodePort', ports: [{ port: 53, protocol: 'UDP', nodePort }] })
+      const ports = [{ name: '', port: 8080, protocol: 'UDP' }]
+      world.service('gone', udp([VIP, VIP6], 30_053))
+      world.slice('gone', ['a'], { ports })
+      world.slice('gone', ['a'], { ports, family: 6 })
+      world.service('other', udp(['10.96.0.11'], 30_054))
+      world.slice('other', ['c'], { ports })
+      await world.sync()
+      const ask = async (who: 'p' | 'client', ip: string, port: number) => (await world.udp(who, ip, port, { fromPort: ip === VIP6 ? 5006 : 5000, ms: 300 }))[0] ?? ''
+      const ways = [
+        ['p', VIP, 53],
+        ['p', VIP6, 53],
+        ['client', NODE, 30_053],
+      ] as const
+      for (const [who, ip, port] of ways) assert.match(await ask(who, ip, port), /^a /, ip)
+      assert.match(await ask('p', '10.96.0.11', 53), /^c /)
+      const flow = async () => (await world.n1.ns.exec(['conntrack', '-L', '-p', 'udp', '--orig-dst', '10.96.0.11', '-o', 'id'])).stdout.match(/ id=\d+/)?.[0]
+      const before = await flow()
+      assert.ok(before)
+      await world.agents[0]?.stop()
+      world.remove('Service', 'gone')
+      const synced = world.sync()
+      for (const [who, ip, port] of ways) assert.match(await ask(who, ip, port), /^a /, ip)
+      const again = world.n1.agent()
+      await again.ready(30_000)
+      await synced
+      for (const [who, ip, port] of ways) await until(async () => !(await ask(who, ip, port)).startsWith('a '), 10_000)
+      assert.match(await ask('p', '10.96.0.11', 53), /^c /)
+      assert.equal(await flow(), before)
+    }),
+  )
+
+  it(
     'the agent refuses to start beside the rules of kube-proxy, and removes them when it is asked to; rules of others stay',
     inWorld(async (world) => {
       const { ns } = world.n1
@@ -219,7 +254,7 @@ describe('Services: state', () => {
       assert.match(all, /^x\/lone +10\.96\.0\.20:80\/TCP +0 +0$/m)
       const one = (await plumb('x/s')).stdout
       assert.match(one, /^x\/s, affinity 600 s$/m)
-      assert.ok(one.includes(`  ${world.ip('a')}:8080  n1 (this node)\n`), one)
+      assert.match(one, new RegExp(`^  ${world.ip('a').replaceAll('.', '\\.')}:8080 +n1 \\(this node\\)$`, 'm'))
       assert.match(one, new RegExp(`  ${world.ip('b').replaceAll('.', '\\.')}:8080 +n1 \\(this node\\) +left out: it is not ready`))
       assert.ok(one.includes(`[${world.ip('c', 6)}]:8080`), one)
       assert.match((await plumb('lone')).stdout, /no endpoint: clients are refused/)
