@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { until } from '../support/harness.ts'
+import { linesOf } from '../support/lines.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
 import { type Live, live, policyOf } from '../support/policy-live.ts'
 
@@ -85,6 +86,38 @@ describe('NetworkPolicy of a running agent', () => {
       }, LATE)
       const seen = await received('c')
       await until(async () => (await received('c')) > seen + 50, LATE)
+    }),
+  )
+
+  it(
+    'NP71 a ping that goes on stops when a policy no longer allows it, and one that it allows goes on',
+    inLive(async (world, node) => {
+      const unique = node.ns.path.slice(node.ns.path.lastIndexOf('/') + 1)
+      const pinging = ['a', 'c'].map((from) => {
+        const child = Bun.spawn(['ip', 'netns', 'exec', `${unique}-${from}`, 'ping', '-n', '-i', '0.1', world.ip('b')], { stdout: 'pipe', stderr: 'inherit' })
+        const all = { child, answers: 0 }
+        void (async () => {
+          for await (const line of linesOf(child.stdout)) if (line.includes('time=')) all.answers++
+        })()
+        return all
+      })
+      try {
+        const [a, c] = pinging as [(typeof pinging)[0], (typeof pinging)[0]]
+        for (const one of pinging) await until(() => one.answers > 5, LATE)
+        world.write('guard.yaml', GUARD)
+        await leadsTo(node, world.ip('b'), 'in')
+        // Ten questions in a row have no answer.
+        await until(async () => {
+          const seen = a.answers
+          await Bun.sleep(1000)
+          return seen === a.answers
+        }, LATE)
+        const seen = c.answers
+        await until(() => c.answers > seen + 5, LATE)
+      } finally {
+        for (const { child } of pinging) child.kill('SIGKILL')
+        await Promise.all(pinging.map(({ child }) => child.exited))
+      }
     }),
   )
 
