@@ -180,7 +180,7 @@ export class PolicyPart implements Part, Admission {
       .slice(0, NAMED)
       .map((text): Failure => ({ scope: 'part', text: `${text}; the other objects are enforced` }))
     this.#context.failures.report('objects of policy', failures)
-    return DONE
+    return this.#tightened.size > 0 ? { isIncomplete: true } : DONE
   }
 
   #tell(): void {

@@ -376,6 +376,40 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
+    'NP71 while conntrack fails, the status tells that connections go on; they end as soon as it works',
+    inLive(async (world, node, first) => {
+      await first.stop()
+      const dir = mkdtempSync(join(tmpdir(), 'conntrack-'))
+      try {
+        const mode = join(dir, 'mode')
+        writeFileSync(mode, 'work')
+        writeFileSync(join(dir, 'conntrack'), `#!/bin/sh\n[ $(cat ${mode}) = work ] || { echo 'conntrack: no memory' >&2; exit 1; }\nexec ${dir}/real "$@"\n`, { mode: 0o755 })
+        const agent = node.agentBy(['unshare', '--mount', 'sh', '-c', `cp /usr/sbin/conntrack ${dir}/real; mount --bind ${dir}/conntrack /usr/sbin/conntrack; exec "$@"`, 'sh'])
+        await agent.ready(60_000)
+        await world.process('a').flow('tcp', world.ip('b'), true)
+        const received = async () => (await world.process('a').tell()).flows['tcp']?.received ?? 0
+        await until(async () => (await received()) > 50, LATE)
+        writeFileSync(mode, 'fail')
+        world.write('guard.yaml', GUARD)
+        const said = /Cannot list connections, so that those that a policy no longer allows go on: conntrack: no memory/
+        await until(async () => said.test(JSON.stringify(await agent.status())), LATE)
+        const seen = await received()
+        await until(async () => (await received()) > seen + 50, LATE)
+        writeFileSync(mode, 'work')
+        await until(async () => !said.test(JSON.stringify(await agent.status())), 60_000)
+        // The connection is silent for a second.
+        await until(async () => {
+          const before = await received()
+          await Bun.sleep(1000)
+          return before === (await received())
+        }, LATE)
+      } finally {
+        rmSync(dir, { recursive: true, force: true })
+      }
+    }),
+  )
+
+  it(
     'NP82 nft that fails, hangs and is killed in the middle: the last good rules stay, the status tells, and the next transaction is whole',
     inLive(async (world, node, first) => {
       await first.stop()
