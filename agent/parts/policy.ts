@@ -1,11 +1,13 @@
 import { linkFacts } from '../../lib/os/links.ts'
 import { isThere } from '../../lib/os/nftables.ts'
+import type { Run } from '../../lib/os/run.ts'
 import { maybeSysctl } from '../../lib/os/sysctls.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Changes } from '../cluster/changes.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import { beginning, type Standing, withStep } from '../health/condition.ts'
+import { jointly } from '../kernel/jointly.ts'
 import { both } from '../lease/families.ts'
 import { type Admission, Waiting } from '../policy/admission.ts'
 import { Counters, type PolicyCounts } from '../policy/counters.ts'
@@ -162,9 +164,8 @@ export class PolicyPart implements Part, Admission {
     const [written, began] = [this.#waiting.begin(), performance.now()]
     this.#state.apply(this.#changes.take())
     try {
-      // The second nft runs beside the first.
-      const [, repaired] = await Promise.all([this.#program(options), this.#guard.update(this.#endpoints.all(), isPort, this.#context.run)])
-      if (repaired.length > 0) this.#repairs.ofPart(this, 'nft', repaired)
+      const repaired = await jointly(this.#context.run, [(run) => this.#program(options, run), ...this.#guard.works(this.#endpoints.all(), isPort)])
+      if (repaired.flat().length > 0) this.#repairs.ofPart(this, 'nft', repaired.flat())
     } catch (cause) {
       this.#trouble = (cause as Error).message
       throw cause
@@ -205,8 +206,9 @@ export class PolicyPart implements Part, Admission {
     return { subnets: lease ? both(lease.subnets) : both(this.#context.before ?? {}), isAudit, ...(this.#isHeard && { log: logOf }) }
   }
 
-  async #program(options: TableOptions): Promise<void> {
-    const [state, { run }] = [this.#state, this.#context]
+  // Gives what it had to repair.
+  async #program(options: TableOptions, run: Run): Promise<readonly string[]> {
+    const state = this.#state
     const [key, isInDoubt] = [JSON.stringify([options.subnets, options.log !== undefined]), state.elements.isInDoubt && !this.#repairs.isHeld(this)]
     const before = this.#loaded
     // A failed transaction leaves what was there. The next step makes the whole table again.
@@ -215,12 +217,12 @@ export class PolicyPart implements Part, Admission {
       const { repaired } = await update(state, run)
       const wrong = isInDoubt ? foreign(state, options) : undefined
       if (wrong !== undefined) await load(state, options, run)
-      if (repaired.length > 0 || wrong !== undefined) this.#repairs.ofPart(this, 'nft', [...repaired, ...(wrong === undefined ? [] : [wrong])])
-    } else {
-      await load(state, options, run)
-      if (before === key) this.#repairs.ofPart(this, 'nft', [`nft table ${TABLE}`])
+      this.#loaded = key
+      return [...repaired, ...(wrong === undefined ? [] : [wrong])]
     }
+    await load(state, options, run)
     this.#loaded = key
+    return before === key ? [`nft table ${TABLE}`] : []
   }
 
   // A policy that has become tighter ends the connections that it no longer allows. After a start, all connections of local pods are checked.

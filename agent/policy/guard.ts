@@ -27,8 +27,11 @@ export class Guard {
     for (const { elements } of Object.values(this.#tables)) elements.doubt()
   }
 
-  /** Brings the attachments into the kernel. `isPort` says whether a link is a bridge's port. Gives what it had to repair. Throws ExecError. */
-  async update(endpoints: readonly Endpoint[], isPort: (link: string) => boolean, run: Run): Promise<readonly string[]> {
+  /**
+   * The works that bring the attachments into the kernel, one per table. `isPort` says whether a link is a bridge's port. Each gives what it had to repair, and throws
+   * ExecError.
+   */
+  works(endpoints: readonly Endpoint[], isPort: (link: string) => boolean): ((run: Run) => Promise<readonly string[]>)[] {
     const wanted = { inet: new Map<string, Set<string>>(), bridge: new Map<string, Set<string>>() }
     for (const { link, addresses } of endpoints) {
       if (link === undefined) continue
@@ -37,8 +40,7 @@ export class Guard {
       put('links', `"${link}"`)
       for (const ip of addresses) put(isSix(ip) ? 'owners6' : 'owners4', `"${link}" . ${ip}`)
     }
-    const repaired = await Promise.all((['inet', 'bridge'] as const).map((family) => this.#keep(family, wanted[family], run)))
-    return repaired.flat()
+    return (['inet', 'bridge'] as const).map((family) => (run) => this.#keep(family, wanted[family], run))
   }
 
   async #keep(family: Family, wanted: ReadonlyMap<string, ReadonlySet<string>>, run: Run): Promise<readonly string[]> {

@@ -1,5 +1,6 @@
 // Tests agent/policy/guard.ts: a pod that forges another pod's address is dropped, on a bridge and on a link of its own.
 import assert from 'node:assert/strict'
+import { jointly } from '../../agent/kernel/jointly.ts'
 import type { Endpoint } from '../../agent/policy/endpoints.ts'
 import { GUARD, Guard } from '../../agent/policy/guard.ts'
 import type { Run } from '../../lib/os/run.ts'
@@ -48,7 +49,13 @@ describe('the guard of pods’ addresses', () => {
         const dropped = async () => Number(/counter packets (\d+)/.exec((await node.exec(['nft', 'list', 'table', family, GUARD])).stdout)?.[1])
         const guard = new Guard()
         const run: Run = async (argv, stdin) => node.exec([...argv], { stdin })
-        const update = (endpoints: readonly Endpoint[]) => guard.update(endpoints, () => isBridged, run)
+        const update = async (endpoints: readonly Endpoint[]) =>
+          (
+            await jointly(
+              run,
+              guard.works(endpoints, () => isBridged),
+            )
+          ).flat()
         await update(ENDPOINTS)
         for (const [source, to] of [
           ['10.1.0.10', '10.1.0.11'],
