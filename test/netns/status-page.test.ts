@@ -1,7 +1,9 @@
 // Tests agent/health.
 import assert from 'node:assert/strict'
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
+import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
 import { serveHealth } from '../../agent/health/health.ts'
+import { viewOf } from '../../agent/services/view.ts'
 import { present } from '../../scripts/packages.ts'
 import { until } from '../support/harness.ts'
 import { peers, type Scripted, scripted } from '../support/scripted.ts'
@@ -172,6 +174,38 @@ describe('the status page in a real browser', () => {
         assert.deepEqual(faint, [], `${colorScheme} ${viewport.width}`)
       }
     }
+  })
+  it('has a table of Services with their addresses, their endpoints, and why one is left out; a search finds them', async () => {
+    const service = (name: string, ip: string) => serviceOf({ metadata: { namespace: 'shop', name }, spec: { type: 'NodePort', clusterIPs: [ip], ports: [{ port: 80, nodePort: 30_080 }] } }) as Service
+    const endpoint = (ip: string, ready: boolean) => ({ addresses: [ip], nodeName: 'node-0', conditions: { ready } })
+    const slice = sliceOf({
+      metadata: { namespace: 'shop', name: 'cart', labels: { 'kubernetes.io/service-name': 'cart' } },
+      addressType: 'IPv4',
+      ports: [{ name: '', port: 8080 }],
+      endpoints: [endpoint('10.64.0.2', true), endpoint('10.64.0.3', false)],
+    }) as Slice
+    const views = [viewOf(service('cart', '10.96.0.1'), [slice], { name: 'node-0' }), viewOf(service('empty', '10.96.0.2'), [], { name: 'node-0' })]
+    Object.assign(source, { services: () => views })
+    source.set({ services: { services: 2, frontends: 4, endpoints: 2, programming: { count: 0, sum: 0, buckets: [] }, forgotten: 0 } })
+    const page = await visit()
+    const card = page.locator('section[aria-labelledby=services]')
+    await card.locator('tbody tr').first().waitFor()
+    assert.equal(await card.locator('.found').textContent(), '2 in all')
+    assert.deepEqual(
+      (await card.locator('tbody tr').allInnerTexts()).map((row) => row.split(/\s*[\t\n]\s*/)),
+      [
+        ['shop/cart', '10.96.0.1:80/TCP, node port 30080', '1, 1 of this node', '10.64.0.3:8080: it is not ready'],
+        ['shop/empty', '10.96.0.2:80/TCP, node port 30080', '0, 0 of this node', ''],
+      ],
+    )
+    assert.equal(await card.locator('tbody tr.bad').count(), 1)
+    await card.locator('input[type=search]').fill('10.64.0.3')
+    await until(async () => (await card.locator('.found').textContent()) === '1 of 2 ports')
+    assert.match((await card.locator('tbody').textContent()) ?? '', /^shop\/cart/)
+    // All Services go, and the table with them.
+    Object.assign(source, { services: () => [] })
+    source.set({ services: { services: 0, frontends: 0, endpoints: 0, programming: { count: 1, sum: 0, buckets: [] }, forgotten: 0 } })
+    await until(async () => (await card.locator('.empty').count()) === 1 && (await card.locator('.empty').textContent()) === 'There are no Services')
   })
   it('can be read by a screen reader: what can be pressed has a name, tables have headings', async () => {
     const page = await visit()
