@@ -164,7 +164,10 @@ export class PolicyPart implements Part, Admission {
     const [written, began] = [this.#waiting.begin(), performance.now()]
     this.#state.apply(this.#changes.take())
     try {
-      const repaired = await jointly(this.#context.run, [(run) => this.#program(options, run), ...this.#guard.works(this.#endpoints.all(), isPort)])
+      const { run } = this.#context
+      const works = [(own: Run) => this.#program(options, own), ...this.#guard.works(this.#endpoints.all(), isPort)]
+      // After a failure each work is by itself, so that one that cannot be done holds back no other.
+      const repaired = await (this.#trouble === NO_STEP ? jointly(run, works) : Promise.all(works.map((work) => work(run))))
       if (repaired.flat().length > 0) this.#repairs.ofPart(this, 'nft', repaired.flat())
     } catch (cause) {
       this.#trouble = (cause as Error).message
