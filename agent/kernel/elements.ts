@@ -20,7 +20,7 @@ export interface Stepped {
   readonly changed: number
   /** The elements that another program had added, removed or changed, such as `map vips4: 10.1.2.3 . tcp . 80`. */
   readonly repaired: readonly string[]
-  /** The same of the first step. Its differences come from an earlier run, and are no repairs. */
+  /** The same of the first step. These elements come from an earlier run, and are no repairs. */
   readonly inherited: readonly string[]
 }
 
@@ -259,10 +259,11 @@ function compare(title: string, map: Kept, kernel: ReadonlyMap<string, string>):
     known.add(bytes)
     const [is, was] = [kernel.get(bytes), have.get(key)]
     if (is === (was === undefined ? undefined : encode(was))) continue
-    if (was !== undefined || is !== undefined) repaired.push(`${title}: ${key}`)
     const want = wanted.get(key)
+    const isWanted = want !== undefined && is === encode(want)
+    if ((was !== undefined || is !== undefined) && !isWanted) repaired.push(`${title}: ${key}`)
     if (is === undefined) have.delete(key)
-    else have.set(key, want !== undefined && is === encode(want) ? want : OTHER)
+    else have.set(key, isWanted ? want : OTHER)
     changed.add(key)
   }
   for (const bytes of kernel.keys()) {

@@ -90,16 +90,16 @@ describe('elements of sets and maps', () => {
     inTable(async ({ elements, run, count, again, listed }) => {
       fill(elements)
       elements.put('verdicts', '10.1.0.2', 'goto fresh')
-      assert.deepEqual(await elements.step(run, { before: ['add chain inet t fresh'] }), { changed: 7, repaired: [] })
+      assert.deepEqual(await elements.step(run, { before: ['add chain inet t fresh'] }), { changed: 7, repaired: [], inherited: [] })
       assert.deepEqual([count.scripts, await listed('verdicts')], [1, ['10.1.0.1 : goto shut', '10.1.0.2 : goto fresh']])
       assert.deepEqual(await listed('slots'), ['0x00000007 . 0x00000000 : 10.1.0.1 . 6443'])
       const { dumps } = count
-      assert.deepEqual(await elements.step(run), { changed: 0, repaired: [] })
+      assert.deepEqual(await elements.step(run), { changed: 0, repaired: [], inherited: [] })
       assert.deepEqual([count.scripts, count.dumps], [1, dumps])
       const next = again()
       fill(next)
       next.put('verdicts', '10.1.0.2', 'goto fresh')
-      assert.deepEqual(await next.step(run), { changed: 0, repaired: [] })
+      assert.deepEqual(await next.step(run), { changed: 0, repaired: [], inherited: [] })
       assert.equal(count.scripts, 1)
     }),
   )
@@ -116,7 +116,7 @@ describe('elements of sets and maps', () => {
       elements.remove('ports', FULL.ports)
       elements.put('ports', FULL.ports)
       elements.remove('pods4', '10.9.9.9')
-      assert.deepEqual(await elements.step(run, { after: ['delete chain inet t fresh'] }), { changed: 3, repaired: [] })
+      assert.deepEqual(await elements.step(run, { after: ['delete chain inet t fresh'] }), { changed: 3, repaired: [], inherited: [] })
       assert.deepEqual([await listed('vips'), await listed('pods6'), await listed('verdicts')], [['10.96.0.1 . 6 . 443 : 0x00000008'], [], ['10.1.0.1 : goto shut']])
     }),
   )
@@ -150,7 +150,7 @@ add element inet t verdicts { 10.1.0.1 : accept, 10.1.0.3 : jump open }
       // Nobody was there since: a doubt costs one question for the counter.
       const { dumps, scripts } = count
       elements.doubt()
-      assert.deepEqual(await elements.step(run), { changed: 0, repaired: [] })
+      assert.deepEqual(await elements.step(run), { changed: 0, repaired: [], inherited: [] })
       assert.deepEqual([count.dumps, count.scripts], [dumps, scripts])
     }),
   )
@@ -165,7 +165,7 @@ add element inet t verdicts { 10.1.0.1 : accept, 10.1.0.3 : jump open }
       elements.put('pods4', '10.1.0.2')
       await assert.rejects(elements.step(run), /No such file/)
       assert.deepEqual(await listed('pods4'), [])
-      assert.deepEqual(await elements.step(run), { changed: 1, repaired: ['set pods4: 10.1.0.1'] })
+      assert.deepEqual(await elements.step(run), { changed: 1, repaired: ['set pods4: 10.1.0.1'], inherited: [] })
       assert.deepEqual(await listed('pods4'), ['10.1.0.2'])
     }),
   )
@@ -178,13 +178,14 @@ add element inet t verdicts { 10.1.0.1 : accept, 10.1.0.3 : jump open }
         for (let i = 0; i < MANY; i++) to.put('vips', key(i), `0x${i.toString(16).padStart(8, '0')}`)
       }
       all(elements)
-      assert.deepEqual(await elements.step(run), { changed: MANY, repaired: [] })
+      assert.deepEqual(await elements.step(run), { changed: MANY, repaired: [], inherited: [] })
       assert.equal(count.scripts, 1)
       const next = again()
       all(next)
       next.put('vips', '10.255.0.1 . udp . 53', '0x00000001')
       next.remove('vips', key(7))
-      assert.deepEqual(await next.step(run), { changed: 2, repaired: [] })
+      // Only what nobody wants is named.
+      assert.deepEqual(await next.step(run), { changed: 2, repaired: [], inherited: [`map vips: ${key(7)}`] })
       assert.equal(next.size('vips'), MANY)
     }, 120_000),
   )
