@@ -27,14 +27,14 @@ describe('plumb agent and what others do to its links and routes', () => {
         test.timeout(60_000)
         const [one] = nodes as [Node]
         await one.ns.ip('link', 'add', 'flannel.1', 'type', 'vxlan', ...link.split(' '))
-        await one.ns.ip('addr', 'add', '10.244.99.0/32', 'dev', 'flannel.1')
+        await one.ns.ip('addr', 'add', '10.99.99.0/32', 'dev', 'flannel.1')
         await one.ns.ip('link', 'set', 'flannel.1', 'up')
         const { index } = await device(one)
         for (const agent of nodes.map((node) => node.agent())) await agent.ready(20_000)
         const now = await device(one)
         assert.notEqual(now.index, index)
         assert.deepEqual([now.id, now.port, now.local, now.learning, now.group], [1, 8472, UNDERLAY.v4(1), false, undefined])
-        assert.doesNotMatch(await one.ns.ip('addr'), /10\.244\.99\.0/)
+        assert.doesNotMatch(await one.ns.ip('addr'), /10\.99\.99\.0/)
         await assertReach(nodes, { v4: 1450 })
       }),
     )
