@@ -14,9 +14,9 @@ const ROOT = join(import.meta.dir, '..')
 const CACHE = process.env['PLUMB_IMAGE'] ?? '/var/cache/plumb/image'
 /** Debian's packages with the tools that plumb starts. */
 const PACKAGES = ['iproute2', 'nftables', 'conntrack', 'iptables']
-/** Those tools. The names of iptables are links to one program. */
-const TOOLS = ['/sbin/ip', '/sbin/tc', '/sbin/bridge', '/usr/sbin/nft', '/usr/sbin/conntrack', '/usr/sbin/xtables-nft-multi']
-const IPTABLES = ['iptables', 'ip6tables', 'iptables-save', 'iptables-restore', 'ip6tables-save', 'ip6tables-restore']
+/** Those tools. The names of iptables are links to two programs, one for each kind. */
+const TOOLS = ['/sbin/ip', '/sbin/tc', '/sbin/bridge', '/usr/sbin/nft', '/usr/sbin/conntrack', '/usr/sbin/xtables-nft-multi', '/usr/sbin/xtables-legacy-multi']
+const IPTABLES = ['iptables', 'ip6tables'].flatMap((family) => ['', '-nft', '-legacy'].flatMap((kind) => ['', '-save', '-restore'].map((verb) => `${family}${kind}${verb}`)))
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 const USERS = 'root:x:0:0:root:/root:/sbin/nologin\n'
 
@@ -70,7 +70,7 @@ async function fill(root: string, unpacked: string): Promise<void> {
   for (const library of await libraries(unpacked)) copy(library)
   for (const plugin of globSync('usr/lib/*/xtables/*.so', { cwd: unpacked })) copy(`/${plugin}`)
   for (const licence of globSync('usr/share/doc/*/copyright', { cwd: unpacked })) if (statSync(join(unpacked, licence), { throwIfNoEntry: false })?.isFile()) copy(`/${licence}`)
-  for (const name of IPTABLES) symlinkSync('xtables-nft-multi', join(root, 'usr/sbin', name))
+  for (const name of IPTABLES) symlinkSync(name.includes('-legacy') ? 'xtables-legacy-multi' : 'xtables-nft-multi', join(root, 'usr/sbin', name))
   cpSync(join(ROOT, 'dist/plumb'), join(root, 'usr/local/bin/plumb'))
   mkdirSync(join(root, 'usr/share/doc/plumb'), { recursive: true })
   cpSync(join(ROOT, 'LICENSE'), join(root, 'usr/share/doc/plumb/LICENSE'))

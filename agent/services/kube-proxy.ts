@@ -9,8 +9,8 @@ import { ExecError } from '../../lib/text/errors.ts'
 const TABLE = 'kube-proxy'
 /** The chain of its iptables mode, and of ipvs mode (pkg/proxy/iptables). */
 const CHAIN = 'KUBE-SERVICES'
-/** Chains of kube-proxy. kubelet's own begin with KUBE-, too, and stay: KUBE-KUBELET-CANARY, KUBE-FIREWALL. */
-const OWN = /^KUBE-(SERVICES|NODEPORTS|NODE-PORT|POSTROUTING|MARK-MASQ|MARK-DROP|LOAD-BALANCER|PROXY-FIREWALL|PROXY-CANARY|SOURCE-RANGES-FIREWALL|IPVS-FILTER|IPVS-OUT-FILTER|EXTERNAL-SERVICES|FORWARD|(SVC|SVL|SEP|FW|EXT|XLB)-\w+)$/
+/** Chains of kube-proxy (pkg/proxy/iptables/cleanup.go). kubelet's own begin with KUBE-, too, and stay: KUBE-KUBELET-CANARY, KUBE-FIREWALL, KUBE-MARK-DROP. */
+const OWN = /^KUBE-(SERVICES|NODEPORTS|NODE-PORT|POSTROUTING|MARK-MASQ|LOAD-BALANCER|PROXY-FIREWALL|PROXY-CANARY|SOURCE-RANGES-FIREWALL|IPVS-FILTER|IPVS-OUT-FILTER|EXTERNAL-SERVICES|FORWARD|(SVC|SVL|SEP|FW|EXT|XLB)-\w+)$/
 const FAMILIES = ['ip', 'ip6'] as const
 const TABLES = ['nat', 'filter', 'mangle'] as const
 
@@ -61,16 +61,28 @@ async function saved(tool: string, table: string, run: Run): Promise<string> {
 }
 
 async function removeChains(tool: string, table: string, run: Run): Promise<string[]> {
-  const lines = (await saved(tool, table, run)).split('\n')
-  const chains = lines.flatMap((line) => (/^:(\S+) /.exec(line)?.[1] ?? '').match(OWN)?.[0] ?? [])
-  if (chains.length === 0) return []
-  const known = new Set(chains)
-  const jumps = lines.filter((line) => {
-    const [, from = '', to = ''] = /^-A (\S+) .*-[jg] (\S+)/.exec(line) ?? []
-    return known.has(to) && !known.has(from)
-  })
-  await must([`${tool}-restore`, '--noflush', '--wait'], [`*${table}`, ...jumps.map((line) => line.replace('-A ', '-D ')), ...chains.map((one) => `-F ${one}`), ...chains.map((one) => `-X ${one}`), 'COMMIT', ''].join('\n'), run)
-  return [`${tool} ${table}: ${chains.length} chains of kube-proxy`]
+  const { chains, lines } = removalOf((await saved(tool, table, run)).split('\n'))
+  if (chains === 0) return []
+  await must([`${tool}-restore`, '--noflush', '--wait'], [`*${table}`, ...lines, 'COMMIT', ''].join('\n'), run)
+  return [`${tool} ${table}: ${chains} chains of kube-proxy`]
+}
+
+// The lines that remove kube-proxy's chains from a saved table, and the jumps of built-in chains to them. A chain that another program's chain uses stays, with all that it
+// uses, such as KUBE-MARK-MASQ for portmap's externalSetMarkChain.
+function removalOf(lines: readonly string[]): { readonly chains: number; readonly lines: readonly string[] } {
+  // A chain of a program has the policy `-`.
+  const policies = new Map(lines.flatMap((line) => [...line.matchAll(/^:(\S+) (\S+)/g)].map(([, chain = '', policy = '']) => [chain, policy] as const)))
+  const jumps = lines.flatMap((line) => [...line.matchAll(/^-A (\S+) (?:.* )?-[jg] (\S+)/g)].map(([, from = '', to = '']) => ({ line, from, to }))).filter(({ to }) => OWN.test(to))
+  const kept = new Set<string>()
+  const keep = (chain: string) => {
+    if (kept.has(chain)) return
+    kept.add(chain)
+    for (const { from, to } of jumps) if (from === chain) keep(to)
+  }
+  for (const { from, to } of jumps) if (policies.get(from) === '-' && !OWN.test(from)) keep(to)
+  const gone = [...policies.keys()].filter((chain) => OWN.test(chain) && !kept.has(chain))
+  const unlinked = jumps.filter(({ from, to }) => policies.get(from) !== '-' && !kept.has(to)).map(({ line }) => line.replace('-A ', '-D '))
+  return { chains: gone.length, lines: [...unlinked, ...gone.map((one) => `-F ${one}`), ...gone.map((one) => `-X ${one}`)] }
 }
 
 async function must(argv: readonly string[], stdin: string, run: Run): Promise<void> {

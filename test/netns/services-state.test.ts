@@ -198,11 +198,15 @@ describe('Services: state', () => {
         '*nat',
         ':KUBE-SERVICES - [0:0]',
         ':KUBE-SVC-ABC - [0:0]',
+        ':KUBE-MARK-MASQ - [0:0]',
+        ':KUBE-MARK-DROP - [0:0]',
         ':KUBE-KUBELET-CANARY - [0:0]',
         ':MINE - [0:0]',
         '-A PREROUTING -j KUBE-SERVICES',
         '-A PREROUTING -j MINE',
         '-A KUBE-SERVICES -d 10.96.0.1/32 -j KUBE-SVC-ABC',
+        '-A KUBE-SVC-ABC -j KUBE-MARK-MASQ',
+        '-A MINE -j KUBE-MARK-MASQ',
         'COMMIT',
         '',
       ]
@@ -226,15 +230,17 @@ describe('Services: state', () => {
       await again.ready(30_000)
       await until(() => /removed what kube-proxy left: iptables-nft nat: 2 chains of kube-proxy/.test(again.log()), 10_000)
       assert.deepEqual([(await ns.exec(['nft', 'list', 'table', 'ip', 'kube-proxy'])).status, (await ns.exec(['nft', 'list', 'table', 'ip6', 'kube-proxy'])).status], [1, 1])
+      // kubelet's chains stay, and what others' chains use.
+      const others = /KUBE-KUBELET-CANARY[\s\S]*KUBE-MARK-DROP[\s\S]*KUBE-MARK-MASQ[\s\S]*-A PREROUTING -j MINE\n-A MINE -j KUBE-MARK-MASQ/
       const left = (await ns.exec(['iptables-nft-save', '-t', 'nat'])).stdout
       assert.doesNotMatch(left, /KUBE-S/)
-      assert.match(left, /KUBE-KUBELET-CANARY[\s\S]*-A PREROUTING -j MINE/)
+      assert.match(left, others)
       await until(() => /removed what kube-proxy left: link kube-ipvs0/.test(again.log()), 10_000)
       assert.notEqual((await ns.exec(['ip', 'link', 'show', 'kube-ipvs0'])).status, 0)
       if (!hasLegacy) return
       const older = (await ns.exec(['iptables-legacy-save'])).stdout
       assert.doesNotMatch(older, /KUBE-S|\*(mangle|filter)/)
-      assert.match(older, /KUBE-KUBELET-CANARY[\s\S]*-A PREROUTING -j MINE/)
+      assert.match(older, others)
     }),
   )
 
