@@ -7,7 +7,7 @@ const LATE_MS = 60_000
 /** Whether the kernel keeps up with the objects (kube-proxy's rule, pkg/proxy/healthcheck/proxy_health.go). */
 export class Progress {
   readonly #clock: () => number
-  #isLoaded = false
+  #updated: number | undefined
   #waitingSince: number | undefined
 
   /** `clock` gives milliseconds. */
@@ -26,7 +26,7 @@ export class Progress {
     this.#waitingSince = undefined
     try {
       const result = await work()
-      this.#isLoaded = true
+      this.#updated = this.#clock()
       return result
     } catch (cause) {
       this.#waitingSince = since ?? this.#clock()
@@ -34,9 +34,14 @@ export class Progress {
     }
   }
 
+  /** When all changes were in the kernel last. kube-proxy gives the current time as long as it is healthy. */
+  get lastUpdated(): Date {
+    return new Date(this.isHealthy ? this.#clock() : (this.#updated ?? 0))
+  }
+
   /** Everything was loaded once, and no change waits for longer than a minute. */
   get isHealthy(): boolean {
-    return this.#isLoaded && (this.#waitingSince === undefined || this.#clock() - this.#waitingSince < LATE_MS)
+    return this.#updated !== undefined && (this.#waitingSince === undefined || this.#clock() - this.#waitingSince < LATE_MS)
   }
 }
 
@@ -119,10 +124,9 @@ export class HealthServers {
   // `/livez` is for probes of the program: a node that leaves is no reason to start it again.
   #ofNode(path: string): Response {
     if (path !== '/healthz' && path !== '/livez') return new Response(`There is no ${path}, only /healthz and /livez\n`, { status: 404, headers: HEADERS })
-    const [{ isHealthy }, nodeEligible, currentTime] = [this.#progress, !this.#isLeaving(), new Date().toISOString()]
-    const isGood = isHealthy && (path === '/livez' || nodeEligible)
-    // kube-proxy gives the current time as `lastUpdated` as long as it is healthy.
-    return Response.json({ ...(isHealthy && { lastUpdated: currentTime }), currentTime, nodeEligible }, { status: isGood ? 200 : 503, headers: HEADERS })
+    const [{ isHealthy, lastUpdated }, isEligible] = [this.#progress, path === '/livez' || !this.#isLeaving()]
+    const body = { lastUpdated, currentTime: new Date(), ...(path === '/healthz' && { nodeEligible: isEligible }), healthy: isHealthy }
+    return Response.json(body, { status: isHealthy && isEligible ? 200 : 503, headers: HEADERS })
   }
 }
 

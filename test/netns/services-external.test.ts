@@ -88,7 +88,7 @@ describe('Services: from outside', () => {
       }
       await world.sync()
       await until(async () => (await asked('/healthz')).startsWith('200 '), 10_000)
-      assert.match(await asked('/healthz'), /"lastUpdated":"\d{4}-.*"currentTime":"\d{4}-.*"nodeEligible":true/)
+      assert.match(await asked('/healthz'), /"lastUpdated":"\d{4}-.*"currentTime":"\d{4}-.*"nodeEligible":true,"healthy":true\}/)
       assert.match(await asked('/proxyMode'), /^404 There is no \/proxyMode/)
       world.object({ kind: 'Node', metadata: { name: 'n1' }, spec: { taints: [{ key: 'ToBeDeletedByClusterAutoscaler', effect: 'NoSchedule' }] }, status: {} })
       await world.sync()

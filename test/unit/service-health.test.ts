@@ -15,8 +15,10 @@ describe('the health of the proxy of Services', () => {
     now += 59_999
     progress.changed()
     assert.equal(progress.isHealthy, true)
+    assert.equal(progress.lastUpdated.getTime(), now)
     now += 1
     assert.equal(progress.isHealthy, false)
+    assert.equal(progress.lastUpdated.getTime(), 0)
     await progress.during(async () => {})
     assert.equal(progress.isHealthy, true)
   })
