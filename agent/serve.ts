@@ -10,7 +10,6 @@ import { instanceOf, knownPlace, storeWish } from './instance.ts'
 import { endOrphans } from './kernel/monitor-processes.ts'
 import { remembered, writeSubnetEnv } from './node/files.ts'
 import { flanneldBeside, lockInstance } from './node/instance-lock.ts'
-import { watchPages } from './node/memory-pages.ts'
 import type { Context } from './parts/context.ts'
 import { followEvents } from './parts/events.ts'
 import { Parts } from './parts/index.ts'
@@ -113,7 +112,6 @@ interface Ends {
 }
 
 async function work(parts: Parts, context: Context, settings: Settings, { life, end, anew }: Ends): Promise<void> {
-  const { files } = settings
   const begin = (text: string) => {
     context.log(`agent: ${text}; starting again with it`)
     anew()
@@ -127,7 +125,6 @@ async function work(parts: Parts, context: Context, settings: Settings, { life, 
       (text) => (text === undefined ? parts.lease.confirm() : begin(text)),
       () => {},
     )
-  if (files.install) watchPages(`${files.binDir}/bridge`, context.log, life)
   const looking = setInterval(() => void differs(context, settings, life).then((text) => text && parts.note(`${text}; it counts after a restart of the agent or SIGHUP`)), CONF_MS)
   process.on('SIGHUP', onHangup)
   try {

@@ -21,7 +21,7 @@ import { pool } from './parts/pool.ts'
 import { services } from './parts/services.ts'
 import { start } from './parts/start.ts'
 import { storm } from './parts/storm.ts'
-import { type Bar, circumstances, markdown, pagesOf, write } from './report.ts'
+import { type Bar, circumstances, markdown, write } from './report.ts'
 import { sides } from './sides.ts'
 
 // In this order: what leaves the kernel work to do afterwards comes last.
@@ -88,7 +88,7 @@ async function run(scratch: string): Promise<number> {
     if (flags.only && flags.only !== name) continue
     for (const table of [await part(bench)].flat()) {
       bars.push(...table.bars)
-      const text = markdown(table, pagesOf([ours, ...theirs]))
+      const text = markdown(table)
       texts.push(text)
       process.stdout.write(`${text}\n`)
     }

@@ -1,8 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { cpus } from 'node:os'
 import { join } from 'node:path'
-import { pageFaults, SMALL_PAGES } from '../agent/node/memory-pages.ts'
-import type { Side } from './sides.ts'
 
 const RESULTS = join(import.meta.dir, 'RESULTS.md')
 
@@ -32,22 +30,13 @@ export function short(figure: number): string {
   return figure >= 100 ? figure.toFixed(0) : figure >= 10 ? figure.toFixed(1) : figure.toFixed(2)
 }
 
-/** A table as Markdown, its columns aligned so that it reads well as it is. `pages` says how the programs lay in memory. */
-export function markdown({ title, method, head, rows }: Table, pages?: string): string {
+/** A table as Markdown, its columns aligned so that it reads well as it is. */
+export function markdown({ title, method, head, rows }: Table): string {
   const all = [head, ...rows]
   const widths = head.map((_, i) => Math.max(3, ...all.map((row) => (row[i] ?? '').length)))
   const line = (row: readonly string[]) => `| ${widths.map((width, i) => (i === 0 ? (row[i] ?? '').padEnd(width) : (row[i] ?? '').padStart(width))).join(' | ')} |`
   const rule = `| ${widths.map((width, i) => (i === 0 ? '-'.repeat(width) : `${'-'.repeat(width - 1)}:`)).join(' | ')} |`
-  return [`### ${title}`, '', method, '', line(head), rule, ...rows.map(line), '', ...(pages === undefined ? [] : [pages, ''])].join('\n')
-}
-
-/** What tells how programs lie in the page cache: the same file is slower in small pages, and which it is depends on how it was written last. */
-export function pagesOf(sides: readonly Side[]): string {
-  const faults = sides.map(({ name, dir, ours }) => {
-    const count = pageFaults(join(dir, 'loopback'))
-    return `${count ?? 'unknown'} of ${name}${ours && count !== undefined && count > SMALL_PAGES ? ' (small pages)' : ''}`
-  })
-  return `Minor page faults of a VERSION: ${faults.join(', ')}.`
+  return [`### ${title}`, '', method, '', line(head), rule, ...rows.map(line), ''].join('\n')
 }
 
 /** The command, the machine and the versions that figures belong to. */

@@ -41,9 +41,9 @@ usage: plumb COMMAND …
 
 ${table([], [...Object.entries(commands).map(([name, { about }]) => [`  ${name}`, about]), ['  help', 'this text; with a name, the page of a plugin or the help of a command']])}
 
-plumb COMMAND --help tells more. Linked under the name of a plugin the same executable is that CNI
-plugin. plumb help PLUGIN shows its keys and defaults, a sample, its error codes, and how it differs
-from the reference plugin. plumb help plugins shows what all plugins have in common:
+plumb COMMAND --help tells more. plumb install puts the CNI plugins in place. plumb help PLUGIN
+shows its keys and defaults, a sample, its error codes, and how it differs from the reference
+plugin. plumb help plugins shows what all plugins have in common:
 
 ${table([], plugins)}
 

@@ -1,12 +1,12 @@
 import { existsSync } from 'node:fs'
 import { asideOf, installPlugins } from '../agent/node/install.ts'
-import { pageFaults, SMALL_PAGES } from '../agent/node/memory-pages.ts'
 import { adviceFor, installTools, missingTools } from '../agent/node/own-tools.ts'
+import { pluginProgram } from '../agent/node/plugin-program.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
 import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print } from './output.ts'
 
-const names: readonly OptionName[] = ['rewrite', 'tools', 'bin-dir', 'state-dir', 'json', 'help']
+const names: readonly OptionName[] = ['with-plumb', 'tools', 'bin-dir', 'state-dir', 'json', 'help']
 const uninstallNames: readonly OptionName[] = ['purge', 'dry-run', 'force', 'daemonset', 'wait', 'bin-dir', 'conf-dir', 'state-dir', 'json', 'help']
 const AGENT_FILE = '/etc/plumb/agent.yaml'
 
@@ -26,18 +26,16 @@ export async function run(argv: readonly string[]): Promise<number> {
     return 0
   }
   const [places, { PLUGINS }] = [placesOf(given), await import('../agent/node/plugins.ts')]
-  const { made, replaced } = await writing(async () => installPlugins(places, process.execPath, PLUGINS, given))
+  const { made, replaced } = await writing(async () => installPlugins(places, pluginProgram(), PLUGINS, { plumb: given['with-plumb'] ? process.execPath : undefined }))
   const tools = given.tools ? await writing(async () => installTools(places.binDir)) : []
   const missing = given.tools ? [] : missingTools()
-  const faults = pageFaults(`${places.binDir}/${PLUGINS[0]}`)
   const lines = [
-    made.length === 0 ? `${places.binDir} has plumb and its ${PLUGINS.length} plugins already` : `installed ${made.length} programs in ${places.binDir}: ${made.map((path) => path.slice(places.binDir.length + 1)).join(' ')}`,
+    made.length === 0 ? `${places.binDir} has the ${PLUGINS.length} plugins of plumb already` : `installed ${made.length} programs in ${places.binDir}: ${made.map((path) => path.slice(places.binDir.length + 1)).join(' ')}`,
     ...replaced.map((path) => `kept what was there before: ${path} as ${asideOf(path)}`),
     ...(tools.length > 0 ? [`brought ${tools.join(', ')} to ${places.binDir}: plugins use them when the node has none`] : []),
     ...(missing.length > 0 ? [adviceFor(missing)] : []),
-    ...(faults === undefined ? [] : [`a plugin starts with ${faults} page faults${faults > SMALL_PAGES ? ': it lies in small pages of memory, and each call takes more CPU' : ''}`]),
   ]
-  print(given.json ? JSON.stringify({ ...places, made, replaced: replaced.map((path) => ({ path, kept: asideOf(path) })), tools, faults }, null, 4) : lines.join('\n'))
+  print(given.json ? JSON.stringify({ ...places, made, replaced: replaced.map((path) => ({ path, kept: asideOf(path) })), tools }, null, 4) : lines.join('\n'))
   return 0
 }
 
@@ -115,10 +113,10 @@ async function writing<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-const HELP = `usage: plumb install [options]: puts plumb and all of its plugins where container runtimes look for them
+const HELP = `usage: plumb install [options]: puts the plugins where container runtimes look for them
 
-Copies this executable as plumb, and once more under the name of each plugin (hard links to one
-file). Each name changes in one step: a plugin that is called meanwhile is never missing or half
+Writes one small executable, which needs nothing of the node but iproute2 and nftables, under the
+name of each plugin (hard links to one file). Each name changes in one step: a plugin that is called meanwhile is never missing or half
 written. Another program of such a name is kept, in the folder .before-plumb beside it, and
 plumb uninstall puts it back. What is right already stays as it is.
 

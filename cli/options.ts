@@ -29,7 +29,7 @@ const options = {
   'valid-file': { type: 'string', value: 'FILE', about: 'the same from a file, one per line, or a JSON list of {containerID, ifname}; - is stdin' },
   all: { type: 'boolean', about: 'no attachment is in use: every address and rule of the network goes, whatever runtime made it' },
   'dry-run': { type: 'boolean', about: 'only say what would be removed' },
-  rewrite: { type: 'boolean', about: 'write the programs again though they are right, so that they lie in large pages of memory' },
+  'with-plumb': { type: 'boolean', about: 'install the program plumb beside the plugins too' },
   tools: { type: 'boolean', about: 'bring ip, nft and the other tools of this machine too, for a node that has none' },
   purge: { type: 'boolean', about: 'remove also all that plumb made on this node' },
   force: { type: 'boolean', about: 'also while pods live that plumb attached: with --purge they lose their network' },

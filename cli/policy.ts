@@ -1,7 +1,7 @@
 import type { Protocol } from '../agent/cluster/reading.ts'
 import type { Decision, PodDetail, PodSummary, RuleView, SideView } from '../agent/policy/view.ts'
 import { SOCKET } from '../lib/nft/admission.ts'
-import { ask } from '../lib/os/ask.ts'
+import { question as questionTo } from '../lib/os/ask.ts'
 import { CniError, shown, ValueError } from '../lib/text/errors.ts'
 import { choicesOf, describeOptions, type Given, type Grammar, type OptionName, readOptions } from './options.ts'
 import { print, table } from './output.ts'
@@ -74,7 +74,7 @@ function portOf(text: string): { readonly port: number; readonly protocol: Proto
 
 async function asked<Reply extends object>(question: object, { 'policy-socket': socket = SOCKET }: Given['values']): Promise<Reply> {
   try {
-    return await ask<Reply>({ socket, name: 'the agent for network policy', advice: 'it listens with --network-policy; start it: systemctl start plumb-agent' }, question, QUIET_MS)
+    return questionTo<Reply>({ socket, name: 'the agent for network policy', advice: 'it listens with --network-policy; start it: systemctl start plumb-agent' }, question, QUIET_MS)()
   } catch (cause) {
     if (!(cause instanceof CniError)) throw cause
     throw new ValueError([cause.message, cause.details].filter(Boolean).join('; '), { cause })

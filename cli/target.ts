@@ -1,5 +1,6 @@
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { resolve } from 'node:path'
+import { isPluginProgram } from '../agent/node/plugin-program.ts'
 import { compare, decode, encode } from '../lib/cni/versions.ts'
 import { type Cached, type Key, readCached } from '../lib/runtime/cache.ts'
 import { type Host, warn } from '../lib/runtime/invoke.ts'
@@ -91,17 +92,10 @@ export function askedForGc({ cniVersion, plugins }: NetworkList, { path }: Host)
   return compare(cniVersion, '1.1.0') >= 0 ? plugins : plugins.filter(({ type }) => isOwnPlugin(type, { path }))
 }
 
-/** Tells whether a runtime would find this executable as the plugin of this type. */
+/** Tells whether a runtime would find plumb's plugin of this version under this type. */
 export function isOwnPlugin(type: string, { path }: Pick<Host, 'path'>): boolean {
-  return isThisProgram(path.map((dir) => `${dir}/${type}`).find((one) => statSync(one, { throwIfNoEntry: false })?.isFile()))
-}
-
-// True for a link to this executable, and for a copy of it.
-function isThisProgram(file: string | undefined): boolean {
-  if (file === undefined) return false
-  const [own, other] = [process.execPath, file].map((one) => statSync(one))
-  if (own?.ino === other?.ino && own?.dev === other?.dev) return true
-  return own?.size === other?.size && readFileSync(process.execPath).equals(readFileSync(file))
+  const file = path.map((dir) => `${dir}/${type}`).find((one) => statSync(one, { throwIfNoEntry: false })?.isFile())
+  return file !== undefined && isPluginProgram(file)
 }
 
 function spellings(text: string | undefined, optional: boolean): (NetnsPath | '')[] {

@@ -9,7 +9,7 @@ import { askDaemon, leaseName, leasesOf, SOCKET, type Wants } from '../lib/pools
 import { readLeaseFile } from '../lib/pools/lease-file.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { common, field } from '../lib/text/shape.ts'
-import { brief, type NetnsPath } from '../lib/text/values.ts'
+import { brief, byteLength, type NetnsPath } from '../lib/text/values.ts'
 
 /** The option names of dhcp-options(5) that the reference plugin knows, with their numbers. */
 const NAMES: Readonly<Record<string, number>> = { 'dhcp-client-identifier': 61, 'subnet-mask': 1, routers: 3, 'host-name': 12, 'user-class': 77, 'vendor-class-identifier': 60 }
@@ -31,7 +31,7 @@ const option = field.by((value) => {
   return number
 })
 const text = field.by((value) => {
-  if (typeof value !== 'string' || Buffer.byteLength(value) > LONGEST) throw new ValueError(`${shown(value)}: want a string of at most ${LONGEST} bytes`)
+  if (typeof value !== 'string' || byteLength(value) > LONGEST) throw new ValueError(`${shown(value)}: want a string of at most ${LONGEST} bytes`)
   return value
 })
 const provided = v.object({ option, value: v.optional(text, ''), fromArg: v.optional(field.text, '') })
@@ -99,7 +99,7 @@ export default definePlugin<Conf>({
 
 function absolute(value: unknown): string {
   // The path in struct sockaddr_un has 108 bytes. The last byte is zero.
-  if (typeof value !== 'string' || !/^\/[^\0]*$/.test(value) || Buffer.byteLength(value) > 107) throw new ValueError(`${shown(value)}: want the absolute path of a socket, at most 107 bytes`)
+  if (typeof value !== 'string' || !/^\/[^\0]*$/.test(value) || byteLength(value) > 107) throw new ValueError(`${shown(value)}: want the absolute path of a socket, at most 107 bytes`)
   return value
 }
 
@@ -114,7 +114,7 @@ function wantsOf({ request, provide, families }: Conf['ipam'], env: string): Wan
   const asked = request.some(({ skipDefault }) => skipDefault) ? named : [...DEFAULTS, ...named]
   const provided = provide.flatMap(({ option, value, fromArg }) => {
     const given = args.get(fromArg) ?? value
-    if (Buffer.byteLength(given) > LONGEST) throw new CniError(CODE.env, `Cannot send ${shown(given)} of CNI_ARGS ${shown(fromArg)} as DHCP option ${option}: want at most ${LONGEST} bytes`)
+    if (byteLength(given) > LONGEST) throw new CniError(CODE.env, `Cannot send ${shown(given)} of CNI_ARGS ${shown(fromArg)} as DHCP option ${option}: want at most ${LONGEST} bytes`)
     return given === '' ? [] : [[option, given] as const]
   })
   if (families.length === 0) throw new ValueError('Cannot read ipam.families []: want "ipv4", "ipv6" or both')

@@ -1,5 +1,6 @@
 import * as v from 'valibot'
 import { definePlugin, type Rendered } from '../lib/cni/plugin.ts'
+import { sleep } from '../lib/os/door.ts'
 import { readRegular } from '../lib/os/reading.ts'
 import { routesShape } from '../lib/pools/configuration.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
@@ -61,7 +62,7 @@ const STEP_MS = 20
 // At boot the kubelet starts pods as soon as it finds the network's configuration. The node may still have that file from an earlier
 // boot.
 async function awaited(conf: Conf): Promise<SubnetEnv> {
-  for (const end = performance.now() + conf.subnetWait * 1000; ; await Bun.sleep(STEP_MS)) {
+  for (const end = performance.now() + conf.subnetWait * 1000; ; sleep(STEP_MS)) {
     const env = read(conf)
     if (env) return env
     if (performance.now() >= end) throw new CniError(CODE.tryLater, `Cannot attach to network ${conf.name} yet: ${fileOf(conf)} is not there`, `waited ${conf.subnetWait} s; ${LOOK}`)

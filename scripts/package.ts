@@ -5,7 +5,8 @@ import { parseArgs } from 'node:util'
 import { zstdCompressSync } from 'bun'
 import { version } from '../package.json'
 import { archive, sha256, sourceDate } from './archive.ts'
-import { compile } from './build.ts'
+import { compile, plugins } from './build.ts'
+import { compilePlugins } from './engine.ts'
 import { fill } from './package/contents.ts'
 import { deb } from './package/deb.ts'
 import { manual } from './package/man.ts'
@@ -44,7 +45,9 @@ async function main(): Promise<void> {
       const [folder, root] = [join(draft, arch), join(draft, arch, 'root')]
       mkdirSync(folder)
       const plumb = join(folder, 'plumb')
-      await compile(plumb, await runtime(RUNTIMES[arch]))
+      const engine = join(folder, 'plugins')
+      await compilePlugins(engine, plugins(), RUNTIMES[arch])
+      await compile(plumb, await runtime(RUNTIMES[arch]), engine)
       const order: Order = { arch, version, epoch, paths: fill(root, { plumb, sbom: materials, manual: pages, epoch }) }
       await archive(root, join(folder, 'plumb.tar'), epoch)
       writeFileSync(join(done, `plumb-${version}-linux-${arch}.tar.zst`), zstdCompressSync(readFileSync(join(folder, 'plumb.tar')), { level: LEVEL }))

@@ -7,7 +7,7 @@ import { Glob } from 'bun'
 const ROOT = join(import.meta.dir, '..')
 /** Rooms of the product, and what each may import from: rooms, then packages (`*` is any). */
 const ROOMS: Readonly<Record<string, { rooms: readonly string[]; packages: readonly string[] }>> = {
-  lib: { rooms: ['lib'], packages: ['valibot', 'jsonc-parser'] },
+  lib: { rooms: ['lib'], packages: ['valibot', 'jsonc-parser', '@noble/hashes/sha2.js', '@noble/hashes/utils.js'] },
   plugins: { rooms: ['lib'], packages: ['valibot'] },
   agent: { rooms: ['lib', 'agent'], packages: ['*'] },
   cli: { rooms: ['lib', 'agent', 'cli', 'plugins'], packages: ['*'] },
@@ -32,11 +32,7 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
     rooms: ['lib', 'plugins', 'agent', 'cli'],
     word: /from ['"]bun:ffi['"]/,
     except: {
-      'lib/os/libc.ts': 'the one place',
-      'lib/os/sockets.ts': 'what it asks of sockets',
-      'lib/os/datagram.ts': "systemd's socket: calls that a plugin has no use for",
-      'lib/os/packets.ts': 'packet sockets: as little',
-      'lib/os/echo.ts': "the agent's probes",
+      'lib/os/door.ts': 'the one place',
       'agent/node/memory-pages.ts': 'memory: as little',
     },
   },
@@ -76,8 +72,10 @@ const DOORS: readonly { readonly what: string; readonly rooms: readonly string[]
   {
     what: 'takes the address of an array, which garbage collection does not know of [FP8]',
     rooms: ['lib', 'plugins', 'agent', 'cli'],
-    word: /\bptr\(/,
+    word: /\b(ptr|pointerTo)\(/,
     except: {
+      'lib/os/door.ts': 'the door itself',
+      'lib/os/door-engine.ts': 'the same',
       'lib/os/libc.ts': 'argv and envp: the texts are returned with their addresses',
       'lib/os/sockets.ts': 'an ethtool request: what it points to is read after the call',
       'lib/os/packets.ts': 'a filter: the program is returned with its address',
@@ -128,6 +126,21 @@ describe('architecture', () => {
       }),
     )
     assert.deepEqual(wrong, [])
+  })
+
+  it('what a plugin loads uses no global of Bun or Node: the small engine has the language, TextEncoder, TextDecoder and performance.now', () => {
+    const GLOBAL = /(?<![.\w'"`$/-])(Bun|process|Buffer|global|require|console|setTimeout|setInterval|setImmediate|clearTimeout|queueMicrotask|structuredClone|fetch|URL|crypto|AbortController|AbortSignal|Intl|WebAssembly|navigator)\b(?=[.(])/
+    const wrong = [...loaded()].flatMap((name) => {
+      const code = readFileSync(join(ROOT, name), 'utf8').replace(/\/\*[\s\S]*?\*\/|(?<![:'"`])\/\/.*/g, '')
+      const found = code.split('\n').filter((line) => GLOBAL.test(line) || /from ['"](bun|node):/.test(line) || /\bperformance\.(?!now\(\))/.test(line))
+      return found.map((line) => `${name}: ${line.trim()}`)
+    })
+    assert.deepEqual(wrong, [])
+  })
+
+  it('the door of the small engine exports what the door of Bun exports', () => {
+    const names = (file: string) => [...readFileSync(join(ROOT, 'lib/os', file), 'utf8').matchAll(/^export (?:const|function) (?:\{ ([^}]*) \}|(\w+))/gm)].flatMap(([, list, name]) => list?.split(', ') ?? [name]).sort()
+    assert.deepEqual(names('door-engine.ts'), names('door.ts'))
   })
 
   it('no file imports itself by way of others, and no room by way of types', () => {
@@ -245,4 +258,17 @@ function exported(text: string): { line: number; documented: boolean }[] {
 
 function types(conf: { type?: string; ipam?: { type?: string }; plugins?: { type?: string; ipam?: { type?: string } }[] }): (string | undefined)[] {
   return [conf, ...(conf.plugins ?? [])].flatMap((one) => [one.type, one.ipam?.type])
+}
+
+/** The files that the plugins' executable has, except the two doors. */
+function loaded(): Set<string> {
+  const found = new Set([...new Glob('plugins/*.ts').scanSync({ cwd: ROOT })])
+  for (const name of found) {
+    if (name.endsWith('.nft')) continue
+    const text = readFileSync(join(ROOT, name), 'utf8')
+    for (const [, from = ''] of text.matchAll(/^(?:import (?!type )|export )[^']*?from '(\.[^']+)'/gms)) if (from) found.add(normalize(join(name, '..', from)))
+    for (const [, from = ''] of text.matchAll(/import\('(\.[^']+)'\)/g)) found.add(normalize(join(name, '..', from)))
+  }
+  found.delete('lib/os/door.ts')
+  return found
 }

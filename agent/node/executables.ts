@@ -2,18 +2,30 @@ import { closeSync, fchmodSync, fsyncSync, linkSync, mkdirSync, openSync, readSy
 import { dirname } from 'node:path'
 import { draftOf, remove } from '../../lib/os/files.ts'
 
-// A write of a huge page's size is stored in a huge page of the page cache, when the file system supports it.
 const CHUNK = 2 << 20
 
-/**
- * Makes `to` the same program as `from`, in one step. An existing file at `to` is replaced. `linked` requests a hard link, which needs
- * one file system for both paths. Otherwise `to` is a copy that is on the disk before it gets its name.
- */
-export function place(from: string, to: string, { linked }: { readonly linked: boolean }): void {
+/** Makes `to` a program with these bytes, in one step. They are on the disk before the file gets its name. An existing file is replaced. */
+export function placeBytes(bytes: Uint8Array, to: string): void {
+  place(to, (draft) => write(draft, [bytes], 0o755))
+}
+
+/** Makes `to` a copy of a program, as `placeBytes` does. */
+export function placeCopy(from: string, to: string): void {
+  place(to, (draft) => write(draft, chunks(from), statSync(from).mode))
+}
+
+/** Makes `to` a hard link to a program, in one step. Makes a copy on a file system without hard links. */
+export function placeLink(from: string, to: string): void {
+  place(to, (draft) => {
+    if (!link(from, draft)) write(draft, chunks(from), statSync(from).mode)
+  })
+}
+
+function place(to: string, make: (draft: string) => void): void {
   const draft = draftOf(to)
   mkdirSync(dirname(to), { recursive: true, mode: 0o755 })
   remove(draft)
-  if (!linked || !link(from, draft)) copy(from, draft)
+  make(draft)
   renameSync(draft, to)
 }
 
@@ -43,17 +55,6 @@ export function putBack(aside: string, path: string): boolean {
   return true
 }
 
-/** Whether two paths name one file. */
-export function isLinked(one: string, other: string): boolean {
-  const [a, b] = [found(one), found(other)]
-  return a !== undefined && b !== undefined && a.ino === b.ino && a.dev === b.dev
-}
-
-/** Whether two paths name the same program: one file, or two files with the same bytes. */
-export function isSame(one: string, other: string): boolean {
-  return isLinked(one, other) || (found(one)?.size === found(other)?.size && fingerprint(one) !== undefined && fingerprint(one) === fingerprint(other))
-}
-
 /** Whether the path is a file that root can run. */
 export function isProgram(path: string): boolean {
   const file = found(path)
@@ -66,8 +67,13 @@ interface Read {
   readonly isPlumb: boolean
 }
 const known = new Map<string, Read>()
-// Every executable of plumb holds this line, because it holds this source.
+// Every executable of plumb holds this line: plumb by this source, the plugins by native/host.c.
 const MARK = 'plumb: one executable for all plugins, told apart by the name it is called by'
+
+/** The same hash of bytes as `fingerprint` gives for a file of them. */
+export function fingerprintOf(bytes: Uint8Array): string {
+  return new Bun.CryptoHasher('blake2b256').update(bytes).digest('hex')
+}
 
 /** A hash of a program's bytes (BLAKE2b-256). Undefined when there is no such file. */
 export function fingerprint(path: string): string | undefined {
@@ -120,11 +126,11 @@ function link(from: string, to: string): boolean {
   }
 }
 
-function copy(from: string, to: string): void {
+function write(to: string, pieces: Iterable<Uint8Array>, mode: number): void {
   const fd = openSync(to, 'wx')
   try {
-    for (const chunk of chunks(from)) writeFileSync(fd, chunk)
-    fchmodSync(fd, statSync(from).mode)
+    for (const piece of pieces) writeFileSync(fd, piece)
+    fchmodSync(fd, mode)
     fsyncSync(fd)
   } finally {
     closeSync(fd)

@@ -8,8 +8,8 @@ import { listFiles, readText } from '../../lib/os/reading.ts'
 import { CniError, CODE, shown, ValueError } from '../../lib/text/errors.ts'
 import { field, read } from '../../lib/text/shape.ts'
 import type { Settings } from '../settings/settings.ts'
-import { fingerprint, isLinked, isPlumb, isProgram, place, putBack, setAside } from './executables.ts'
-import { fetchHuge, pageFaults, SMALL_PAGES } from './memory-pages.ts'
+import { fingerprint, fingerprintOf, isPlumb, isProgram, placeBytes, placeCopy, placeLink, putBack, setAside } from './executables.ts'
+import { pluginProgram } from './plugin-program.ts'
 
 /** The folders of programs, of network configurations, and of the agent's state with the note of what it installed. */
 export interface Places {
@@ -45,30 +45,26 @@ const FILE = '10-flannel.conflist'
 const ASIDE = '.before-plumb'
 
 /**
- * Installs a program as `plumb`, and a second copy of it under the names of the plugins. The plugin names are hard links to one file. A
- * long-lived process and the plugins need different memory pages (docs/decisions/0021). Correct files stay as they are. Another program
- * with a plugin's name is kept aside. Each name leads to the old or to the new program at any moment. Plugins that are in small pages
- * afterwards are written once more. With `rewrite` all files are written, even the correct ones.
+ * Installs the executable of the plugins, whose bytes are `program`, under each of their names: hard links to one file. With `plumb` it also
+ * puts that program there. Correct files stay as they are. Another program with such a name is kept aside. Each name leads to the old or
+ * to the new program at any moment.
  */
-export function installPlugins({ binDir, stateDir }: Places, program: string, names: readonly string[], { rewrite = false } = {}): Plugins {
-  const base = `${binDir}/plumb`
-  const [first = base, ...others] = names.map((name) => `${binDir}/${name}`)
+export function installPlugins({ binDir, stateDir }: Places, program: Uint8Array, names: readonly string[], { plumb }: { readonly plumb?: string | undefined } = {}): Plugins {
+  const [first = '', ...others] = names.map((name) => `${binDir}/${name}`)
+  const base = plumb === undefined ? [] : [`${binDir}/plumb`]
   const noted = readNote(stateDir)
-  fetchHuge(first)
-  const print = fingerprint(program) as string
-  const isOurs = (path: string) => fingerprint(path) === print
-  // A plugin that is a link to `plumb` has the right bytes in the wrong pages.
-  const isRight = (path: string) => !rewrite && isOurs(path) && (path === base || !isLinked(base, path))
-  const made = [base, first, ...others].filter((path) => !isRight(path))
-  const replaced = made.filter((path) => isForeign(path, [print, ...noted.prints]))
+  const prints = [fingerprintOf(program), ...(plumb === undefined ? [] : [fingerprint(plumb) as string])]
+  const [print = '', plumbPrint] = prints
+  const made = [...base, first, ...others].filter((path) => fingerprint(path) !== (base.includes(path) ? plumbPrint : print))
+  const replaced = made.filter((path) => isForeign(path, [...prints, ...noted.prints]))
   // The note is written first. After a kill it tells plumb's half-installed files from files that were there before.
-  if (made.length > 0) writeNote(stateDir, { ...noted, files: [...new Set([...noted.files, ...made])], prints: latest(print, noted.prints) })
+  if (made.length > 0) writeNote(stateDir, { ...noted, files: [...new Set([...noted.files, ...made])], prints: latest(prints, noted.prints) })
   for (const path of replaced) setAside(path, asideOf(path))
-  const put = (paths: readonly string[]) => {
-    for (const path of paths) place(path === base || path === first ? program : first, path, { linked: path !== base && path !== first })
+  for (const path of made) {
+    if (base.includes(path)) placeCopy(plumb as string, path)
+    else if (path === first) placeBytes(program, path)
+    else placeLink(first, path)
   }
-  put(made)
-  if (made.includes(first) && (pageFaults(first) ?? 0) > SMALL_PAGES) put([first, ...others.filter((path) => made.includes(path))])
   return { made, replaced }
 }
 
@@ -79,7 +75,7 @@ export function installPlugins({ binDir, stateDir }: Places, program: string, na
 export async function installNode({ files, policy }: Pick<Settings, 'files' | 'policy'>): Promise<void> {
   if (!files.install) return
   const { PLUGINS } = await import('./plugins.ts')
-  const { replaced } = installPlugins(files, process.execPath, PLUGINS)
+  const { replaced } = installPlugins(files, pluginProgram(), PLUGINS)
   for (const path of replaced) log(`agent: installed plumb as ${path}; the earlier program is kept as ${asideOf(path)}`)
   const socket = policy && files.policySocket
   mustResolve(networkText(files.subnetEnv, socket), files.binDir)
@@ -110,7 +106,7 @@ export function installNetwork({ confDir, stateDir }: Places, subnetFile: string
   const found = { path, ...(hiddenBy !== undefined && { hiddenBy: `${confDir}/${hiddenBy}` }) }
   if (there === text) return { ...found, made: false, foreign: false }
   if (there !== undefined && !noted.networks.includes(there)) return { ...found, made: false, foreign: true }
-  writeNote(stateDir, { ...noted, networks: latest(text, noted.networks) })
+  writeNote(stateDir, { ...noted, networks: latest([text], noted.networks) })
   writeAtomic(path, text, { mode: 0o644, by: draftOf(path) })
   return { ...found, made: true, foreign: false }
 }
@@ -198,8 +194,9 @@ function writeNote(stateDir: string, note: Note): void {
   writeAtomic(notePath(stateDir), `${JSON.stringify(note, null, 2)}\n`, { mode: 0o644, by: draftOf(notePath(stateDir)) })
 }
 
-function latest(now: string, before: readonly string[]): string[] {
-  return [now, ...before.filter((one) => one !== now)].slice(0, 2)
+// The current values, and as many earlier ones.
+function latest(now: readonly string[], before: readonly string[]): string[] {
+  return [...now, ...before.filter((one) => !now.includes(one))].slice(0, now.length * 2)
 }
 
 // Whether the path is a program that is neither from this note nor plumb of another version. Another version is not kept aside, because

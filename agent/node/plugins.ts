@@ -1,4 +1,16 @@
+import { isProgram, placeBytes, placeLink } from './executables.ts'
 import { pluginNames } from './plugin-names.ts' with { type: 'macro' }
+import { pluginProgram } from './plugin-program.ts'
 
-/** The plugins of this executable: the files of plugins/ at build time. Load this file only with import(), like agent/health/page.ts. */
+/** The plugins of plumb: the files of plugins/ at build time. Load this file only with import(), like agent/health/page.ts. */
 export const PLUGINS: readonly string[] = pluginNames()
+
+/** A folder with all plugins: the one of this program when they lie there, else `dir`, into which they are written. */
+export function pluginsBeside(dir: string): string {
+  const beside = process.execPath.slice(0, process.execPath.lastIndexOf('/'))
+  if (PLUGINS.every((name) => isProgram(`${beside}/${name}`))) return beside
+  const [first = '', ...others] = PLUGINS.map((name) => `${dir}/${name}`)
+  placeBytes(pluginProgram(), first)
+  for (const path of others) placeLink(first, path)
+  return dir
+}

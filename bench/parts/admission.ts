@@ -1,5 +1,5 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
-import { ask } from '../../lib/os/ask.ts'
+import { question } from '../../lib/os/ask.ts'
 import { inside } from '../../lib/os/netns.ts'
 import { addAndDel, type Call } from '../call.ts'
 import { bridgeConf, makeNode } from '../node.ts'
@@ -66,11 +66,14 @@ async function startAgent({ node, side }: Call, dir: string, socket: string): Pr
   const files = ['subnet-file', 'socket', 'policy-socket', 'state-dir'].map((name) => `--${name}=${dir}/${name === 'policy-socket' ? 'policy.sock' : name}`)
   const argv = [`${side.dir}/plumb`, 'agent', '--node-name=bench', '--store=file', `--file-store-dir=${dir}/store`, `--network-policy=${dir}/manifests`, '--status-address=off', ...files]
   const agent = inside(node, () => Bun.spawn(argv, { env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }, stdin: 'ignore', stdout: 'ignore', stderr: 'ignore' }))
-  const isReady = () =>
-    ask({ socket, name: 'the agent', advice: '' }, { command: 'ready' }, 2000).then(
-      () => true,
-      () => false,
-    )
-  for (const end = performance.now() + 30_000; !(await isReady()); await Bun.sleep(50)) if (performance.now() > end || agent.exitCode !== null) throw new Error(`The agent of the bench is not ready: ${argv.join(' ')}`)
+  const isReady = () => {
+    try {
+      question({ socket, name: 'the agent', advice: '' }, { command: 'ready' }, 2000)()
+      return true
+    } catch {
+      return false
+    }
+  }
+  for (const end = performance.now() + 30_000; !isReady(); await Bun.sleep(50)) if (performance.now() > end || agent.exitCode !== null) throw new Error(`The agent of the bench is not ready: ${argv.join(' ')}`)
   return agent
 }

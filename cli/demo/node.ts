@@ -1,5 +1,4 @@
 import { writeAtomic } from '../../lib/os/files.ts'
-import { fs } from '../../lib/os/fs.ts'
 import { exec, type Finished, lines, must } from './exec.ts'
 import { OUTSIDE, PLACES } from './places.ts'
 
@@ -32,18 +31,8 @@ function up(four: string, six: string): string[] {
 
 let linked: Promise<string> | undefined
 
-// Each plugin is this executable under the plugin's name. In a folder without these names, such as /usr/local/bin, the demo makes links to
-// the executable.
+// In a folder without the plugins, such as /usr/local/bin, the demo writes them into a folder of its own.
 function plugins(): Promise<string> {
-  linked ??= link()
+  linked ??= import('../../agent/node/plugins.ts').then(({ pluginsBeside }) => pluginsBeside(PLACES.bin))
   return linked
-}
-
-async function link(): Promise<string> {
-  const { PLUGINS } = await import('../../agent/node/plugins.ts')
-  const beside = process.execPath.slice(0, process.execPath.lastIndexOf('/'))
-  if (PLUGINS.every((name) => fs.existsSync(`${beside}/${name}`))) return beside
-  await must(['mkdir', '-p', PLACES.bin])
-  for (const name of PLUGINS) await must(['ln', '-sfn', process.execPath, `${PLACES.bin}/${name}`])
-  return PLACES.bin
 }

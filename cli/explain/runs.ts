@@ -20,10 +20,13 @@ export type Condition = (resource: Resource) => string | undefined
 /** Returns what `apply` would run and write for a plan, in the order of `apply`. `when` gives the condition of each resource. */
 export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[] {
   const all = batches(plan)
-  const runs = all.flatMap((batch): ToldRun[] => {
-    // An early batch works in parallel with other processes. Without other processes, except the process of the node's links, the batch
-    // runs in its turn.
-    const isBeside = batch.isEarly && all.some((other) => other !== batch && other.tool !== 'file' && (other.ns !== 'host' || other.tool !== 'ip'))
+  // Early batches and the last ip in the pod work in parallel with other processes.
+  const last = all.findLast(({ ns }) => ns !== 'host')
+  const isLate = (batch: Batch) => batch.isEarly === true || (batch === last && batch.tool === 'ip')
+  const runs = all.flatMap((batch, at): ToldRun[] => {
+    // Without other processes at that time the batch runs in its turn. The process of the node's links has ended then.
+    const isAtThatTime = (other: Batch, i: number) => other !== batch && other.tool !== 'file' && (batch.isEarly ? other.ns !== 'host' || other.tool !== 'ip' : i > at || isLate(other))
+    const isBeside = isLate(batch) && all.some(isAtThatTime)
     if (batch.tool === 'nft') return transactions(batch, plan).map((run, i) => (isBeside && i === 0 ? { ...run, beside: true as const } : run))
     if (batch.tool === 'conntrack') return forgetting(batch, plan)
     if (batch.tool === 'iptables') return passing(batch)

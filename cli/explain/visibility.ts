@@ -1,19 +1,8 @@
-import { statSync } from 'node:fs'
-import { isSame } from '../../agent/node/executables.ts'
+import { isPluginProgram } from '../../agent/node/plugin-program.ts'
 
-const known = new Map<string, boolean>()
-
-/**
- * Tells whether a program is plumb of this version: the running file, or a file with the same bytes. False when this user may not read the
- * file.
- */
+/** Tells whether a program is the plugins' of this version. False when this user may not read the file. */
 export function isOurs(file: string): boolean {
-  const { dev, ino } = statSync(file)
-  // The plugins are hard links to one file. So one comparison serves all of them.
-  const key = `${dev} ${ino}`
-  const is = known.get(key) ?? visible(() => isSame(file, '/proc/self/exe')) === true
-  known.set(key, is)
-  return is
+  return visible(() => isPluginProgram(file)) === true
 }
 
 /** Returns what `look` returns. Returns undefined when this user may not look at the file (EACCES, EPERM). */

@@ -1,5 +1,6 @@
 import { type Answerer, question, Unreachable } from '../os/ask.ts'
 import { NFT } from '../os/batch-tools.ts'
+import { sleep } from '../os/door.ts'
 import { has } from '../os/exec.ts'
 import { log } from '../os/log.ts'
 import { isThere } from '../os/nftables.ts'
@@ -32,7 +33,7 @@ export function admit(one: Admission, run: Run): () => Promise<void> {
   const ask = () => attempted(() => question(agentAt(one.socket), { command: 'admit', ...endpoint, waitMs: Math.max(0, Math.round(end - performance.now())) }, QUIET_MS))
   let asked: (() => object) | undefined = ask()
   return async () => {
-    for (; ; await Bun.sleep(AGAIN_MS)) {
+    for (; ; sleep(AGAIN_MS)) {
       try {
         ;(asked ?? ask())()
         return

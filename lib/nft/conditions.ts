@@ -1,5 +1,6 @@
 import type { Run } from '../os/run.ts'
 import type { Chain } from '../state/kinds/chain.ts'
+import { digest } from '../text/digest.ts'
 import { shown, ValueError } from '../text/errors.ts'
 import type { NetworkName } from '../text/values.ts'
 
@@ -37,7 +38,7 @@ export function conditionChain(network: NetworkName, family: 4 | 6, conditions: 
 
 /** The name of a network's chain of conditions. */
 export function chainName(network: NetworkName, family: 4 | 6): string {
-  return `cond${family}_${Bun.hash.xxHash64(network).toString(16)}`
+  return `cond${family}_${digest(network).slice(0, 16)}`
 }
 
 /**

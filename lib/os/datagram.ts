@@ -1,20 +1,13 @@
-import { dlopen, FFIType } from 'bun:ffi'
+import { libc } from './door.ts'
 
 const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, MSG_DONTWAIT] = [1, 2, 0x80000, 0x40]
-const { i32, u64, i64, ptr: pointer } = FFIType
 
 /**
  * Sends one message to a socket in the file system (unix(7)). A path that begins with @ names an abstract socket. Throws Error when no
  * process receives the message.
  */
 export function datagram(path: string, text: string): void {
-  // Not part of libc.ts, because each function there costs every plugin start time. No plugin uses these functions.
-  const { socket, connect, send, close } = dlopen('libc.so.6', {
-    socket: { args: [i32, i32, i32], returns: i32 },
-    connect: { args: [i32, pointer, i32], returns: i32 },
-    send: { args: [i32, pointer, u64, i32], returns: i64 },
-    close: { args: [i32], returns: i32 },
-  }).symbols
+  const { socket, connect, send, close } = libc()
   // struct sockaddr_un: two bytes of family, then the path.
   const address = new Uint8Array([AF_UNIX, 0, ...new TextEncoder().encode(path.replace(/^@/, '\0'))])
   const message = new TextEncoder().encode(text)

@@ -1,6 +1,6 @@
-import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
 import { isSix } from '../text/cidr.ts'
 import { bitsOf, type Ip } from '../text/ip.ts'
+import { errno, libc, pointerTo } from './door.ts'
 
 /** An answer to an echo request: the request's data and the round-trip time. */
 export interface Echoed {
@@ -146,33 +146,7 @@ function program(version: 4 | 6, id: number): { readonly head: BigUint64Array; r
   const bytes = new Uint8Array(code.buffer)
   // struct sock_fprog: the number of instructions and the program's address. `code` is returned too, because the program must live as
   // long as its address is used.
-  return { head: new BigUint64Array([BigInt(all.length), BigInt(ptr(bytes))]), code: bytes }
+  return { head: new BigUint64Array([BigInt(all.length), BigInt(pointerTo(bytes))]), code: bytes }
 }
 
 const EADDRNOTAVAIL = 99
-const { i32, u32, u64, i64, ptr: pointer } = FFIType
-let opened: ReturnType<typeof load> | undefined
-
-// Not part of libc.ts, because each function there costs every plugin start time. No plugin uses these functions.
-function libc(): ReturnType<typeof load> {
-  opened ??= load()
-  return opened
-}
-
-function load() {
-  return dlopen('libc.so.6', {
-    socket: { args: [i32, i32, i32], returns: i32 },
-    ioctl: { args: [i32, u64, pointer], returns: i32 },
-    bind: { args: [i32, pointer, u32], returns: i32 },
-    setsockopt: { args: [i32, i32, i32, pointer, u32], returns: i32 },
-    sendto: { args: [i32, pointer, u64, i32, pointer, u32], returns: i64 },
-    recv: { args: [i32, pointer, u64, i32], returns: i64 },
-    clock_gettime: { args: [i32, pointer], returns: i32 },
-    close: { args: [i32], returns: i32 },
-    __errno_location: { args: [], returns: pointer },
-  }).symbols
-}
-
-function errno(): number {
-  return read.i32(libc().__errno_location() as Pointer, 0)
-}

@@ -3,6 +3,7 @@
 import { CniError, CODE, ExecError } from '../text/errors.ts'
 import type { Netns } from '../text/values.ts'
 import { remaining } from './deadline.ts'
+import { libc, sleep } from './door.ts'
 import { fs } from './fs.ts'
 import { type Child, spawn, wait } from './libc.ts'
 import { addressesNow } from './link-addresses.ts'
@@ -22,6 +23,7 @@ const ENV = [`PATH=${TOOLS.join(':')}`, 'LC_ALL=C']
 const PACKAGE: Readonly<Record<string, string>> = { ip: 'iproute2', bridge: 'iproute2', tc: 'iproute2', nft: 'nftables', 'dbus-send': 'dbus-bin' }
 /** The limit in ms for a tool that hung before. The undo must not wait for it the full time again. */
 const AGAIN_MS = 2000
+const SIGKILL = 9
 
 /** A tool that was started. `ear` is the socket that listens to the kernel from the tool's start. */
 interface Started extends Child {
@@ -135,7 +137,7 @@ function collect({ pid, stdout, stderr, ending }: Working, argv: readonly string
 
 function killed(pid: number, argv: readonly string[], since: number): CniError {
   hung.add(argv[0] ?? '')
-  process.kill(pid, 'SIGKILL')
+  libc().kill(pid, SIGKILL)
   wait(pid, AGAIN_MS)
   return new CniError(CODE.tryLater, `Cannot wait for ${argv.join(' ')}: it was killed after ${Math.round((performance.now() - since) / 1000)} s`)
 }
@@ -153,7 +155,7 @@ function fed(child: Child, input: string, argv: readonly string[]): Child {
     for (let done = 0; done < bytes.length; ) {
       const more = written(child.stdin, bytes, done)
       if (more === 0 && performance.now() >= until) throw killed(child.pid, argv, started)
-      if (more === 0) Bun.sleepSync(1)
+      if (more === 0) sleep(1)
       done += more
     }
   } catch (cause) {

@@ -1,10 +1,10 @@
-import type * as Native from 'node:fs'
-import { bytes, hasLibc, lastError, libc } from './libc.ts'
+import { isArm, libc } from './door.ts'
+import { bytes, lastError } from './libc.ts'
 
 // asm-generic/fcntl.h. These values are the same on x86-64 and arm64.
-const [O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND, O_CLOEXEC] = [1, 2, 0x40, 0x80, 0x400, 0x80000]
+const [O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND, O_CLOEXEC, O_PATH] = [1, 2, 0x40, 0x80, 0x400, 0x80000, 0x200000]
 // arm64 has a different O_DIRECTORY (fcntl.h).
-const O_TMPFILE = 0o20000000 | (process.arch === 'arm64' ? 0o40000 : 0o200000)
+const O_TMPFILE = 0o20000000 | (isArm ? 0o40000 : 0o200000)
 // As in node:fs, except that `w` does not empty the file. `unnamed` is a file in a folder that disappears when it is closed.
 const FLAGS = { r: 0, 'r+': O_RDWR, w: O_WRONLY | O_CREAT, wx: O_WRONLY | O_CREAT | O_EXCL, a: O_WRONLY | O_CREAT | O_APPEND, unnamed: O_WRONLY | O_TMPFILE } as const
 const AT_FDCWD = -100
@@ -15,7 +15,6 @@ const [STATX_BASIC, STATX_BYTES, MODE, INO, MTIME, DEV] = [0x7ff, 256, 28, 32, 1
 const [RECORD, NAME] = [16, 19]
 const [SOME, PATH_MAX, STATFS_BYTES] = [16_384, 4096, 128]
 const SEEK_END = 2
-const MESSAGES: Readonly<Record<string, string>> = { ENOENT: 'no such file or directory', EEXIST: 'file already exists' }
 
 let decoder: TextDecoder | undefined
 // All reads share one buffer. A new buffer of 16 kB per read costs the kernel four pages that it has to find and clear.
@@ -30,34 +29,30 @@ export interface Stat {
 }
 
 /**
- * The calls of `node:fs` that an ADD or a DEL makes, through libc. Loading `node:fs` would take a tenth of the time of a call. An error
- * because a file exists or does not exist looks as in `node:fs`. After any other error `node:fs` repeats the call, and its result or
- * error counts. These calls are never repeated and throw their errno: close, fsync, lseek, ftruncate. A second close or fsync could
- * succeed although data is lost.
+ * Files through libc, with the names and errors of `node:fs`. An error has `errno`, `code`, `syscall` and `path`. No call is repeated: a
+ * second close or fsync could succeed although data is lost.
  */
 export const fs = {
   openSync(path: string, flag: keyof typeof FLAGS, mode = 0o666): number {
     const fd = libc().open(c(path), FLAGS[flag] | O_CLOEXEC, mode)
-    return fd >= 0 ? fd : retried('open', path, (native) => native.openSync(path, FLAGS[flag], mode))
+    return fd >= 0 ? fd : fail('open', path)
   },
   closeSync(fd: number): void {
-    if (libc().close(fd) !== 0) throw failed('close')
+    if (libc().close(fd) !== 0) fail('close')
   },
   fsyncSync(fd: number): void {
-    if (libc().fsync(fd) !== 0) throw failed('fsync')
+    if (libc().fsync(fd) !== 0) fail('fsync')
   },
   /** Reads at the current offset, or at `from`. Returns the number of bytes. */
   readSync(fd: number, into: Uint8Array, from?: number): number {
     const count = Number(from === undefined ? libc().read(fd, into, into.length) : libc().pread(fd, into, into.length, from))
-    return count >= 0 ? count : retried('read', '', (native) => native.readSync(fd, into, 0, into.length, from ?? null))
+    return count >= 0 ? count : fail('read')
   },
   /** Returns the number of bytes that were written. */
   writeSync(fd: number, text: Uint8Array, offset = 0): number {
-    // Without libc an error message can still be written.
-    if (!hasLibc()) return process.getBuiltinModule('node:fs').writeSync(fd, text, offset)
     const rest = text.subarray(offset)
     const count = rest.length === 0 ? 0 : Number(libc().write(fd, rest, rest.length))
-    return count >= 0 ? count : retried('write', '', (native) => native.writeSync(fd, text, offset))
+    return count >= 0 ? count : fail('write')
   },
   /** The whole text of a file. */
   readFileSync(path: string): string {
@@ -85,7 +80,7 @@ export const fs = {
   /** The size of an open file in bytes. Moves the file offset to the end. Processes that inherited the file continue from there. */
   endSync(fd: number): number {
     const end = Number(libc().lseek(fd, 0, SEEK_END))
-    if (end < 0) throw failed('lseek')
+    if (end < 0) fail('lseek')
     return end
   },
   /** Writes the whole text at the current offset. Returns the number of bytes. */
@@ -101,7 +96,7 @@ export const fs = {
   writeFileSync(path: string, text: string, mode: number): void {
     const fd = fs.openSync(path, 'w', mode)
     try {
-      if (libc().ftruncate(fd, fs.writeAllSync(fd, text)) !== 0) throw failed('ftruncate')
+      if (libc().ftruncate(fd, fs.writeAllSync(fd, text)) !== 0) fail('ftruncate')
     } finally {
       fs.closeSync(fd)
     }
@@ -113,28 +108,25 @@ export const fs = {
   statSync(path: string): Stat | undefined {
     const seen = new Uint8Array(STATX_BYTES)
     if (libc().statx(AT_FDCWD, c(path), 0, STATX_BASIC, seen) === 0) return statOf(new DataView(seen.buffer))
-    if (lastError().code === 'ENOENT') return undefined
-    return retried('stat', path, ({ statSync }) => {
-      const found = statSync(path, { bigint: true, throwIfNoEntry: false })
-      return found && { kind: kindOf(Number(found.mode)), dev: found.dev, ino: found.ino, mtimeNs: found.mtimeNs }
-    })
+    return lastError().code === 'ENOENT' ? undefined : fail('stat', path)
   },
   /** The magic number of the file system that contains the file (statfs(2)). */
   statfsSync(path: string): number {
     const seen = new BigInt64Array(STATFS_BYTES / 8)
-    return libc().statfs(c(path), seen) === 0 ? Number(seen[0]) : retried('statfs', path, (native) => native.statfsSync(path).type)
+    return libc().statfs(c(path), seen) === 0 ? Number(seen[0]) : fail('statfs', path)
   },
   /** The names in a folder, unsorted. */
   readdirSync(path: string): string[] {
-    const listed = (native: typeof Native) => native.readdirSync(path)
     const fd = libc().open(c(path), O_CLOEXEC, 0)
-    if (fd < 0) return retried('scandir', path, listed)
+    if (fd < 0) fail('scandir', path)
     try {
-      const some = new Uint8Array(SOME)
-      const [first, more] = [entries(fd, some), () => entries(fd, new Uint8Array(SOME))]
-      // The path is a large folder or no folder.
-      if (first < 0 || (first > 0 && more() !== 0)) return listed(process.getBuiltinModule('node:fs'))
-      return namesIn(some.subarray(0, first))
+      const [names, some]: [string[], Uint8Array] = [[], new Uint8Array(SOME)]
+      for (;;) {
+        const count = Number(libc().getdents64(fd, some, some.length))
+        if (count < 0) fail('scandir', path)
+        if (count === 0) return names
+        names.push(...namesIn(some.subarray(0, count)))
+      }
     } finally {
       fs.closeSync(fd)
     }
@@ -143,40 +135,56 @@ export const fs = {
   readlinkSync(path: string): string {
     const target = new Uint8Array(PATH_MAX)
     const count = Number(libc().readlink(c(path), target, PATH_MAX))
-    return count >= 0 ? decoded(target.subarray(0, count)) : retried('readlink', path, (native) => native.readlinkSync(path))
+    return count >= 0 ? decoded(target.subarray(0, count)) : fail('readlink', path)
   },
   /** Makes a folder and its missing parents. An existing folder is no error. */
   mkdirSync(path: string, mode: number): void {
-    if (libc().mkdir(c(path), mode) === 0 || fs.existsSync(`${path}/`)) return
-    process.getBuiltinModule('node:fs').mkdirSync(path, { recursive: true, mode })
+    if (libc().mkdir(c(path), mode) === 0) return
+    const why = lastError()
+    if (fs.existsSync(`${path}/`)) return
+    if (why.code !== 'ENOENT' || path === '' || path === '/') throw failure(why, 'mkdir', path)
+    fs.mkdirSync(fs.dirname(path), mode)
+    // Another process may have made it meanwhile.
+    const isMade = libc().mkdir(c(path), mode) === 0
+    const now = lastError()
+    if (!isMade && !fs.existsSync(`${path}/`)) throw failure(now, 'mkdir', path)
   },
   rmdirSync(path: string): void {
-    if (libc().rmdir(c(path)) !== 0) retried('rmdir', path, (native) => native.rmdirSync(path))
+    if (libc().rmdir(c(path)) !== 0) fail('rmdir', path)
   },
   unlinkSync(path: string): void {
-    if (libc().unlink(c(path)) !== 0) retried('unlink', path, (native) => native.unlinkSync(path))
+    if (libc().unlink(c(path)) !== 0) fail('unlink', path)
   },
   linkSync(from: string, to: string): void {
-    if (libc().link(c(from), c(to)) !== 0) retried('link', from, (native) => native.linkSync(from, to), to)
+    if (libc().link(c(from), c(to)) !== 0) fail('link', from, to)
   },
   symlinkSync(target: string, path: string): void {
-    if (libc().symlink(c(target), c(path)) !== 0) retried('symlink', target, (native) => native.symlinkSync(target, path), path)
+    if (libc().symlink(c(target), c(path)) !== 0) fail('symlink', target, path)
   },
   renameSync(from: string, to: string): void {
-    if (libc().rename(c(from), c(to)) !== 0) retried('rename', from, (native) => native.renameSync(from, to), to)
+    if (libc().rename(c(from), c(to)) !== 0) fail('rename', from, to)
   },
   /** Sets access time and modification time of a file, in seconds. */
   utimesSync(path: string, at: number): void {
     const [seconds, nanoseconds] = [BigInt(Math.floor(at)), BigInt(Math.floor((at % 1) * 1e9))]
     const times = new BigInt64Array([seconds, nanoseconds, seconds, nanoseconds])
-    if (libc().utimensat(AT_FDCWD, c(path), times, 0) !== 0) retried('utime', path, (native) => native.utimesSync(path, at, at))
+    if (libc().utimensat(AT_FDCWD, c(path), times, 0) !== 0) fail('utime', path)
   },
   /** As in `node:path`, for a path that does not end with a slash. */
   dirname(path: string): string {
     const at = path.lastIndexOf('/')
     return at < 0 ? '.' : path.slice(0, at) || '/'
   },
-  realpathSync: (path: string): string => process.getBuiltinModule('node:fs').realpathSync(path),
+  /** The path without links and `..`. The kernel follows the links: the file is opened as a place only (O_PATH). */
+  realpathSync(path: string): string {
+    const fd = libc().open(c(path), O_PATH | O_CLOEXEC, 0)
+    if (fd < 0) fail('lstat', path)
+    try {
+      return fs.readlinkSync(`/proc/self/fd/${fd}`)
+    } finally {
+      fs.closeSync(fd)
+    }
+  },
 } as const
 
 // C ends a path at the first null byte. The call would use a different path.
@@ -185,16 +193,14 @@ function c(path: string): Uint8Array {
   return bytes(path)
 }
 
-function retried<T>(call: string, path: string, retry: (native: typeof Native) => T, to?: string): T {
-  const { errno, code } = lastError()
-  const message = MESSAGES[code]
-  if (!message) return retry(process.getBuiltinModule('node:fs'))
-  throw Object.assign(new Error(`${code}: ${message}, ${call} '${path}'${to === undefined ? '' : ` -> '${to}'`}`), { errno, code, syscall: call, path })
+// Throws what `node:fs` throws.
+function fail(syscall: string, path?: string, to?: string): never {
+  throw failure(lastError(), syscall, path, to)
 }
 
-function failed(call: string): Error {
-  const { errno, code } = lastError()
-  return Object.assign(new Error(`${code}: ${call}`), { errno, code, syscall: call })
+function failure({ errno, code, meaning }: ReturnType<typeof lastError>, syscall: string, path?: string, to?: string): Error {
+  const where = path === undefined ? '' : ` '${path}'${to === undefined ? '' : ` -> '${to}'`}`
+  return Object.assign(new Error(`${code}: ${meaning}, ${syscall}${where}`), { errno, code, syscall, ...(path === undefined ? {} : { path }) })
 }
 
 function statOf(seen: DataView): Stat {
@@ -211,12 +217,8 @@ function kindOf(mode: number): Stat['kind'] {
   return format === S_IFDIR ? 'folder' : 'other'
 }
 
-function entries(fd: number, into: Uint8Array): number {
-  return Number(libc().getdents64(fd, into, into.length))
-}
-
 function namesIn(entries: Uint8Array): string[] {
-  const view = new DataView(entries.buffer)
+  const view = new DataView(entries.buffer, entries.byteOffset, entries.length)
   const names: string[] = []
   for (let at = 0; at < entries.length; at += view.getUint16(at + RECORD, true)) names.push(decoded(entries.subarray(at + NAME, entries.indexOf(0, at + NAME))))
   return names.filter((name) => name !== '.' && name !== '..')

@@ -1,5 +1,5 @@
-import { dlopen, FFIType, type Pointer, ptr, read } from 'bun:ffi'
-import { CniError, CODE } from '../text/errors.ts'
+import { errno, libc, pointerTo } from './door.ts'
+import { ERRORS } from './errors.ts'
 
 const CLONE_NEWNET = 0x40000000
 const [LOCK_SH, LOCK_EX, LOCK_NB] = [1, 2, 4]
@@ -87,7 +87,7 @@ export function spawn(file: string, argv: readonly string[], env: readonly strin
     // dup2 to the same number only removes close-on-exec.
     for (const fd of heirlooms) if (fd >= 0) c.posix_spawn_file_actions_adddup2(actions, fd, fd)
     const pid = new Int32Array(1)
-    const [path, args, vars] = [bytes(file), list(argv), list(env)]
+    const [path, args, vars] = [bytes(file), pointersTo(argv), pointersTo(env)]
     const code = c.posix_spawn(pid, path, actions, null, args.pointers, vars.pointers)
     c.posix_spawn_file_actions_destroy(actions)
     // The pointer arrays hold only addresses. This line keeps the garbage collector from freeing the texts earlier.
@@ -141,97 +141,9 @@ function awaited(pidfd: number, until: number, sign?: Sign): 'end' | 'sign' | 'l
 
 // sizeof(posix_spawn_file_actions_t) in glibc is 80 on 64-bit machines.
 const ACTIONS_BYTES = 128
-const { i32, u64, i64, ptr: pointer } = FFIType
-const SIGNATURES = {
-  setns: { args: [i32, i32], returns: i32 },
-  flock: { args: [i32, i32], returns: i32 },
-  pipe2: { args: [pointer, i32], returns: i32 },
-  fcntl: { args: [i32, i32, i32], returns: i32 },
-  // The same call as fcntl, for commands that take a struct.
-  fcntl64: { args: [i32, i32, pointer], returns: i32 },
-  close: { args: [i32], returns: i32 },
-  socket: { args: [i32, i32, i32], returns: i32 },
-  ioctl: { args: [i32, u64, pointer], returns: i32 },
-  bind: { args: [i32, pointer, i32], returns: i32 },
-  connect: { args: [i32, pointer, i32], returns: i32 },
-  getsockopt: { args: [i32, i32, i32, pointer, pointer], returns: i32 },
-  setsockopt: { args: [i32, i32, i32, pointer, u64], returns: i32 },
-  memfd_create: { args: [pointer, i32], returns: i32 },
-  pwrite: { args: [i32, pointer, u64, i64], returns: i64 },
-  posix_spawn: { args: [pointer, pointer, pointer, pointer, pointer, pointer], returns: i32 },
-  posix_spawn_file_actions_init: { args: [pointer], returns: i32 },
-  posix_spawn_file_actions_adddup2: { args: [pointer, i32, i32], returns: i32 },
-  posix_spawn_file_actions_destroy: { args: [pointer], returns: i32 },
-  waitpid: { args: [i32, pointer, i32], returns: i32 },
-  poll: { args: [pointer, u64, i32], returns: i32 },
-  usleep: { args: [i32], returns: i32 },
-  syscall: { args: [i64, i64, i64, i64, i64, i64], returns: i64 },
-  access: { args: [pointer, i32], returns: i32 },
-  open: { args: [pointer, i32, i32], returns: i32 },
-  read: { args: [i32, pointer, u64], returns: i64 },
-  pread: { args: [i32, pointer, u64, i64], returns: i64 },
-  write: { args: [i32, pointer, u64], returns: i64 },
-  lseek: { args: [i32, i64, i32], returns: i64 },
-  ftruncate: { args: [i32, i64], returns: i32 },
-  fsync: { args: [i32], returns: i32 },
-  statx: { args: [i32, pointer, i32, i32, pointer], returns: i32 },
-  getdents64: { args: [i32, pointer, u64], returns: i64 },
-  statfs: { args: [pointer, pointer], returns: i32 },
-  readlink: { args: [pointer, pointer, u64], returns: i64 },
-  mkdir: { args: [pointer, i32], returns: i32 },
-  rmdir: { args: [pointer], returns: i32 },
-  unlink: { args: [pointer], returns: i32 },
-  link: { args: [pointer, pointer], returns: i32 },
-  symlink: { args: [pointer, pointer], returns: i32 },
-  rename: { args: [pointer, pointer], returns: i32 },
-  utimensat: { args: [i32, pointer, pointer, i32], returns: i32 },
-  send: { args: [i32, pointer, u64, i32], returns: i64 },
-  recv: { args: [i32, pointer, u64, i32], returns: i64 },
-  __errno_location: { args: [], returns: pointer },
-} as const
-let opened: ReturnType<typeof open> | undefined
-
-/**
- * The libc functions, for `lib/os/fs.ts` and `lib/os/sockets.ts`. The first use opens all of them together. That takes 0.05 ms plus 2.5
- * µs per function. Throws CniError 5 when the process may not make memory executable. Bun generates the code of these calls while the
- * program runs.
- */
-export function libc(): ReturnType<typeof open> {
-  opened ??= open()
-  return opened
-}
-
-/** Whether the libc functions can be called. */
-export function hasLibc(): boolean {
-  try {
-    return libc() !== undefined
-  } catch {
-    return false
-  }
-}
-
-function open() {
-  try {
-    return dlopen('libc.so.6', SIGNATURES).symbols
-  } catch (cause) {
-    throw new CniError(
-      CODE.io,
-      'Cannot call libc: this process may not make memory executable, or has too little address space',
-      `plumb needs both: without MemoryDenyWriteExecute= in the systemd unit of the runtime, with execmem in its SELinux policy, and without ulimit -v (LimitAS=); ${(cause as Error).message}`,
-      { cause },
-    )
-  }
-}
-
-function errno(): number {
-  return read.i32(libc().__errno_location() as Pointer, 0)
-}
-
-// errno.h of Linux: the errors of starting a program and of entering a namespace.
-const ERRNO: Readonly<Record<number, string>> = { 1: 'EPERM', 2: 'ENOENT', 5: 'EIO', 7: 'E2BIG', 8: 'ENOEXEC', 9: 'EBADF', 11: 'EAGAIN', 12: 'ENOMEM', 13: 'EACCES', 17: 'EEXIST', 19: 'ENODEV', 22: 'EINVAL', 23: 'ENFILE', 24: 'EMFILE', 28: 'ENOSPC' }
 
 function named(code: number): string {
-  return ERRNO[code] ?? `errno ${code}`
+  return ERRORS[code]?.[0] ?? `errno ${code}`
 }
 
 function must(call: string, status: number): void {
@@ -261,13 +173,10 @@ export function pipe(): { readonly read: number; readonly write: number } {
   return { read, write }
 }
 
-/**
- * The error of the last call. `errno` is negative as in Node's errors. `code` is the name, or `errno N` for a number without a known
- * name.
- */
-export function lastError(): { readonly errno: number; readonly code: string } {
+/** The error of the last call. `errno` is negative as in Node's errors. `code` is the name, or `errno N` for an unknown number. */
+export function lastError(): { readonly errno: number; readonly code: string; readonly meaning: string } {
   const number = errno()
-  return { errno: -number, code: named(number) }
+  return { errno: -number, code: named(number), meaning: ERRORS[number]?.[1] ?? 'unknown error' }
 }
 
 /** A text as a C string, with its null byte. */
@@ -275,8 +184,8 @@ export function bytes(text: string): Uint8Array {
   return new TextEncoder().encode(`${text}\0`)
 }
 
-// `texts` is returned too, because the texts must live as long as their addresses are used.
-function list(texts: readonly string[]): { pointers: BigUint64Array; texts: Uint8Array[] } {
+/** The addresses of C strings, ending with a null pointer (execve(2)). `texts` is returned too, because the texts must live as long as their addresses are used. */
+export function pointersTo(texts: readonly string[]): { pointers: BigUint64Array; texts: Uint8Array[] } {
   const kept = texts.map(bytes)
-  return { pointers: new BigUint64Array([...kept.map((text) => BigInt(ptr(text))), 0n]), texts: kept }
+  return { pointers: new BigUint64Array([...kept.map((text) => BigInt(pointerTo(text))), 0n]), texts: kept }
 }

@@ -1,3 +1,4 @@
+import { executable } from './door.ts'
 import { fs } from './fs.ts'
 
 /**
@@ -8,7 +9,7 @@ export const OWN_TOOLS = '.plumb-tools'
 
 /** Finds a tool in that folder, and returns the words that start it: the loader, and what it loads. Undefined when the tool is not there. */
 export function ownTool(name: string): readonly string[] | undefined {
-  const dir = `${process.execPath.replace(/\/[^/]*$/, '')}/${OWN_TOOLS}`
+  const dir = `${executable().replace(/\/[^/]*$/, '')}/${OWN_TOOLS}`
   const file = `${dir}/bin/${name}`
   return fs.existsSync(file) ? [`${dir}/ld.so`, '--library-path', `${dir}/lib`, file] : undefined
 }

@@ -1,17 +1,19 @@
-import { ptr } from 'bun:ffi'
 import { CniError, CODE } from '../text/errors.ts'
-import { bytes, lastError, libc } from './libc.ts'
+import { libc, pointerTo } from './door.ts'
+import { bytes, lastError } from './libc.ts'
 
 // On an idle node the kernel reports a carrier after 0 to 0.2 ms.
 const STEP_US = 50
 const LONGEST_STEP_US = 50_000
-const [AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, SIOCGIFFLAGS, IFF_RUNNING] = [1, 2, 0x80000, 0x8913n, 0x40]
+const [AF_INET, AF_UNIX, SOCK_DGRAM, SOCK_CLOEXEC, SIOCGIFFLAGS, IFF_RUNNING] = [2, 1, 2, 0x80000, 0x8913n, 0x40]
 // struct ifreq: 16 bytes of name, then the requested data.
 const [IFREQ_BYTES, IFREQ_FLAGS, IFREQ_DATA] = [40, 16, 16]
 // linux/ethtool.h: struct ethtool_value holds a command and a number.
 const [SIOCETHTOOL, ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM] = [0x8946n, 0x16, 0x17]
 const [AF_NETLINK, SOCK_RAW, MSG_DONTWAIT] = [16, 3, 0x40]
-const [SOCK_STREAM, SOCK_NONBLOCK, MSG_NOSIGNAL, POLLIN] = [1, 0x800, 0x4000, 1]
+const [SOCK_STREAM, SOCK_NONBLOCK, MSG_NOSIGNAL, POLLIN, POLLOUT] = [1, 0x800, 0x4000, 1, 4]
+// How long a program may leave a question in the full buffer of its socket.
+const SEND_MS = 5000
 // The size of struct nlmsghdr, and the largest part of a dump that the kernel sends at once.
 const [NLMSG_HEADER, NETLINK_BYTES] = [16, 32768]
 const [SOCKADDR_NL_BYTES, SOCKADDR_NL_GROUPS] = [12, 8]
@@ -56,7 +58,7 @@ export function txChecksum(name: string, to?: boolean): boolean | undefined {
   const value = new Uint32Array(2)
   const request = new Uint8Array(IFREQ_BYTES)
   request.set(bytes(name))
-  new DataView(request.buffer).setBigUint64(IFREQ_DATA, BigInt(ptr(value)), true)
+  new DataView(request.buffer).setBigUint64(IFREQ_DATA, BigInt(pointerTo(value)), true)
   try {
     if (to !== undefined) value.set([ETHTOOL_STXCSUM, to ? 1 : 0])
     if (to !== undefined && c.ioctl(fd, SIOCETHTOOL, request) !== 0) return undefined
@@ -115,7 +117,7 @@ export function listen(group: keyof typeof GROUPS, room?: number): Ear {
 
 /** A connection to another program on this node. */
 export interface Dialled {
-  /** Sends a text, which must be short enough for the buffer of the socket. Throws Error with the errno. */
+  /** Sends a text. Waits while the buffer of the socket is full. Throws Error with the errno. */
   say(text: string): void
   /** Waits for bytes, at most `waitMs`. Empty at the end of the connection. Undefined when none came. */
   hear(waitMs: number): Uint8Array | undefined
@@ -137,8 +139,11 @@ export function dial(path: string): Dialled {
   if (c.connect(fd, address, address.length) !== 0) throw refused()
   return {
     say(text) {
-      const said = new TextEncoder().encode(text)
-      if (Number(c.send(fd, said, BigInt(said.length), MSG_NOSIGNAL)) !== said.length) throw refused()
+      for (let rest: Uint8Array = new TextEncoder().encode(text); rest.length > 0; ) {
+        const sent = Number(c.send(fd, rest, BigInt(rest.length), MSG_NOSIGNAL))
+        if (sent >= 0) rest = rest.subarray(sent)
+        else if (lastError().code !== 'EAGAIN' || c.poll(new Int32Array([fd, POLLOUT]), 1n, SEND_MS) <= 0) throw refused()
+      }
     },
     hear(waitMs) {
       // struct pollfd: a descriptor, then the requested and the returned events.
@@ -184,6 +189,19 @@ function received(fd: number): DataView[] {
       if (size < NLMSG_HEADER) break
       found.push(new DataView(answer.buffer, at, Math.min(size, length - at)))
     }
+  }
+}
+
+/** Sends one UDP packet to an IPv4 address, by this thread's routes and without waiting (udp(7)). Throws Error with the errno. */
+export function sendUdp(to: Uint8Array, port: number, data: Uint8Array): void {
+  const c = libc()
+  const fd = socket(AF_INET, SOCK_DGRAM)
+  try {
+    // struct sockaddr_in: the family, then port and address in network order.
+    const address = new Uint8Array([AF_INET, 0, port >> 8, port & 0xff, ...to, 0, 0, 0, 0, 0, 0, 0, 0])
+    if (Number(c.sendto(fd, data, BigInt(data.length), MSG_DONTWAIT, address, address.length)) < 0) throw new Error(`sendto: ${lastError().code}`)
+  } finally {
+    c.close(fd)
   }
 }
 

@@ -1,6 +1,6 @@
 import { CniError, CODE } from '../text/errors.ts'
+import { libc } from './door.ts'
 import { fs } from './fs.ts'
-import { hasLibc, libc } from './libc.ts'
 
 const [F_GETFD, FD_CLOEXEC] = [1, 1]
 
@@ -10,7 +10,7 @@ export function toStdout(text: string): void {
   fs.writeAllSync(1, text)
 }
 
-// When stdout is closed, Bun opens /dev/null there with FD_CLOEXEC. An inherited file never has FD_CLOEXEC.
+// When stdout is closed, both engines open /dev/null there with FD_CLOEXEC. An inherited file never has FD_CLOEXEC.
 function isShut(): boolean {
-  return hasLibc() && libc().fcntl(1, F_GETFD, 0) === FD_CLOEXEC
+  return libc().fcntl(1, F_GETFD, 0) === FD_CLOEXEC
 }

@@ -1,5 +1,7 @@
+import { digest } from '../text/digest.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { remaining } from './deadline.ts'
+import { sleep } from './door.ts'
 import { fs } from './fs.ts'
 import { lockByte } from './libc.ts'
 import { log } from './log.ts'
@@ -29,7 +31,7 @@ export function occupy(what: string, limitMs = remaining()): boolean {
   const byte = byteOf(what)
   for (let [until, step] = [performance.now() + limitMs, 1]; fd >= 0 && !locked(fd, byte); step = Math.min(step * 2, LONGEST_STEP_MS)) {
     if (performance.now() >= until) return false
-    Bun.sleepSync(step)
+    sleep(step)
   }
   own.add(byte)
   return true
@@ -67,7 +69,7 @@ export function isOccupying(what: string): boolean {
 
 // File offsets have 63 bits.
 function byteOf(what: string): bigint {
-  return Bun.hash.xxHash64(what) >> 1n
+  return BigInt(`0x${digest(what).slice(0, 16)}`) >> 1n
 }
 
 function open(): number {

@@ -1,5 +1,6 @@
 import { log } from '../os/log.ts'
 import { ethernetIn, openWire } from '../os/packets.ts'
+import { sendUdp } from '../os/sockets.ts'
 import type { LeaseFile } from './dhcp.ts'
 
 // Offsets in the packets that the daemon keeps. The packets have an IPv4 header without options and a UDP header, then the DHCP
@@ -15,12 +16,12 @@ export async function letGo({ netns, index, owner: { ifname, containerId }, rele
   try {
     const isThere = ethernetIn(netns, ifname)?.index === index
     for (const { version, to, packet } of release) {
-      const bytes = Uint8Array.from(Buffer.from(packet, 'base64'))
+      const bytes = Uint8Array.fromBase64(packet)
       if (isThere) {
         const wire = openWire(netns, ifname, version)
         wire.send(to, bytes)
         wire.close()
-      } else if (version === 4) await byNode(bytes)
+      } else if (version === 4) byNode(bytes)
     }
   } catch (cause) {
     log(`plumb: Cannot release a lease; the server keeps it until it expires: ${(cause as Error).message}`, { container: containerId, ifname })
@@ -28,11 +29,6 @@ export async function letGo({ netns, index, owner: { ifname, containerId }, rele
 }
 
 // The node may reach the server, too: by a bridge, or by the interface below a macvlan.
-async function byNode(packet: Uint8Array): Promise<void> {
-  const socket = await Bun.udpSocket({})
-  try {
-    socket.send(packet.subarray(MESSAGE_AT), SERVER_PORT, packet.subarray(SERVER_AT, SERVER_AT + 4).join('.'))
-  } finally {
-    socket.close()
-  }
+function byNode(packet: Uint8Array): void {
+  sendUdp(packet.subarray(SERVER_AT, SERVER_AT + 4), SERVER_PORT, packet.subarray(MESSAGE_AT))
 }

@@ -1,5 +1,5 @@
 import type { Result } from '../cni/result.ts'
-import { ask } from '../os/ask.ts'
+import { question as askFor } from '../os/ask.ts'
 import type { Owner } from '../text/owner.ts'
 import { brief, type Mac, type NetnsPath, type NetworkName } from '../text/values.ts'
 
@@ -47,8 +47,8 @@ export function leaseName({ network, containerId, ifname }: Owner): string {
   return `${brief(network)}:${brief(containerId)}:${ifname}`
 }
 
-/** Asks the daemon as `ask` does (lib/os/ask.ts), and throws the same errors. */
-export function askDaemon(socket: string, question: Question, quietMs: number): Promise<Reply> {
+/** Asks the daemon as `question` does (lib/os/ask.ts), waits for the answer, and throws the same errors. */
+export async function askDaemon(socket: string, question: Question, quietMs: number): Promise<Reply> {
   const advice = 'start it: plumb dhcp (conf/plumb-dhcp.service), or set ipam.daemonSocketPath to where it listens'
-  return ask({ socket, name: 'the DHCP daemon', advice }, question, quietMs)
+  return askFor<Reply>({ socket, name: 'the DHCP daemon', advice }, question, quietMs)()
 }

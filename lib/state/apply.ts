@@ -1,5 +1,6 @@
 // Resources are links, addresses, routes, nft elements and other kernel objects, as plain data. This folder makes, removes (here) and
 // reads (observe.ts) them. Begin with `apply` below, then handler.ts. Folder kinds has one handler per kind.
+
 import { giveBack, take } from '../journal/ports.ts'
 import { admit, release } from '../nft/admission.ts'
 import { applyElements, firstInput } from '../nft/elements.ts'
@@ -11,6 +12,7 @@ import { failures } from '../os/iproute2.ts'
 import { inside } from '../os/netns.ts'
 import type { Run } from '../os/run.ts'
 import { readSysctl, restoreSysctl, writeSysctl } from '../os/sysctls.ts'
+import { shortDigest } from '../text/digest.ts'
 import { ExecError } from '../text/errors.ts'
 import type { Netns } from '../text/values.ts'
 import type { Batch, Step } from './batch.ts'
@@ -162,7 +164,7 @@ function atOnce(steps: readonly Step[]): readonly Step[] {
   const names = steps.flatMap(({ line }) => deleted(line) ?? [])
   if (names.length < 2) return steps
   // The number derives from the links' names, so that no other program uses the same group.
-  const group = 0x5000_0000 + (Bun.hash.xxHash32(names.join(' ')) >>> 4)
+  const group = 0x5000_0000 + (shortDigest(names.join(' ')) >>> 4)
   const last = steps.findLastIndex(({ line }) => deleted(line) !== undefined)
   return steps.flatMap(({ resource, line }, i) => {
     const name = deleted(line)

@@ -7,6 +7,7 @@ import { ExecError } from '../text/errors.ts'
 import { type Ip, parseIp } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
 import { iptablesRules } from './iptables.ts'
+import { sha512 } from './sha512.ts'
 
 /**
  * The facts about an attachment that a DEL has: its addresses in the pod, empty when they are unknown, and whether the configuration names
@@ -96,7 +97,7 @@ async function removeIptables(tool: string, chains: readonly string[], run: Run)
 }
 
 function chainsOf({ network, containerId }: Owner): string[] {
-  const hash = new Bun.CryptoHasher('sha512').update(network + containerId).digest('hex')
+  const hash = sha512(network + containerId)
   return ['CNI-DN-', 'CNI-SN-'].map((prefix) => prefix + hash.slice(0, 21))
 }
 

@@ -10,6 +10,7 @@ import { type Cidr, split } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
 import type { IfName } from '../text/values.ts'
 import { iptablesRules } from './iptables.ts'
+import { sha512 } from './sha512.ts'
 
 /**
  * Removes the veth pair that a reference plugin made for this attachment. This is the pod's link of this name, if it is a veth and
@@ -126,8 +127,4 @@ async function removeIptables(tool: string, chain: string, run: Run): Promise<vo
   if (!stdout.includes(`:${chain} `)) return
   const script = ['*nat', ...jumps.map((rule) => rule.replace('-A ', '-D ')), `-F ${chain}`, `-X ${chain}`, 'COMMIT', '']
   await run([`${tool}-restore`, '--noflush', '-w'], script.join('\n'))
-}
-
-function sha512(text: string): string {
-  return new Bun.CryptoHasher('sha512').update(text).digest('hex')
 }

@@ -5,3 +5,16 @@
 export function isDeep(value: unknown, most = 50): boolean {
   return typeof value === 'object' && value !== null && (most === 0 || Object.values(value).some((inner) => isDeep(inner, most - 1)))
 }
+
+/** Whether a text opens more than `most` brackets that are open together, whether or not it is JSON. Does not use the stack. */
+export function isDeepText(text: string, most: number): boolean {
+  let [depth, isString] = [0, false]
+  for (let at = 0; at < text.length && depth <= most; at++) {
+    const char = text[at] as string
+    if (char === '"') isString = !isString
+    else if (isString && char === '\\') at++
+    else if (!isString && (char === '[' || char === '{')) depth++
+    else if (!isString && (char === ']' || char === '}')) depth--
+  }
+  return depth > most
+}

@@ -1,5 +1,6 @@
 // This folder parses and formats plain texts: addresses, names, configurations, error messages. It touches neither kernel nor disk.
 // Begin with the branded types in this file, then read ip.ts and shape.ts.
+import { digest } from './digest.ts'
 import { shown, ValueError } from './errors.ts'
 
 /** A link name that the kernel accepts: 1 to 15 bytes, no slash, colon or blank, not `.` or `..` (dev_valid_name, skel). */
@@ -42,7 +43,7 @@ export const parse = {
  * A longer name becomes `+` and 40 hex digits of its SHA-256 hash. No name starts with `+`.
  */
 export function brief(name: string): string {
-  return name.length <= 100 ? name : `+${new Bun.CryptoHasher('sha256').update(name).digest('hex').slice(0, 40)}`
+  return name.length <= 100 ? name : `+${digest(name)}`
 }
 
 function must<T>(value: unknown, test: (text: string) => boolean, want: string): T {

@@ -8,16 +8,9 @@ import { gate } from '../cni/versions.ts'
 import { log } from '../os/log.ts'
 import { netnsState } from '../os/netns.ts'
 import { CniError, CODE, ExecError, missingModule, shown, ValueError } from '../text/errors.ts'
-import { isDeep } from '../text/json.ts'
+import { isDeep, isDeepText } from '../text/json.ts'
 import { printable } from '../text/printable.ts'
 import { parse } from '../text/values.ts'
-import { chained } from './chained.ts'
-import { custom } from './custom.ts'
-import { delegating } from './delegating.ts'
-import { interfaces } from './interface.ts'
-import { ipam } from './ipam.ts'
-import { leases } from './lease.ts'
-import { meta } from './meta.ts'
 
 /** The oldest versions that know every keyword plumb uses. */
 const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them'
@@ -29,6 +22,8 @@ const LIMIT = 4096
  * 100,000 attachments. Some texts need fifteen times their size in memory when they are parsed.
  */
 const [MOST, DEEPEST] = [2 ** 25, 100]
+/** The limit of nesting for DEL, GC and STATUS, so that they can remove what any ADD made. The engine's parser has no room for much more. */
+const DEEPEST_REMOVED = 1000
 
 /**
  * Serves one CNI call from start to exit code: 0, or 1 with one error object on stdout (CNI spec 1.1.0 sections 2 and 5). Never throws.
@@ -60,10 +55,8 @@ export async function serve(plugin: Plugin, io: Io): Promise<0 | 1> {
 export function readCall(plugin: Plugin, command: Command, io: Io, seen: { version: string } = { version: newest }): Call {
   const unnamed = readAttachment(command, io.env)
   const text = input(io)
-  const raw = parseObject(text)
-  // Results are written with indentation, so the size of a nested value grows with the square of its depth. DEL and GC have no such limit,
-  // so that they can always remove.
-  if ((command === 'ADD' || command === 'CHECK') && isDeep(raw, DEEPEST)) throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${DEEPEST} deep`)
+  // Results are written with indentation, so the size of a nested value grows with the square of its depth.
+  const raw = parseObject(text, command === 'ADD' || command === 'CHECK' ? DEEPEST : DEEPEST_REMOVED)
   const network = name(raw)
   const version = versionOf(raw)
   if (supported.includes(version)) seen.version = version
@@ -80,20 +73,7 @@ export function errorOf(cause: unknown): { readonly code: number; readonly msg: 
 
 async function perform(plugin: Plugin, command: Command, io: Io, seen: { version: string }): Promise<void> {
   const call = readCall(plugin, command, io, seen)
-  const verbs =
-    plugin.role === 'interface'
-      ? interfaces(plugin)
-      : plugin.role === 'chained'
-        ? chained(plugin)
-        : plugin.role === 'ipam'
-          ? ipam(plugin)
-          : plugin.role === 'lease'
-            ? leases(plugin)
-            : plugin.role === 'delegating'
-              ? delegating(plugin)
-              : plugin.role === 'meta'
-                ? meta(plugin)
-                : custom(plugin)
+  const verbs = await verbsOf(plugin)
   if (command !== 'ADD') return verbs[command.toLowerCase() as 'check' | 'del' | 'gc' | 'status'](call)
   const done = await added(verbs, call)
   try {
@@ -103,6 +83,26 @@ async function perform(plugin: Plugin, command: Command, io: Io, seen: { version
     throw new CniError(CODE.io, 'Cannot write the result to stdout', `what was made is removed again: ${(cause as Error).message}`, { cause })
   }
   done.delivered?.()
+}
+
+// A call reads only the file of its role.
+async function verbsOf(plugin: Plugin): Promise<Verbs> {
+  switch (plugin.role) {
+    case 'interface':
+      return (await import('./interface.ts')).interfaces(plugin)
+    case 'chained':
+      return (await import('./chained.ts')).chained(plugin)
+    case 'ipam':
+      return (await import('./ipam.ts')).ipam(plugin)
+    case 'lease':
+      return (await import('./lease.ts')).leases(plugin)
+    case 'delegating':
+      return (await import('./delegating.ts')).delegating(plugin)
+    case 'meta':
+      return (await import('./meta.ts')).meta(plugin)
+    default:
+      return (await import('./custom.ts')).custom(plugin)
+  }
 }
 
 // A tool fails with many different messages when its namespace disappears meanwhile. The error then names the missing namespace.
@@ -131,13 +131,16 @@ function given(io: Io): string {
   }
 }
 
-function parseObject(text: string): Record<string, unknown> {
+function parseObject(text: string, deepest: number): Record<string, unknown> {
   let raw: unknown
   try {
     raw = JSON.parse(text)
   } catch (cause) {
-    throw new CniError(CODE.decode, 'Cannot read the configuration: it is not JSON', `${(cause as Error).message}; it begins ${shown(text.slice(0, 60))}`, { cause })
+    // A parser that ends its stack and one that does not find different faults in a deep text.
+    if (isDeepText(text, deepest)) throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${deepest} deep`, '', { cause })
+    throw new CniError(CODE.decode, 'Cannot read the configuration: it is not JSON', `it begins ${shown(text.slice(0, 60))}`, { cause })
   }
+  if (isDeep(raw, deepest)) throw new CniError(CODE.decode, `Cannot read the configuration: it is nested more than ${deepest} deep`)
   if (typeof raw !== 'object' || raw === null || Array.isArray(raw)) throw new CniError(CODE.decode, `Cannot read the configuration ${shown(raw)}: want a JSON object`)
   return raw as Record<string, unknown>
 }
@@ -178,7 +181,13 @@ function translate(cause: unknown): { code: number; message: string; details: st
   }
   const { code, errno, syscall = 'use', path = '', message } = cause as NodeJS.ErrnoException
   if (typeof errno === 'number') return { code: CODE.io, message: `Cannot ${syscall} ${path ? shown(path) : 'a file'}: ${code}`, details: message }
-  return { code: CODE.internal, message: `Unexpected failure: ${message ?? String(cause)}`, details: 'this is a fault of plumb; please report it with the configuration' }
+  return { code: CODE.internal, message: `Unexpected failure${placeOf(cause)}: ${message ?? String(cause)}`, details: 'this is a fault of plumb; please report it with the configuration' }
+}
+
+// The function and the line of the source that threw an error, from the first line of its stack that names both.
+function placeOf(cause: unknown): string {
+  const [, name, file] = /^ *at (?:async )?(\S+) \((?:\S*\/)?((?:lib|plugins)\/\S+?:\d+)/m.exec((cause as Error | undefined)?.stack ?? '') ?? []
+  return name === undefined ? '' : ` in ${name} (${file})`
 }
 
 // Runtimes write messages to logs and terminals unchanged.

@@ -1,3 +1,4 @@
+import { sleep } from '../os/door.ts'
 import { rows } from '../os/iproute2.ts'
 import type { Run } from '../os/run.ts'
 import type { Addr } from '../state/kinds/addr.ts'
@@ -26,7 +27,7 @@ export async function untilUnique(resources: readonly Resource[], run: Run): Pro
     if (failed) throw new CniError(CODE.tryLater, `Cannot use ${failed.cidr}: another host on the link has this address`, 'duplicate address detection failed ("enabledad")')
     if (open.length === 0) return
     if (performance.now() > until) throw new CniError(CODE.tryLater, `Cannot tell within ${LIMIT_MS / 1000} s whether ${open[0]?.cidr} is free on the link`, 'duplicate address detection has not ended ("enabledad")')
-    await Bun.sleep(STEP_MS)
+    sleep(STEP_MS)
   }
 }
 

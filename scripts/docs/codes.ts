@@ -28,7 +28,8 @@ function named(files: readonly string[]): number[] {
 function reached(start: string, seen = new Set<string>()): Set<string> {
   if (seen.has(start)) return seen
   seen.add(start)
-  for (const [, from = ''] of read(start).matchAll(/^import (?!type\b)[^']* from '(\.[^']+\.ts)'/gm)) reached(normalize(join(start, '..', from)), seen)
+  // What a call reads only when it needs it counts too.
+  for (const [, at = '', late = ''] of read(start).matchAll(/^import (?!type\b)[^']* from '(\.[^']+\.ts)'|\bimport\('(\.[^']+\.ts)'\)/gm)) reached(normalize(join(start, '..', at || late)), seen)
   return seen
 }
 

@@ -1,7 +1,12 @@
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import type { Runtime } from '../template.ts'
+
+/** A Bun program that plumb can be compiled onto. `arch` is a name of Node's `process.arch`. */
+export interface Runtime {
+  readonly path: string
+  readonly arch: 'x64' | 'arm64'
+}
 
 const ROOT = join(import.meta.dir, '../..')
 /** The folder of what is downloaded for packages. */

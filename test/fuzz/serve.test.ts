@@ -26,7 +26,7 @@ const CODES: readonly number[] = Object.values(CODE)
 
 /** Words of a spoiled file, which may lead to the pod, too. */
 let found: readonly string[] = []
-let keeper: ReturnType<typeof leaseKeeper>
+let keeper: Awaited<ReturnType<typeof leaseKeeper>>
 
 describe('serve(), with input that is wrong', () => {
   before(async () => {
@@ -34,7 +34,7 @@ describe('serve(), with input that is wrong', () => {
     await execa('ip', ['netns', 'add', 'fuzz'])
     await execa('sh', ['-ec', LINKS('fuzz')])
     silence()
-    keeper = leaseKeeper()
+    keeper = await leaseKeeper()
   })
   after(() => {
     keeper.stop()
@@ -172,7 +172,7 @@ function world(kernel: Recorder): string[] {
       (one.isFile() && (isIP(one.name) !== 0 || /\/(flannel\/[^/]+:[^/]+|[^/]+_[^/]+\.json)$/.test(`${one.parentPath}/${one.name}`))) ||
       (/^\/run\/cni\/plumb\/(attachments|shared\/.+)$/.test(one.parentPath) && !isRefusal(`${one.parentPath}/${one.name}`)),
   )
-  return [...kernel.links(), ...kernel.ports(), ...keeper.held, ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
+  return [...kernel.links(), ...kernel.ports(), ...keeper.held(), ...held.map(({ name, parentPath }) => `${parentPath}/${name}`)].sort()
 }
 
 // What says that an ADD met somebody else's link, which may have addresses of its own.
@@ -193,7 +193,7 @@ function differ(before: readonly string[], after: readonly string[]): string[] {
 }
 
 function fresh(): void {
-  keeper.held.clear()
+  keeper.clear()
   for (const dir of FOLDERS) rmSync(dir, { recursive: true, force: true })
   mkdirSync(SITE.dir, { recursive: true })
   mkdirSync(`${BASE}/cwd`)

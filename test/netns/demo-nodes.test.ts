@@ -57,7 +57,7 @@ describe('plumb demo nodes', () => {
       what: 'pods get another MTU than the tunnel has',
       file: `${DIST}/flannel`,
       // Another file than the agent's: it would mend its own.
-      script: `sed s/MTU=1430/MTU=1500/ /run/flannel/subnet.env > /run/other.env; exec -a flannel '${PLUMB}' < <(sed '1s|{|{"subnetFile":"/run/other.env",|')`,
+      script: `sed s/MTU=1430/MTU=1500/ /run/flannel/subnet.env > /run/other.env; exec -a flannel '${DIST}/vrf' < <(sed '1s|{|{"subnetFile":"/run/other.env",|')`,
       step: 'plumb cni add cbr0 web, on n1',
       said: /MTU of eth0 in web: saw 1500, want 1430/,
     },

@@ -46,7 +46,7 @@ describe('plumb demo pods', () => {
       step: 'plumb cni add pods web',
       said: /ip -j addr show dev eth0|addresses of eth0 in web/,
     },
-    { what: 'ipMasq does nothing', file: `${DIST}/bridge`, script: `sed 's/"ipMasq":true/"ipMasq":false/' | (exec -a bridge '${PLUMB}')`, step: 'HTTP to outside, masqueraded, IPv4', said: /saw "200 [^"]*Hello 10\.244\.0\.3, / },
+    { what: 'ipMasq does nothing', file: `${DIST}/bridge`, script: `sed 's/"ipMasq":true/"ipMasq":false/' | (exec -a bridge '${DIST}/vrf')`, step: 'HTTP to outside, masqueraded, IPv4', said: /saw "200 [^"]*Hello 10\.244\.0\.3, / },
     {
       what: 'portmap does nothing',
       file: `${DIST}/portmap`,
@@ -54,9 +54,9 @@ describe('plumb demo pods', () => {
       step: 'HTTP from outside, 192.0.2.1:8080',
       said: /TimeoutError|refused|Unable to connect/i,
     },
-    { what: 'CHECK finds nothing', file: `${DIST}/bridge`, script: `[ $CNI_COMMAND = CHECK ] || exec -a bridge '${PLUMB}'`, step: 'plumb cni check pods app', said: /saw "as it should be"/ },
-    { what: 'DEL does nothing', file: `${DIST}/bridge`, script: `[ $CNI_COMMAND = DEL ] || exec -a bridge '${PLUMB}'`, step: 'plumb cni del pods web', said: /links in web: saw \["lo","eth0"\], want \["lo"\]/ },
-    { what: 'DEL keeps the addresses', file: `${DIST}/host-local`, script: `[[ $CNI_COMMAND = [DG]* ]] || exec -a host-local '${PLUMB}'`, step: 'what the pods left', said: /what is new since the start: saw \[[^\]]*"\+ 10\.244\.0\.2"/ },
+    { what: 'CHECK finds nothing', file: `${DIST}/bridge`, script: `[ $CNI_COMMAND = CHECK ] || exec -a bridge '${DIST}/vrf'`, step: 'plumb cni check pods app', said: /saw "as it should be"/ },
+    { what: 'DEL does nothing', file: `${DIST}/bridge`, script: `[ $CNI_COMMAND = DEL ] || exec -a bridge '${DIST}/vrf'`, step: 'plumb cni del pods web', said: /links in web: saw \["lo","eth0"\], want \["lo"\]/ },
+    { what: 'DEL keeps the addresses', file: `${DIST}/host-local`, script: `[[ $CNI_COMMAND = [DG]* ]] || exec -a host-local '${DIST}/vrf'`, step: 'what the pods left', said: /what is new since the start: saw \[[^\]]*"\+ 10\.244\.0\.2"/ },
   ]
   itFindsOut(broken, 'pods')
 

@@ -27,7 +27,7 @@ describe('what the documents say', () => {
 
   it('README.md shows how to install, and is among them', () => {
     assert.ok(DOCUMENTS.includes('README.md'))
-    assert.match(readFileSync(join(ROOT, 'README.md'), 'utf8'), /^```sh\n[^`]*dist\/plumb install$/m)
+    assert.match(readFileSync(join(ROOT, 'README.md'), 'utf8'), /^```sh\n[^`]*dist\/plumb install --with-plumb$/m)
   })
   it('npm scripts are named in package.json', () => {
     assert.throws(() => withoutNpm('npm run nope'), /package.json/)

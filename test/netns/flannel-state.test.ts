@@ -124,10 +124,13 @@ describe('flannel: what is kept between ADD and DEL', () => {
       assert.equal(JSON.parse(readFileSync(fileOf(net.conf, pod), 'utf8')).name, name)
       await net.del(pod)
       assert.deepEqual([traces(pod, net.conf), readdirSync(dirOf(net.conf))], [[], []])
-      const deep = JSON.stringify({ name, ...conf }).replace('"isDefaultGateway":true', `"deep":${'['.repeat(100_000)}${']'.repeat(100_000)}`)
-      const { code, msg } = await net.fails('ADD', pod, { conf: deep })
-      assert.deepEqual([code, msg, readdirSync(dirOf(net.conf))], [6, 'Cannot read the configuration: it is nested more than 100 deep', []])
-      await net.del(pod, { conf: deep })
+      const deep = (levels: number) => JSON.stringify({ name, ...conf }).replace('"isDefaultGateway":true', `"deep":${'['.repeat(levels)}${']'.repeat(levels)}`)
+      for (const levels of [900, 100_000]) {
+        const { code, msg } = await net.fails('ADD', pod, { conf: deep(levels) })
+        assert.deepEqual([code, msg, readdirSync(dirOf(net.conf))], [6, 'Cannot read the configuration: it is nested more than 100 deep', []])
+      }
+      await net.del(pod, { conf: deep(900) })
+      assert.equal((await net.fails('DEL', pod, { conf: deep(100_000) })).msg, 'Cannot read the configuration: it is nested more than 1000 deep')
     }),
   )
 

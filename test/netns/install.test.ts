@@ -1,6 +1,6 @@
 // Tests cli/install.ts and agent/node.
 import assert from 'node:assert/strict'
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
@@ -31,34 +31,35 @@ describe('plumb install', () => {
     writeFileSync(bin('bridge'), 'the one before', { mode: 0o755 })
     const { stdout } = await execa(alone(), ['install', ...places().filter((_, i) => i !== 2 && i !== 3)])
     assert.match(stdout, new RegExp(`^kept what was there before: ${bin('bridge')} as ${bin('.before-plumb/bridge')}$`, 'm'))
-    assert.match(stdout, /^a plugin starts with \d+ page faults$/m)
     assert.deepEqual(
       readdirSync(bin())
         .filter((name) => !name.startsWith('.'))
         .sort(),
-      [...NAMES, 'plumb'].sort(),
+      NAMES,
     )
     const files = new Set(NAMES.map((name) => statSync(bin(name)).ino))
-    assert.deepEqual([files.size, files.has(statSync(bin('plumb')).ino)], [1, false])
+    assert.equal(files.size, 1)
     for (const name of NAMES) assert.match((await execa(bin(name), { env: { CNI_COMMAND: 'VERSION' } })).stdout, /"supportedVersions"/)
     assert.match((await execa(alone(), ['install', ...places().filter((_, i) => i !== 2 && i !== 3)])).stdout, / already$/m)
     assert.deepEqual([...files], [statSync(bin('bridge')).ino])
-    const undone = await execa(bin('plumb'), ['uninstall', '--force', ...places()])
+    const undone = await execa(alone(), ['uninstall', '--force', ...places()])
     assert.match(undone.stdout, new RegExp(`^put back ${bin('bridge')}$`, 'm'))
     assert.deepEqual([readdirSync(bin()), readFileSync(bin('bridge'), 'utf8')], [['bridge'], 'the one before'])
   })
 
   it('[FU1] a plugin that is called meanwhile is never missing', async () => {
-    await execa(alone(), ['install', '--bin-dir', bin(), '--state-dir', join(dir, 'state')])
     // Another version: the same program with a byte more.
-    writeFileSync(alone(), ' ', { flag: 'a' })
+    mkdirSync(bin())
+    const [first = '', ...others] = NAMES.map(bin)
+    writeFileSync(first, Buffer.concat([readFileSync(join(ROOT, 'dist/bridge')), Buffer.from(' ')]), { mode: 0o755 })
+    for (const path of others) linkSync(first, path)
     let isDone = false
     const again = execa(alone(), ['install', '--bin-dir', bin(), '--state-dir', join(dir, 'state')]).finally(() => {
       isDone = true
     })
     let calls = 0
     for (; !isDone || calls === 0; calls++) assert.match((await execa(bin('bridge'), { env: { CNI_COMMAND: 'VERSION' } })).stdout, /"supportedVersions"/)
-    assert.match((await again).stdout, new RegExp(`^installed ${NAMES.length + 1} programs`))
+    assert.match((await again).stdout, new RegExp(`^installed ${NAMES.length} programs`))
     assert.equal(existsSync(bin('.before-plumb')), false)
   })
 

@@ -128,7 +128,7 @@ describe('protocol: delegation', () => {
     'a hard link to our executable elsewhere is our pool, and works',
     inNamespaces(['node', 'pod'], async ({ node, pod }) => {
       const dir = mkdtempSync(join(DIST, '.link-'))
-      linkSync(join(DIST, 'plumb'), join(dir, 'host-local'))
+      linkSync(join(DIST, 'bridge'), join(dir, 'host-local'))
       try {
         const net = network(node, bridgeConf())
         assert.equal((await net.add(pod, { path: dir }))['ips'][0].address, '10.1.0.2/24')

@@ -54,7 +54,7 @@ const prepare = `
 mkdir -p /opt/cni/bin /etc/cni/net.d
 printf '#!/bin/sh\\necho the one before\\n' >/opt/cni/bin/bridge
 chmod 755 /opt/cni/bin/bridge
-${PLUMB} install
+${PLUMB} install --with-plumb
 cat >/etc/cni/net.d/10-pods.conflist <<'CONF'
 ${JSON.stringify(NETWORK)}
 CONF

@@ -10,7 +10,8 @@ import { FLAGS } from '../../agent/settings/flags.ts'
 import { version } from '../../package.json'
 import { sha256 } from '../../scripts/archive.ts'
 import { emulator } from '../../scripts/arm64.ts'
-import { compile } from '../../scripts/build.ts'
+import { compile, plugins } from '../../scripts/build.ts'
+import { compilePlugins } from '../../scripts/engine.ts'
 import { runtime } from '../../scripts/package/runtime.ts'
 import { type Finished, inNamespaces, type Namespace } from '../support/harness.ts'
 import { skip } from '../support/skip.ts'
@@ -96,7 +97,9 @@ describe('npm run package', function () {
     if (!found && process.arch !== 'arm64') skip(this, 'no qemu-user-static or no libc6 of arm64: the arm64 executable is untested')
     const file = join(dir, 'arm64/plumb')
     mkdirSync(dirname(file))
-    await compile(file, await runtime('arm64'))
+    const engine = join(dir, 'arm64/plugins')
+    await compilePlugins(engine, plugins(), 'arm64')
+    await compile(file, await runtime('arm64'), engine)
     const run = (called: string, argv: readonly string[], options: { env?: Readonly<Record<string, string>>; input?: string } = {}) =>
       execa(found?.qemu ?? file, found ? ['-0', called, '-L', found.sysroot, file, ...argv] : argv, { ...options, argv0: called } as object)
     assert.equal((await run('plumb', ['--version'])).stdout, `plumb ${version}`)
@@ -144,7 +147,7 @@ describe('npm run package', function () {
     const file = join(dir, 'compiled/plumb')
     if (!existsSync(file)) {
       mkdirSync(dirname(file))
-      await compile(file, await runtime(process.arch as 'x64' | 'arm64'))
+      await compile(file, await runtime(process.arch as 'x64' | 'arm64'), join(ROOT, 'dist/bridge'))
     }
     return sha256(readFileSync(file))
   }

@@ -5,6 +5,8 @@ import { type Finished, until } from '../support/harness.ts'
 import type { Node } from '../support/nodes.ts'
 import { act, DEEDS } from './deeds.ts'
 
+const PLUMB = join(import.meta.dir, '../../dist/plumb')
+
 /** A node keeps so many pods. */
 const KEPT = 15
 /** An ADD that fails so soon after somebody's deed may have met it. */
@@ -114,7 +116,7 @@ function caller(node: Node, count: Count) {
 // In mounts of its own, so that each node has its /run/cni and its /var/lib/cni.
 function standIn({ dir }: Node): string {
   for (const one of ['run-cni', 'lib-cni']) mkdirSync(join(dir, one))
-  const inside = `mkdir -p /run/cni /var/lib/cni; mount --bind ${dir}/run-cni /run/cni; mount --bind ${dir}/lib-cni /var/lib/cni; exec ${dir}/bin/plumb "$@"`
+  const inside = `mkdir -p /run/cni /var/lib/cni; mount --bind ${dir}/run-cni /run/cni; mount --bind ${dir}/lib-cni /var/lib/cni; exec ${PLUMB} "$@"`
   writeFileSync(join(dir, 'plumb'), `#!/bin/sh\nexec unshare --mount --propagation private sh -ec '${inside}' plumb "$@"\n`, { mode: 0o755 })
   return join(dir, 'plumb')
 }

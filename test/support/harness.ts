@@ -21,7 +21,7 @@ export interface Namespace {
   /** `ip -json -details ARGS` in it, parsed. */
   json(...args: string[]): Promise<Row[]>
   /** Any program in it, waited for; never rejects for a status other than 0. */
-  exec(argv: readonly string[], options?: { stdin?: string; env?: Readonly<Record<string, string>>; cwd?: string }): Promise<Finished>
+  exec(argv: readonly string[], options?: { stdin?: string | Uint8Array; env?: Readonly<Record<string, string>>; cwd?: string }): Promise<Finished>
 }
 // biome-ignore lint/suspicious/noExplicitAny: rows of iproute2, looked at key by key in assertions
 export type Row = Record<string, any>
@@ -137,7 +137,7 @@ async function make(name: string): Promise<Namespace> {
 /** A namespace by the name of its file below /run/netns, which somebody else may have made: a runtime, for a pod. */
 export function namespaceAt(unique: string, name: string): Namespace {
   const path = `/run/netns/${unique}`
-  async function exec(argv: readonly string[], { stdin = '', env = {}, cwd = '/' }: { stdin?: string; env?: Readonly<Record<string, string>>; cwd?: string } = {}): Promise<Finished> {
+  async function exec(argv: readonly string[], { stdin = '', env = {}, cwd = '/' }: { stdin?: string | Uint8Array; env?: Readonly<Record<string, string>>; cwd?: string } = {}): Promise<Finished> {
     const done = await execa('nsenter', [`--net=${path}`, '--', ...argv], { input: stdin, env: { PATH, LC_ALL: 'C', ...env }, extendEnv: false, cwd, reject: false, stripFinalNewline: false })
     if (done.exitCode === undefined && !done.isTerminated) throw done
     return { status: done.exitCode ?? -1, stdout: done.stdout, stderr: done.stderr }

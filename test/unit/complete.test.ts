@@ -32,7 +32,7 @@ describe('plumb __complete', () => {
       assert.ok(found.length > 0, words)
       for (const option of found) assert.match(help, new RegExp(`^ +(-\\w, )?${option}\\b`, 'm'), words)
     }
-    assert.deepEqual(await lines('install', '--rew'), ['--rewrite\twrite the programs again though they are right, so that they lie in large pages of memory'])
+    assert.deepEqual(await lines('install', '--with'), ['--with-plumb\tinstall the program plumb beside the plugins too'])
     assert.ok(!(await candidates('agent', '--')).includes('--vmodule'), 'a flag without an effect')
   })
   it('names the values of an option, in the forms of all shells', async () => {

@@ -4,7 +4,7 @@ import { chmodSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, r
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
-import { fingerprint, place } from '../../agent/node/executables.ts'
+import { fingerprint, placeCopy, placeLink } from '../../agent/node/executables.ts'
 import { installNetwork, installPlugins, networkText, uninstall as undo } from '../../agent/node/install.ts'
 import { loadNetwork } from '../../lib/runtime/network-list.ts'
 import { skip } from '../support/skip.ts'
@@ -41,12 +41,13 @@ describe('what the agent installs', () => {
     write(program, 'echo one')
     const says = async (name: string) => (await execa(bin(name))).stdout
     const listed = () => (existsSync(places.binDir) ? readdirSync(places.binDir).sort() : [])
-    return { dir, places, bin, program, write, says, listed }
+    const install = () => installPlugins(places, readFileSync(program), NAMES, { plumb: program })
+    return { dir, places, bin, program, write, says, listed, install }
   }
 
   it('installPlugins() gives every plugin the program, one copy of it under all names and one as plumb; uninstall() leaves nothing', async () => {
-    const { places, program, bin, says, listed } = node()
-    assert.deepEqual(installPlugins(places, program, NAMES), { made: ['plumb', ...NAMES].map(bin), replaced: [] })
+    const { places, program, bin, says, listed, install } = node()
+    assert.deepEqual(install(), { made: ['plumb', ...NAMES].map(bin), replaced: [] })
     assert.deepEqual(listed(), ['bridge', 'flannel', 'plumb'])
     const inodes = new Set(listed().map((name) => statSync(bin(name)).ino))
     assert.deepEqual([inodes.size, inodes.has(statSync(program).ino), statSync(bin('plumb')).nlink], [2, false, 1])
@@ -55,7 +56,7 @@ describe('what the agent installs', () => {
     assert.deepEqual([listed(), readdirSync(places.stateDir), existsSync(program)], [[], [], true])
   })
 
-  it('place() copies where there can be no link, and links where there can', async function () {
+  it('placeLink() copies where there can be no link, and links where there can', async function () {
     const { dir, program, bin, says } = node()
     const far = mkdtempSync('/dev/shm/plumb-install-')
     dirs.push(far)
@@ -64,72 +65,69 @@ describe('what the agent installs', () => {
     // More than one piece, and not a whole number of them.
     writeFileSync(there, `#!/bin/sh\necho far\nexit\n${'x'.repeat(5_000_000)}`, { mode: 0o755 })
     for (const from of [there, program]) {
-      place(from, bin('bridge'), { linked: true })
+      placeLink(from, bin('bridge'))
       assert.deepEqual([await says('bridge'), fingerprint(from) === fingerprint(bin('bridge')), statSync(bin('bridge')).mode & 0o777], [from === there ? 'far' : 'one', true, 0o755])
       assert.equal(statSync(bin('bridge')).ino === statSync(from).ino, from === program)
       assert.deepEqual(readdirSync(join(dir, 'bin')), ['bridge'])
     }
   })
 
-  it('installPlugins() leaves alone what is right already, also when somebody else put it there, and then it is not uninstalled either; a link to plumb it makes one to the plugins', () => {
-    const { places, program, bin, listed } = node()
+  it('installPlugins() leaves alone what is right already, also when somebody else put it there, and then it is not uninstalled either', () => {
+    const { places, program, bin, listed, install } = node()
     mkdirSync(places.binDir)
     linkSync(program, bin('plumb'))
     writeFileSync(bin('bridge'), readFileSync(program), { mode: 0o755 })
-    assert.deepEqual(installPlugins(places, program, NAMES).made, [bin('flannel')])
+    assert.deepEqual(install().made, [bin('flannel')])
     const before = statSync(bin('flannel'))
-    assert.deepEqual(installPlugins(places, program, NAMES), { made: [], replaced: [] })
+    assert.deepEqual(install(), { made: [], replaced: [] })
     assert.deepEqual([statSync(bin('flannel')).ino, statSync(bin('flannel')).mtimeMs], [before.ino, before.mtimeMs])
     uninstall(places)
     assert.deepEqual(listed(), ['bridge', 'plumb'])
-    rmSync(bin('bridge'))
-    linkSync(bin('plumb'), bin('bridge'))
-    assert.deepEqual(installPlugins(places, program, NAMES).made, NAMES.map(bin))
-    assert.deepEqual([statSync(bin('plumb')).ino === statSync(bin('bridge')).ino, statSync(bin('bridge')).ino === statSync(bin('flannel')).ino], [false, true])
   })
 
-  it('[FP15] installPlugins() with rewrite writes what is right already once more, and keeps none of it aside', () => {
+  it('installPlugins() puts plumb beside the plugins only when it is wanted', () => {
     const { places, program, bin, listed } = node()
-    installPlugins(places, program, NAMES)
-    const before = statSync(bin('flannel')).ino
-    assert.deepEqual(installPlugins(places, program, NAMES, { rewrite: true }), { made: ['plumb', ...NAMES].map(bin), replaced: [] })
-    assert.deepEqual([statSync(bin('flannel')).ino === before, statSync(bin('flannel')).ino === statSync(bin('bridge')).ino, listed()], [false, true, ['bridge', 'flannel', 'plumb']])
+    assert.deepEqual(installPlugins(places, readFileSync(program), NAMES).made, NAMES.map(bin))
+    assert.deepEqual(listed(), NAMES)
+    placeCopy(program, bin('plumb'))
+    assert.deepEqual(uninstall(places).undone, NAMES.map(bin))
+    assert.deepEqual(listed(), ['plumb'])
   })
 
   it('installPlugins() of a new version replaces the old one in one step, and keeps none of it aside', async () => {
-    const { places, program, bin, write, says, listed } = node()
-    installPlugins(places, program, NAMES)
+    const { places, program, bin, write, says, listed, install } = node()
+    install()
     write(program, 'echo two')
-    assert.deepEqual(installPlugins(places, program, NAMES), { made: ['plumb', ...NAMES].map(bin), replaced: [] })
+    assert.deepEqual(install(), { made: ['plumb', ...NAMES].map(bin), replaced: [] })
     assert.deepEqual([await says('bridge'), listed()], ['two', ['bridge', 'flannel', 'plumb']])
     uninstall(places)
     assert.deepEqual(listed(), [])
   })
 
   it('installPlugins() keeps another program of the name aside, a symbolic link too, and uninstall() puts it back', async () => {
-    const { places, program, bin, write, says, listed, dir } = node()
+    const { places, bin, write, says, listed, dir, install } = node()
     write(bin('bridge'), 'echo reference')
     write(join(dir, 'elsewhere'), 'echo linked')
     symlinkSync(join(dir, 'elsewhere'), bin('flannel'))
-    assert.deepEqual(installPlugins(places, program, NAMES).replaced, [bin('bridge'), bin('flannel')])
+    assert.deepEqual(install().replaced, [bin('bridge'), bin('flannel')])
     assert.deepEqual([await says('bridge'), await says('flannel'), readdirSync(bin('.before-plumb')).sort()], ['one', 'one', NAMES])
     // A package brings a newer one meanwhile: that is the one to put back.
     write(bin('bridge'), 'echo newer')
-    assert.deepEqual(installPlugins(places, program, NAMES), { made: [bin('bridge')], replaced: [bin('bridge')] })
+    assert.deepEqual(install(), { made: [bin('bridge')], replaced: [bin('bridge')] })
     assert.equal(await says('bridge'), 'one')
     assert.deepEqual(uninstall(places).left, [])
     assert.deepEqual([await says('bridge'), await says('flannel'), listed()], ['newer', 'linked', NAMES])
   })
 
   it('[FU1] what was there at the very first comes back after any number of upgrades, though the note of what was installed is lost', async () => {
-    const { places, program, bin, write, says, listed } = node()
+    const { places, program, bin, write, says, listed, install } = node()
     write(bin('bridge'), 'echo reference')
     // Every executable of plumb holds its own source, and so the line that tells it from others.
     const [, mark] = /MARK = '([^']+)'/.exec(readFileSync(join(ROOT, 'agent/node/executables.ts'), 'utf8')) ?? []
     const upgrade = (version: string) => write(program, `echo ${version}\nexit\n# ${'x'.repeat((2 << 20) - 50)}${mark}`)
     for (const version of ['one', 'two', 'three', 'four']) {
       upgrade(version)
-      installPlugins(places, program, NAMES)
+      install()
       assert.equal(await says('bridge'), version)
       if (version !== 'three') rmSync(places.stateDir, { recursive: true })
     }
@@ -144,9 +142,9 @@ describe('what the agent installs', () => {
   })
 
   it('uninstall() leaves what somebody else changed since, and says so; without a note it does nothing', async () => {
-    const { places, program, bin, write, says } = node()
+    const { places, bin, write, says, install } = node()
     assert.deepEqual(uninstall(places), { undone: [], left: [] })
-    installPlugins(places, program, NAMES)
+    install()
     installNetwork(places, ENV)
     write(bin('flannel'), 'echo somebody')
     writeFileSync(join(places.confDir, '10-flannel.conflist'), '{}')
@@ -164,13 +162,13 @@ describe('what the agent installs', () => {
   })
 
   it('what a kill left half done is completed by the next installPlugins(), and undone by uninstall()', async () => {
-    const { places, program, bin, write, says, listed } = node()
+    const { places, bin, write, says, listed, install } = node()
     write(bin('bridge'), 'echo reference')
     // Noted, kept aside, and not yet in place.
     mkdirSync(bin('.before-plumb'))
     linkSync(bin('bridge'), bin('.before-plumb/bridge'))
     writeFileSync(bin('.plumb.draft'), 'half')
-    installPlugins(places, program, NAMES)
+    install()
     assert.deepEqual([await says('bridge'), listed()], ['one', ['.before-plumb', 'bridge', 'flannel', 'plumb']])
     // The note of a version that was never put in place.
     const note = join(places.stateDir, 'installed.json')

@@ -80,15 +80,15 @@ delete element inet plumb snat4 { udp . 10.1.0.2 . 80 }
     assert.equal(
       made.slice(made.indexOf('# host nft')),
       `# host nft
-add chain inet plumb cond4_49826f3ea06b6f70
-flush chain inet plumb cond4_49826f3ea06b6f70
-add rule inet plumb cond4_49826f3ea06b6f70 ip saddr != { 10.0.0.0/8, 172.16.0.0/12 } dnat ip to ip daddr . meta l4proto . th dport map @ports4atif
-add rule inet plumb cond4_49826f3ea06b6f70 ip saddr != { 10.0.0.0/8, 172.16.0.0/12 } dnat ip to meta l4proto . th dport map @ports4if
+add chain inet plumb cond4_2747ee50abd728e8
+flush chain inet plumb cond4_2747ee50abd728e8
+add rule inet plumb cond4_2747ee50abd728e8 ip saddr != { 10.0.0.0/8, 172.16.0.0/12 } dnat ip to ip daddr . meta l4proto . th dport map @ports4atif
+add rule inet plumb cond4_2747ee50abd728e8 ip saddr != { 10.0.0.0/8, 172.16.0.0/12 } dnat ip to meta l4proto . th dport map @ports4if
 add element inet plumb ports4if { tcp . 8080 comment "net/c1" : 10.1.0.2 . 80 }
-add element inet plumb conditional4 { tcp . 8080 comment "net/c1" : jump cond4_49826f3ea06b6f70 }
+add element inet plumb conditional4 { tcp . 8080 comment "net/c1" : jump cond4_2747ee50abd728e8 }
 add element inet plumb ports6 { tcp . 8080 comment "net/c1" : fd00:1::2 . 80 }
 add element inet plumb ports4atif { 192.0.2.1 . tcp . 8081 comment "net/c1" : 10.1.0.2 . 80 }
-add element inet plumb conditional4at { 192.0.2.1 . tcp . 8081 comment "net/c1" : jump cond4_49826f3ea06b6f70 }`,
+add element inet plumb conditional4at { 192.0.2.1 . tcp . 8081 comment "net/c1" : jump cond4_2747ee50abd728e8 }`,
     )
   })
 

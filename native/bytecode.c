@@ -1,0 +1,53 @@
+// Compiles modules to the bytecode of quickjs-ng, as a C file for native/host.c. Runs on the machine that builds.
+//   bytecode OUTPUT.c NAME=FILE...     (sorted by NAME)
+#include <quickjs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The compiler asks for each imported module. Only the names matter here.
+static JSModuleDef *named(JSContext *ctx, const char *name, void *unused) {
+  return JS_NewCModule(ctx, name, NULL);
+}
+
+static char *content(const char *path, size_t *size) {
+  FILE *file = fopen(path, "rb");
+  if (!file) return NULL;
+  fseek(file, 0, SEEK_END);
+  *size = ftell(file);
+  rewind(file);
+  char *text = malloc(*size + 1);
+  if (fread(text, 1, *size, file) != *size) return NULL;
+  text[*size] = 0;
+  fclose(file);
+  return text;
+}
+
+int main(int argc, char **argv) {
+  FILE *to = argc > 2 ? fopen(argv[1], "w") : NULL;
+  if (!to) return fprintf(stderr, "usage: bytecode OUTPUT.c NAME=FILE...\n"), 2;
+  fprintf(to, "#include <stddef.h>\n#include <stdint.h>\n");
+  for (int i = 2; i < argc; i++) {
+    char *path = strchr(argv[i], '=');
+    size_t size;
+    *path++ = 0;
+    char *text = content(path, &size);
+    if (!text) return fprintf(stderr, "Cannot read %s\n", path), 1;
+    JSRuntime *runtime = JS_NewRuntime();
+    JSContext *ctx = JS_NewContext(runtime);
+    JS_SetModuleLoaderFunc(runtime, NULL, named, NULL);
+    JSValue module = JS_Eval(ctx, text, size, argv[i], JS_EVAL_TYPE_MODULE | JS_EVAL_FLAG_COMPILE_ONLY);
+    if (JS_IsException(module)) return fprintf(stderr, "Cannot compile %s: %s\n", argv[i], JS_ToCString(ctx, JS_GetException(ctx))), 1;
+    // Without debug information a module cannot import(), and an error has no function and line. The source text is left out.
+    size_t length;
+    uint8_t *code = JS_WriteObject(ctx, &length, module, JS_WRITE_OBJ_BYTECODE | JS_WRITE_OBJ_STRIP_SOURCE);
+    if (!code) return fprintf(stderr, "Cannot write the bytecode of %s\n", argv[i]), 1;
+    fprintf(to, "static const uint8_t code%d[] = {", i);
+    for (size_t at = 0; at < length; at++) fprintf(to, "%d,", code[at]);
+    fprintf(to, "};\n");
+  }
+  fprintf(to, "typedef struct { const char *name; const uint8_t *code; size_t size; } Module;\nconst Module modules[] = {\n");
+  for (int i = 2; i < argc; i++) fprintf(to, "  { \"%s\", code%d, sizeof code%d },\n", argv[i], i, i);
+  fprintf(to, "};\nconst size_t module_count = %d;\n", argc - 2);
+  return fclose(to) == 0 ? 0 : 1;
+}

@@ -1,0 +1,263 @@
+// The host of the small engine (quickjs-ng): starts the engine, gives the program one door to libc, and runs the module plugins/index.ts.
+// The bytecode of all modules is linked in (native/bytecode.c makes it). lib/os/door-engine.ts is the other side of the door.
+// The garbage collector for cycles never runs: a call of a plugin is shorter than its first collection.
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <quickjs.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+// The modules, sorted by name. The linker takes them from the generated file.
+typedef struct { const char *name; const uint8_t *code; size_t size; } Module;
+extern const Module modules[];
+extern const size_t module_count;
+extern char **environ;
+
+static const char ENTRY[] = "plugins/index.ts";
+// The engine refuses deeper recursion with an error that the program can catch.
+static const size_t STACK_BYTES = 4 << 20;
+// `plumb install` knows an executable of plumb by this line (agent/node/executables.ts).
+__attribute__((used, retain)) static const char mark[] = "plumb: one executable for all plugins, told apart by the name it is called by";
+static int last_error;
+
+// An answer for a runtime when the program itself cannot answer (CNI spec 1.1.0 section 5): an error object on stdout, and exit status 1.
+static void die(const char *message, const char *details) {
+  const char *texts[] = { message, details };
+  printf("{\n    \"cniVersion\": \"1.1.0\",\n    \"code\": 999");
+  for (int i = 0; i < 2; i++) {
+    printf(",\n    \"%s\": \"", i == 0 ? "msg" : "details");
+    for (const unsigned char *c = (const unsigned char *)texts[i]; *c; c++) printf(*c < 0x20 || *c == '"' || *c == '\\' ? "\\u%04x" : "%c", *c);
+    putchar('"');
+  }
+  printf("\n}\n");
+  fflush(stdout);
+  _exit(1);
+}
+
+static void no_memory(void) {
+  die("Cannot run the plugin: there is no memory", "a call needs 5 MB; see ulimit -v, and the memory limit of the runtime's unit");
+}
+
+// Reports the engine's pending error: its message, and the functions and lines that it came through.
+static void die_of_exception(JSContext *ctx) {
+  JSValue error = JS_GetException(ctx);
+  // An engine without memory cannot even make the error.
+  if (!JS_IsError(error)) no_memory();
+  JSValue trace = JS_GetPropertyStr(ctx, error, "stack");
+  const char *message = JS_ToCString(ctx, error), *stack = JS_IsString(trace) ? JS_ToCString(ctx, trace) : "";
+  char text[1024];
+  snprintf(text, sizeof text, "Unexpected failure: %s", message ? message : "unknown");
+  die(text, stack ? stack : "");
+}
+
+static int by_name(const void *name, const void *module) {
+  return strcmp(name, ((const Module *)module)->name);
+}
+
+static JSModuleDef *load(JSContext *ctx, const char *name, void *unused) {
+  const Module *found = bsearch(name, modules, module_count, sizeof *modules, by_name);
+  if (!found) {
+    JS_ThrowReferenceError(ctx, "there is no module %s", name);
+    return NULL;
+  }
+  JSValue read = JS_ReadObject(ctx, found->code, found->size, JS_READ_OBJ_BYTECODE);
+  if (JS_IsException(read)) return NULL;
+  JSModuleDef *module = JS_VALUE_GET_PTR(read);
+  // The context holds the module.
+  JS_FreeValue(ctx, read);
+  return module;
+}
+
+// An argument of a libc function: a number, a bigint, the address of a typed array's bytes, or 0 for null. Returns false after an error.
+static bool word_of(JSContext *ctx, JSValueConst value, int64_t *word) {
+  if (JS_IsNumber(value)) return JS_ToInt64(ctx, word, value) == 0;
+  if (JS_IsBigInt(value)) return JS_ToBigInt64(ctx, word, value) == 0;
+  *word = 0;
+  if (JS_IsNull(value) || JS_IsUndefined(value)) return true;
+  size_t offset = 0, length = 0;
+  JSValue buffer = JS_GetTypedArrayBuffer(ctx, value, &offset, NULL, NULL);
+  if (JS_IsException(buffer)) return false;
+  uint8_t *bytes = JS_GetArrayBuffer(ctx, &length, buffer);
+  JS_FreeValue(ctx, buffer);
+  if (bytes) *word = (int64_t)(intptr_t)(bytes + offset);
+  return true;
+}
+
+typedef int64_t (*Function)(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t);
+// The functions of libc that plumb calls: lib/os/door.ts has their types. `wide`: the result has 64 bits.
+#define NARROW(f) { #f, (Function)(void *)f, false }
+#define WIDE(f) { #f, (Function)(void *)f, true }
+static const struct { const char *name; Function function; bool wide; } libc[] = {
+  NARROW(setns), NARROW(flock), NARROW(pipe2), NARROW(fcntl), { "fcntl64", (Function)(void *)fcntl, false }, NARROW(close), NARROW(socket), NARROW(ioctl),
+  NARROW(bind), NARROW(connect), NARROW(getsockopt), NARROW(setsockopt), NARROW(memfd_create), WIDE(pwrite), NARROW(posix_spawn),
+  NARROW(posix_spawn_file_actions_init), NARROW(posix_spawn_file_actions_adddup2), NARROW(posix_spawn_file_actions_destroy), NARROW(execve),
+  NARROW(waitpid), NARROW(kill), NARROW(poll), NARROW(usleep), NARROW(clock_gettime), WIDE(syscall), NARROW(access), NARROW(open), WIDE(read), WIDE(pread),
+  WIDE(write), WIDE(lseek), NARROW(ftruncate), NARROW(fsync), NARROW(statx), WIDE(getdents64), NARROW(statfs), WIDE(readlink), NARROW(mkdir),
+  NARROW(rmdir), NARROW(unlink), NARROW(link), NARROW(symlink), NARROW(rename), NARROW(utimensat), WIDE(send), WIDE(sendto), WIDE(recv), WIDE(recvfrom),
+};
+
+static JSValue call(JSContext *ctx, JSValueConst self, int count, JSValueConst *args, int which) {
+  int64_t words[6] = { 0 };
+  for (int i = 0; i < count && i < 6; i++) if (!word_of(ctx, args[i], &words[i])) return JS_EXCEPTION;
+  int64_t result = libc[which].function(words[0], words[1], words[2], words[3], words[4], words[5]);
+  last_error = errno;
+  return libc[which].wide ? JS_NewInt64(ctx, result) : JS_NewInt32(ctx, (int32_t)result);
+}
+
+static JSValue error_number(JSContext *ctx, JSValueConst self, int count, JSValueConst *args) {
+  return JS_NewInt32(ctx, last_error);
+}
+
+static JSValue address_of(JSContext *ctx, JSValueConst self, int count, JSValueConst *args) {
+  int64_t word;
+  return word_of(ctx, args[0], &word) ? JS_NewInt64(ctx, word) : JS_EXCEPTION;
+}
+
+static JSValue now(JSContext *ctx, JSValueConst self, int count, JSValueConst *args) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return JS_NewFloat64(ctx, time.tv_sec * 1e3 + time.tv_nsec / 1e6);
+}
+
+static JSValue leave(JSContext *ctx, JSValueConst self, int count, JSValueConst *args) {
+  int status = 1;
+  JS_ToInt32(ctx, &status, args[0]);
+  _exit(status);
+}
+
+// The bytes of a well-formed text in UTF-8.
+static JSValue encode(JSContext *ctx, JSValueConst self, int count, JSValueConst *args) {
+  size_t length;
+  const char *text = JS_ToCStringLen(ctx, &length, args[0]);
+  if (!text) return JS_EXCEPTION;
+  JSValue bytes = JS_NewUint8ArrayCopy(ctx, (const uint8_t *)text, length);
+  JS_FreeCString(ctx, text);
+  return bytes;
+}
+
+// How many bytes from `at` are one character of UTF-8 (RFC 3629). Negative: how many bytes are the longest begin of one.
+static int character(const uint8_t *at, const uint8_t *end) {
+  if (*at < 0x80) return 1;
+  int more = *at >= 0xc2 && *at <= 0xdf ? 1 : *at >= 0xe0 && *at <= 0xef ? 2 : *at >= 0xf0 && *at <= 0xf4 ? 3 : 0;
+  for (int i = 1; i <= more; i++) {
+    uint8_t low = i > 1 ? 0x80 : *at == 0xe0 ? 0xa0 : *at == 0xf0 ? 0x90 : 0x80;
+    uint8_t high = i > 1 ? 0xbf : *at == 0xed ? 0x9f : *at == 0xf4 ? 0x8f : 0xbf;
+    if (at + i >= end || at[i] < low || at[i] > high) return -i;
+  }
+  return more == 0 ? -1 : more + 1;
+}
+
+// The text of bytes in UTF-8. Each begin of a character that does not end becomes U+FFFD, as in the Encoding Standard.
+static JSValue text_of(JSContext *ctx, const uint8_t *bytes, size_t length) {
+  const uint8_t *end = bytes + length, *at = bytes;
+  int step = 1;
+  while (at < end && (step = character(at, end)) > 0) at += step;
+  if (at >= end) return JS_NewStringLen(ctx, (const char *)bytes, length);
+  uint8_t *whole = malloc(length * 3), *to = whole;
+  if (!whole) return JS_ThrowOutOfMemory(ctx);
+  for (at = bytes; at < end; at += abs(step)) {
+    step = character(at, end);
+    memcpy(to, step > 0 ? at : (const uint8_t *)"\xef\xbf\xbd", step > 0 ? step : 3);
+    to += step > 0 ? step : 3;
+  }
+  JSValue text = JS_NewStringLen(ctx, (const char *)whole, to - whole);
+  free(whole);
+  return text;
+}
+
+static JSValue decode(JSContext *ctx, JSValueConst self, int count, JSValueConst *args) {
+  size_t length;
+  uint8_t *bytes = JS_GetUint8Array(ctx, &length, args[0]);
+  return bytes || length == 0 ? text_of(ctx, bytes, length) : JS_EXCEPTION;
+}
+
+static void add_function(JSContext *ctx, JSValue to, const char *name, JSCFunction *function, int count) {
+  JS_SetPropertyStr(ctx, to, name, JS_NewCFunction(ctx, function, name, count));
+}
+
+static JSValue host_of(JSContext *ctx, int argc, char **argv) {
+  JSValue host = JS_NewObject(ctx), env = JS_NewObject(ctx), args = JS_NewArray(ctx), door = JS_NewObject(ctx);
+  for (char **one = environ; *one; one++) {
+    char *equals = strchr(*one, '=');
+    JSValue name = equals ? text_of(ctx, (uint8_t *)*one, equals - *one) : JS_UNDEFINED;
+    if (!equals) continue;
+    JSAtom key = JS_ValueToAtom(ctx, name);
+    JS_DefinePropertyValue(ctx, env, key, text_of(ctx, (uint8_t *)equals + 1, strlen(equals + 1)), JS_PROP_C_W_E);
+    JS_FreeAtom(ctx, key);
+    JS_FreeValue(ctx, name);
+  }
+  for (int i = 0; i < argc; i++) JS_SetPropertyUint32(ctx, args, i, text_of(ctx, (uint8_t *)argv[i], strlen(argv[i])));
+  for (size_t i = 0; i < sizeof libc / sizeof *libc; i++)
+    JS_SetPropertyStr(ctx, door, libc[i].name, JS_NewCFunctionMagic(ctx, call, libc[i].name, 6, JS_CFUNC_generic_magic, (int)i));
+  JS_SetPropertyStr(ctx, host, "env", env);
+  JS_SetPropertyStr(ctx, host, "args", args);
+  JS_SetPropertyStr(ctx, host, "libc", door);
+  JS_SetPropertyStr(ctx, host, "pid", JS_NewInt32(ctx, getpid()));
+#ifdef __aarch64__
+  JS_SetPropertyStr(ctx, host, "isArm", JS_TRUE);
+#else
+  JS_SetPropertyStr(ctx, host, "isArm", JS_FALSE);
+#endif
+  add_function(ctx, host, "errno", error_number, 0);
+  add_function(ctx, host, "pointerTo", address_of, 1);
+  add_function(ctx, host, "exit", leave, 1);
+  add_function(ctx, host, "now", now, 0);
+  add_function(ctx, host, "encode", encode, 1);
+  add_function(ctx, host, "decode", decode, 1);
+  return host;
+}
+
+// Runs a module to its end, with what it awaits.
+static void run(JSRuntime *runtime, JSContext *ctx, const char *name) {
+  JSModuleDef *module = load(ctx, name, NULL);
+  if (!module || JS_ResolveModule(ctx, JS_MKPTR(JS_TAG_MODULE, module)) < 0) die_of_exception(ctx);
+  JSValue done = JS_EvalFunction(ctx, JS_DupValue(ctx, JS_MKPTR(JS_TAG_MODULE, module)));
+  if (JS_IsException(done)) die_of_exception(ctx);
+  JSContext *at;
+  int left;
+  while ((left = JS_ExecutePendingJob(runtime, &at)) > 0);
+  if (left < 0) die_of_exception(at);
+  if (JS_PromiseState(ctx, done) == JS_PROMISE_FULFILLED) return;
+  if (JS_PromiseState(ctx, done) == JS_PROMISE_REJECTED) JS_Throw(ctx, JS_PromiseResult(ctx, done));
+  else JS_ThrowInternalError(ctx, "%s waits for what never comes", name);
+  die_of_exception(ctx);
+}
+
+int main(int argc, char **argv) {
+  // A file that the program opens must not become its stdout.
+  for (int fd = 0; fd < 3; fd++) if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDWR | O_CLOEXEC);
+  // A write to a closed pipe fails with EPIPE.
+  signal(SIGPIPE, SIG_IGN);
+  struct rlimit stack;
+  size_t most = getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < 2 * STACK_BYTES ? stack.rlim_cur / 2 : STACK_BYTES;
+  JSRuntime *runtime = JS_NewRuntime();
+  JSContext *ctx = runtime ? JS_NewContext(runtime) : NULL;
+  if (!ctx) no_memory();
+  JS_SetGCThreshold(runtime, (size_t)-1);
+  JS_SetMaxStackSize(runtime, most);
+  JS_SetModuleLoaderFunc(runtime, NULL, load, NULL);
+  JSValue global = JS_GetGlobalObject(ctx);
+  JS_SetPropertyStr(ctx, global, "host", host_of(ctx, argc, argv));
+  run(runtime, ctx, "native/globals.ts");
+  run(runtime, ctx, ENTRY);
+  return 0;
+}

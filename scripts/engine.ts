@@ -1,0 +1,184 @@
+// Makes the executable of the plugins: the small engine (native/), and the bytecode of plugins/ and of what it imports.
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { dirname, join, normalize } from 'node:path'
+import { transformSync } from 'amaro'
+import { execa } from 'execa'
+import { install, type Need } from './packages.ts'
+
+const ROOT = join(import.meta.dir, '..')
+const NATIVE = join(ROOT, 'native')
+const CACHE = process.env['PLUMB_ENGINE'] ?? '/var/cache/plumb/engine'
+const PIN = join(NATIVE, 'requirements.txt')
+const SOURCES = ['quickjs', 'dtoa', 'libregexp', 'libunicode']
+// The same text and flags give the same bytes: no path and no time goes into them.
+const FLAGS = ['-O2', '-DNDEBUG', '-D_GNU_SOURCE', '-ffunction-sections', '-fdata-sections', '-fno-asynchronous-unwind-tables', '-w']
+/** The executable of the plugins has the second file instead of the first. */
+const REPLACED: Readonly<Record<string, string>> = { 'lib/os/door.ts': 'lib/os/door-engine.ts' }
+const GLOBALS = 'native/globals.ts'
+
+/** The architecture of an executable, by its name in Node's `process.arch`. */
+export type Arch = 'x64' | 'arm64'
+
+const NEEDS: readonly Need[] = [
+  { name: 'gcc', shows: 'gcc', why: 'the engine of the plugins is compiled with it' },
+  { name: 'libc6-dev', shows: '/usr/include/stdio.h', why: 'the same' },
+  { name: 'python3-pip', shows: '/usr/lib/python3/dist-packages/pip', why: "the engine's sources are downloaded with it" },
+  { name: 'python3-setuptools', shows: '/usr/lib/python3/dist-packages/setuptools', why: 'pip reads a source package with it' },
+]
+
+// To compile for the other architecture.
+const CROSS: Readonly<Record<Arch, readonly Need[]>> = {
+  x64: [
+    { name: 'gcc-x86-64-linux-gnu', shows: 'x86_64-linux-gnu-gcc', why: 'the engine of the plugins is compiled for x86-64 with it' },
+    { name: 'libc6-dev-amd64-cross', shows: '/usr/x86_64-linux-gnu/include/stdio.h', why: 'the same' },
+  ],
+  arm64: [
+    { name: 'gcc-aarch64-linux-gnu', shows: 'aarch64-linux-gnu-gcc', why: 'the engine of the plugins is compiled for arm64 with it' },
+    { name: 'libc6-dev-arm64-cross', shows: '/usr/aarch64-linux-gnu/include/stdio.h', why: 'the same' },
+  ],
+}
+
+/** Compiles the executable of the plugins to a file. Installs what that needs, and keeps what it compiled in a cache. Throws Error. */
+export async function compilePlugins(to: string, names: readonly string[], arch: Arch): Promise<void> {
+  await install([...NEEDS, ...(arch === process.arch ? [] : CROSS[arch])])
+  const source = await engineSource()
+  const objects = await engineObjects(source, arch)
+  const bytecode = await bytecodeCompiler(source)
+  const draft = mkdtempSync(join(CACHE, '.draft-'))
+  try {
+    const modules = modulesOf(names)
+    const inputs = [...modules].map(([name, text], i) => {
+      writeFileSync(join(draft, `${i}.js`), text)
+      return `${name}=${join(draft, `${i}.js`)}`
+    })
+    await execa(bytecode, [join(draft, 'modules.c'), ...inputs])
+    const { cc } = tools(arch)
+    await execa(cc, [...FLAGS, '-I', source, '-c', 'modules.c', '-o', 'modules.o'], { cwd: draft })
+    await execa(cc, [...FLAGS, '-I', source, '-c', join(NATIVE, 'host.c'), '-o', 'host.o'], { cwd: draft })
+    const linked = ['-static', '-s', '-Wl,--gc-sections,--build-id=none,-z,noseparate-code', '-o', 'plugins', 'host.o', 'modules.o', ...objects, '-lm', '-lpthread']
+    await execa(cc, linked, { cwd: draft })
+    renameSync(join(draft, 'plugins'), to)
+  } catch (cause) {
+    throw new Error(`Cannot make the executable of the plugins: ${(cause as { stderr?: string }).stderr || (cause as Error).message}`, { cause })
+  } finally {
+    rmSync(draft, { recursive: true, force: true })
+  }
+}
+
+/** What the executable of the plugins is made of, beside plugins/ and lib/. */
+export function engineFiles(): string[] {
+  return [...readdirSync(NATIVE).map((file) => join(NATIVE, file)), import.meta.path]
+}
+
+function tools(arch: Arch): { readonly cc: string } {
+  return { cc: arch === process.arch ? 'gcc' : arch === 'arm64' ? 'aarch64-linux-gnu-gcc' : 'x86_64-linux-gnu-gcc' }
+}
+
+// The folder of the engine's C sources. pip checks the hash.
+async function engineSource(): Promise<string> {
+  const folder = join(CACHE, `source-${hashOf(readFileSync(PIN))}`)
+  if (existsSync(folder)) return join(folder, 'upstream-quickjs')
+  process.stderr.write(`build: downloading the engine of the plugins to ${CACHE} (quickjs-ng, pinned in native/requirements.txt)\n`)
+  mkdirSync(CACHE, { recursive: true })
+  const draft = mkdtempSync(join(CACHE, '.draft-'))
+  try {
+    const pip = ['-m', 'pip', 'download', '--quiet', '--disable-pip-version-check', '--no-deps', '--no-binary', ':all:', '--no-build-isolation', '--require-hashes', '-d', draft, '-r', PIN]
+    await execa('/usr/bin/python3', pip, { cwd: draft })
+    const archive = readdirSync(draft).find((file) => file.endsWith('.tar.gz')) ?? ''
+    mkdirSync(join(draft, 'unpacked'))
+    await execa('tar', ['-xzf', archive, '-C', 'unpacked', '--strip-components=1', '--no-same-owner'], { cwd: draft })
+    renameSync(join(draft, 'unpacked'), folder)
+  } finally {
+    rmSync(draft, { recursive: true, force: true })
+  }
+  return join(folder, 'upstream-quickjs')
+}
+
+// The compiled engine. This takes most of a minute, once for each architecture.
+async function engineObjects(source: string, arch: Arch): Promise<string[]> {
+  const { cc } = tools(arch)
+  const { stdout: compiler } = await execa(cc, ['--version'])
+  const folder = join(CACHE, `objects-${arch}-${hashOf(source, compiler, FLAGS.join(' '))}`)
+  const objects = SOURCES.map((name) => join(folder, `${name}.o`))
+  if (existsSync(folder)) return objects
+  process.stderr.write(`build: compiling the engine of the plugins for ${arch} (once; kept in ${CACHE})\n`)
+  const draft = mkdtempSync(join(CACHE, '.draft-'))
+  try {
+    await Promise.all(SOURCES.map((name) => execa(cc, [...FLAGS, '-c', `${name}.c`, '-o', join(draft, `${name}.o`)], { cwd: source })))
+    renameSync(draft, folder)
+  } finally {
+    rmSync(draft, { recursive: true, force: true })
+  }
+  return objects
+}
+
+async function bytecodeCompiler(source: string): Promise<string> {
+  const main = join(NATIVE, 'bytecode.c')
+  const made = join(CACHE, `bytecode-${hashOf(source, readFileSync(main))}`)
+  if (existsSync(made)) return made
+  const objects = await engineObjects(source, process.arch as Arch)
+  const draft = `${made}.${process.pid}`
+  await execa(tools(process.arch as Arch).cc, [...FLAGS, '-I', source, main, ...objects, '-lm', '-lpthread', '-o', draft])
+  renameSync(draft, made)
+  return made
+}
+
+// The modules by name, sorted: JavaScript in which each token keeps its line, so that an error names the line of the source.
+function modulesOf(names: readonly string[]): Map<string, string> {
+  const [texts, wanted, packages] = [new Map<string, string>(), [GLOBALS, 'plugins/index.ts', ...names.map((name) => `plugins/${name}.ts`)], new Map<string, Set<string>>()]
+  const scanner = new Bun.Transpiler({ loader: 'js' })
+  for (const name of wanted) {
+    if (texts.has(name)) continue
+    const source = readFileSync(join(ROOT, REPLACED[name] ?? name), 'utf8')
+    // `import … with { type: 'text' }`
+    if (!name.endsWith('.ts')) {
+      texts.set(name, `export default ${JSON.stringify(source)}`)
+      continue
+    }
+    const { code } = transformSync(source, { mode: 'strip-only' })
+    texts.set(name, name === 'plugins/index.ts' ? `const PLUGINS=${JSON.stringify(names)};${code}` : code)
+    for (const { path } of scanner.scan(code).imports) {
+      if (path.startsWith('.')) wanted.push(normalize(join(dirname(name), path)))
+      else packages.set(path, new Set([...(packages.get(path) ?? []), ...usedOf(code, path, name)]))
+    }
+  }
+  for (const [path, used] of packages) texts.set(path, bundled(path, [...used].sort()))
+  return new Map([...texts].sort(([one], [other]) => (one < other ? -1 : 1)))
+}
+
+// The names that a module takes of a package: `import * as v` with `v.NAME`, or `import { NAME }`.
+function usedOf(code: string, path: string, name: string): string[] {
+  const quoted = path.replace(/[.*+?^${}()|[\]\\/]/g, '\\$&')
+  const [, all, some] = new RegExp(`import\\s+(?:\\*\\s+as\\s+(\\w+)|\\{([^}]*)\\})\\s+from\\s+'${quoted}'`).exec(code) ?? []
+  if (all !== undefined) return [...code.matchAll(new RegExp(`\\b${all}\\.(\\w+)`, 'g'))].map(([, used]) => used as string)
+  if (some !== undefined)
+    return some
+      .split(',')
+      .map((one) => one.trim().split(/\s+as\s+/)[0] as string)
+      .filter(Boolean)
+  throw new Error(`Cannot tell what ${name} takes of ${path}: want import * as NAME, or import { NAMES }`)
+}
+
+// A module of the used parts of an npm package.
+function bundled(path: string, used: readonly string[]): string {
+  const draft = mkdtempSync(join(CACHE, '.bundle-'))
+  try {
+    const entry = join(ROOT, 'node_modules', `.plumb-entry-${process.pid}.js`)
+    writeFileSync(entry, `export { ${used.join(', ')} } from '${path}'\n`)
+    try {
+      const { exitCode, stderr } = Bun.spawnSync([process.execPath, 'build', '--target=browser', '--format=esm', '--minify', '--outfile', join(draft, 'out.js'), entry], { cwd: ROOT })
+      if (exitCode !== 0) throw new Error(`Cannot bundle ${path}: ${stderr.toString()}`)
+    } finally {
+      rmSync(entry, { force: true })
+    }
+    return readFileSync(join(draft, 'out.js'), 'utf8')
+  } finally {
+    rmSync(draft, { recursive: true, force: true })
+  }
+}
+
+function hashOf(...parts: readonly (string | Uint8Array)[]): string {
+  const hash = new Bun.CryptoHasher('sha256')
+  for (const part of parts) hash.update(part).update('\0')
+  return hash.digest('hex').slice(0, 16)
+}
