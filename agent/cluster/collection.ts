@@ -138,7 +138,9 @@ export class Collection<T> implements Source<string, WatchEvent> {
 
   #read(raw: unknown): { readonly now?: T | undefined; readonly refused?: string } {
     try {
-      return { now: this.#kind.project(raw) }
+      const now = this.#kind.project(raw)
+      const leftOut = (now as { leftOut?: readonly string[] } | undefined)?.leftOut
+      return leftOut ? { now, refused: leftOut.join('; ') } : { now }
     } catch (cause) {
       if (!(cause instanceof ValueError)) throw cause
       return { refused: cause.message }

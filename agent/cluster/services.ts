@@ -35,6 +35,8 @@ export interface Service {
   readonly healthCheckNodePort?: number
   /** Endpoints count as ready before they are. */
   readonly publishesNotReady: boolean
+  /** What was left out because nobody can read it, one sentence each. Absent when all of it is served. */
+  readonly leftOut?: readonly string[]
 }
 /** One address of an EndpointSlice. */
 export interface Endpoint {
@@ -62,7 +64,10 @@ export interface Slice {
 const DEFAULT_AFFINITY_S = 10_800
 const MOST_AFFINITY_S = 86_400
 
-/** Reads a Service. Undefined for one without addresses: ExternalName, or headless. Throws ValueError with the object's name and the path of the wrong field. */
+/**
+ * Reads a Service. Undefined for one without addresses: ExternalName, or headless. Addresses and source ranges that nobody can read are left
+ * out and named: the rest is served. When no source range is left of those that were given, nobody may use the load balancer's addresses. Throws ValueError with the object's name and the path of another wrong field.
+ */
 export function serviceOf(raw: unknown): Service | undefined {
   const [{ namespace, name }, spec] = [metaOf(raw, 'Service'), objectAt(raw, 'spec')]
   const what = `Service ${namespace}/${name}: spec`
@@ -72,19 +77,25 @@ export function serviceOf(raw: unknown): Service | undefined {
   const isBalanced = spec['type'] === 'LoadBalancer'
   const health = spec['healthCheckNodePort']
   const affinity = affinityOf(spec, what)
+  const leftOut: string[] = []
+  const ranges = isBalanced ? listOf(spec['loadBalancerSourceRanges'] ?? [], `${what}.loadBalancerSourceRanges`) : []
+  const readable = readableOf(ranges, `${what}.loadBalancerSourceRanges`, (one, at) => cidrOf(trimmed(one), at), leftOut)
+  const externalIPs = readableOf(listOf(spec['externalIPs'] ?? [], `${what}.externalIPs`), `${what}.externalIPs`, ipOf, leftOut)
+  const balancerIPs = isBalanced ? balancerIPsOf(raw, `Service ${namespace}/${name}: status.loadBalancer.ingress`, leftOut) : []
   return {
     namespace,
     name,
     clusterIPs: ipsOf(clusterIPs, `${what}.clusterIPs`),
-    externalIPs: ipsOf(listOf(spec['externalIPs'] ?? [], `${what}.externalIPs`), `${what}.externalIPs`),
-    balancerIPs: isBalanced ? balancerIPsOf(raw, `Service ${namespace}/${name}: status.loadBalancer.ingress`) : [],
-    sourceRanges: isBalanced ? listOf(spec['loadBalancerSourceRanges'] ?? [], `${what}.loadBalancerSourceRanges`).map((one, i) => cidrOf(trimmed(one), `${what}.loadBalancerSourceRanges[${i}]`)) : [],
+    externalIPs,
+    balancerIPs,
+    sourceRanges: ranges.length > 0 && readable.length === 0 ? NOBODY : readable,
     ports: listOf(spec['ports'] ?? [], `${what}.ports`).map((one, i) => servicePortOf(one, `${what}.ports[${i}]`)),
     isExternalLocal: spec['externalTrafficPolicy'] === 'Local',
     isInternalLocal: spec['internalTrafficPolicy'] === 'Local',
     ...(affinity !== undefined && { affinitySeconds: affinity }),
     ...(isBalanced && spec['externalTrafficPolicy'] === 'Local' && isPort(health) && { healthCheckNodePort: health }),
     publishesNotReady: spec['publishNotReadyAddresses'] === true,
+    ...(leftOut.length > 0 && { leftOut }),
   }
 }
 
@@ -129,13 +140,13 @@ function affinityOf(spec: Readonly<Record<string, unknown>>, what: string): numb
   return timeoutSeconds
 }
 
-function balancerIPsOf(raw: unknown, what: string): Ip[] {
+function balancerIPsOf(raw: unknown, what: string, leftOut: string[]): Ip[] {
   const ingress = listOf(objectAt(objectAt(raw, 'status'), 'loadBalancer')['ingress'] ?? [], what)
   const ips = ingress.flatMap((one) => {
     const { ip, ipMode } = (one ?? {}) as Record<string, unknown>
     return ip === undefined || ip === '' || ipMode === 'Proxy' ? [] : [ip]
   })
-  return ipsOf(ips, what)
+  return readableOf(ips, what, ipOf, leftOut)
 }
 
 function endpointOf(raw: unknown, isIpv6: boolean, what: string): Endpoint[] {
@@ -151,15 +162,32 @@ function endpointOf(raw: unknown, isIpv6: boolean, what: string): Endpoint[] {
   return [{ ip, isReady, isServing: serving === undefined ? isReady : serving === true, isTerminating: terminating === true, ...(typeof nodeName === 'string' && nodeName !== '' && { node: nodeName }), zones, nodes }]
 }
 const NONE: readonly string[] = []
+// Addresses that no packet has as its source (RFC 1122, RFC 4291).
+const NOBODY: readonly Cidr[] = ['255.255.255.255/32', 'ff02::1/128'] as Cidr[]
 
 function ipsOf(all: readonly unknown[], what: string): Ip[] {
+  return [...new Set(all.map((one, i) => ipOf(one, `${what}[${i}]`)))]
+}
+
+function ipOf(value: unknown, what: string): Ip {
+  try {
+    return parseIp(value)
+  } catch (cause) {
+    throw new ValueError(`${what} ${(cause as Error).message}`, { cause })
+  }
+}
+
+// What can be read of a list. Notes the rest.
+function readableOf<T>(all: readonly unknown[], what: string, read: (one: unknown, what: string) => T, leftOut: string[]): T[] {
   return [
     ...new Set(
-      all.map((one, i) => {
+      all.flatMap((one, i) => {
         try {
-          return parseIp(one)
+          return read(one, `${what}[${i}]`)
         } catch (cause) {
-          throw new ValueError(`${what}[${i}] ${(cause as Error).message}`, { cause })
+          if (!(cause instanceof ValueError)) throw cause
+          leftOut.push(`${cause.message}; it is left out`)
+          return []
         }
       }),
     ),

@@ -9,9 +9,11 @@ import { commands, listen } from '../node/answers.ts'
 import { openSocket } from '../node/socket.ts'
 import { admissionCommands } from '../policy/admission.ts'
 import { policyCommands } from '../policy/questions.ts'
+import type { Part } from '../scheduler/part.ts'
 import { Scheduler } from '../scheduler/scheduler.ts'
 import { makeWakes } from '../scheduler/wakes.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
+import { keepBridgedFrames } from './bridged-frames.ts'
 import type { Context } from './context.ts'
 import { FilesPart } from './files.ts'
 import { ForwardPart, TablePart } from './firewall.ts'
@@ -94,6 +96,15 @@ export class Parts {
     const questions =
       this.policy && (await openSocket(this.#context.policySocket, () => listen({ unix: this.#context.policySocket }, 'policy', commands('command', { ...admissionCommands(this.policy as PolicyPart), ...policyCommands(this.policy as PolicyPart) }))))
     const ended = new AbortController()
+    const { policy, services } = this
+    const guarded = services ?? policy
+    // A part that waits for other settings is asked again at once.
+    if (guarded)
+      keepBridgedFrames(
+        () => services !== undefined || policy?.isBridged() === true,
+        (names) => this.#settingsRepaired(guarded, names),
+        AbortSignal.any([signal, ended.signal]),
+      )
     const drops = this.policy?.followDrops(AbortSignal.any([signal, ended.signal]))
     try {
       await this.#scheduler.run(this.#context.resyncMs, signal, end)
@@ -105,6 +116,15 @@ export class Parts {
       await drops
       this.#context.probes?.close()
     }
+  }
+
+  #settingsRepaired(part: Part, names: readonly string[]): void {
+    this.#repairs.note(
+      part,
+      'sysctl',
+      names.map((name) => ({ key: name, title: name })),
+    )
+    part.wakes.poke('sysctl')
   }
 
   /** Makes every part check everything again. */

@@ -140,10 +140,14 @@ export class PolicyPart implements Part, Admission {
     return this.#objects.objects.pods.has(podKey(endpoint))
   }
 
+  /** Whether pods of this node are, or may be, ports of a bridge. */
+  isBridged(): boolean {
+    return this.#context.isBridged || this.#endpoints.all().some(({ link }) => link !== undefined && isPort(link))
+  }
+
   // Frames between two pods of one bridge meet the rules only by way of br_netfilter.
   #unfiltered(): readonly Failure[] {
-    const isBridged = () => this.#context.isBridged || this.#endpoints.all().some(({ link }) => link !== undefined && isPort(link))
-    if (maybeSysctl('bridge/bridge-nf-call-iptables') === '1' || !isBridged()) return []
+    if (maybeSysctl('bridge/bridge-nf-call-iptables') === '1' || !this.isBridged()) return []
     this.wakes.poke('bridges', BRIDGES_MS)
     return [{ scope: 'node', text: 'Cannot apply network policy between pods of one bridge: net.bridge.bridge-nf-call-iptables is not 1; load br_netfilter and set it' }]
   }

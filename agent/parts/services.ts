@@ -65,6 +65,7 @@ export class ServicesPart implements Part {
   #node: NodeFacts
   /** UDP frontends whose connections are not looked at yet. */
   #stale: StaleFrontend[] = []
+  #isForgetting = false
   /** When the changes happened that are not in the kernel yet. Milliseconds since 1970. */
   #triggered: number[] = []
   #programming: Durations = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
@@ -85,8 +86,6 @@ export class ServicesPart implements Part {
       wakes.poke('objects')
     })
     if (options.nodePortAddresses.some((one) => one.startsWith('127.'))) enable('ipv4/conf/all/route_localnet')
-    // Without it, an answer from one pod of a bridge to another one does not pass the connection's translation.
-    for (const tables of ['iptables', 'ip6tables']) enable(`bridge/bridge-nf-call-${tables}`)
   }
 
   doubt(): void {
@@ -128,12 +127,32 @@ export class ServicesPart implements Part {
     // What happened before the start was not this run's to wait for.
     for (const at of isFirst ? [] : this.#triggered) this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
     this.#triggered = []
-    const stale = this.#stale
-    this.#stale = []
-    const forgotten = await forgetStale(stale, this.#context.run)
-    this.#forgotten += forgotten
-    if (forgotten > 0) log(`agent: forgot ${forgotten} UDP connections to former endpoints of Services`)
     this.#tell()
+    void this.#forgetStale()
+  }
+
+  // Runs beside the steps: nothing that cleans holds back what programs. A failed look is repeated after the next change.
+  async #forgetStale(): Promise<void> {
+    if (this.#isForgetting) return
+    this.#isForgetting = true
+    try {
+      while (this.#stale.length > 0) {
+        const stale = this.#stale.splice(0)
+        try {
+          const forgotten = await forgetStale(stale)
+          this.#forgotten += forgotten
+          if (forgotten > 0) log(`agent: forgot ${forgotten} UDP connections to former endpoints of Services`)
+          this.#context.failures.report('connections of services', [])
+        } catch (cause) {
+          this.#stale.unshift(...stale)
+          this.#context.failures.report('connections of services', [{ scope: 'part', text: `Cannot forget UDP connections to former endpoints of Services: ${(cause as Error).message}` }])
+          return
+        }
+      }
+      this.#tell()
+    } finally {
+      this.#isForgetting = false
+    }
   }
 
   // Compiles the Services whose objects changed.

@@ -150,11 +150,13 @@ export class PolicyState {
     if (now) this.#locals.set(key, now)
     else this.#locals.delete(key)
     const isSame = SIDES.every((side) => before?.chains[side]?.name === now?.chains[side]?.name)
+    // An address that a pod gets or gives back begins without connections, whatever the policies are (docs/decisions/0032).
+    const has = (one: LocalPod | undefined, ip: Ip) => one?.ips.includes(ip) === true
     for (const ip of before?.ips ?? []) this.#leave(ip, key)
     for (const ip of now?.ips ?? []) this.#localsAt.set(ip, (this.#localsAt.get(ip) ?? new Set()).add(key))
     for (const ip of new Set([...(before?.ips ?? []), ...(now?.ips ?? [])])) {
       this.#write(ip)
-      if (!isSame) this.#tightened.add(ip)
+      if (!isSame || has(before, ip) !== has(now, ip)) this.#tightened.add(ip)
     }
   }
 

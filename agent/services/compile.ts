@@ -89,19 +89,26 @@ export function compile(service: Service, slices: Iterable<Slice>, node: NodeFac
     const answer = !isServed ? (found.isAny ? 'drop' : 'refuse') : { ...shape, cluster: cluster.length, ...(isSplit && { local: local.length }), ...(isExternal && { isMasked: true as const }) }
     frontends.set(name, { kind, family, protocol, key, answer, cluster, local })
   }
+  // A Service answers in its own families only: an address of the other one may be the node's, with a server of the node behind it.
+  const families = new Set(service.clusterIPs.map(familyOf))
+  const isOwn = (ip: Ip) => families.has(familyOf(ip))
   for (const port of service.ports) {
     const protocol = port.protocol.toLowerCase()
-    const vips = [...service.clusterIPs.map((ip) => [ip, false] as const), ...[...service.externalIPs, ...service.balancerIPs].map((ip) => [ip, true] as const)]
-    for (const [ip, isExternal] of vips) add(port, isSix(ip) ? 6 : 4, 'vip', `${ip} . ${protocol} . ${port.port}`, isExternal)
+    const vips = [...service.clusterIPs.map((ip) => [ip, false] as const), ...[...service.externalIPs, ...service.balancerIPs].filter(isOwn).map((ip) => [ip, true] as const)]
+    for (const [ip, isExternal] of vips) add(port, familyOf(ip), 'vip', `${ip} . ${protocol} . ${port.port}`, isExternal)
     const { nodePort } = port
-    if (nodePort !== undefined) for (const family of new Set(service.clusterIPs.map((ip): Family => (isSix(ip) ? 6 : 4)))) add(port, family, 'port', `${protocol} . ${nodePort}`, true)
-    for (const ip of service.balancerIPs) {
+    if (nodePort !== undefined) for (const family of families) add(port, family, 'port', `${protocol} . ${nodePort}`, true)
+    for (const ip of service.balancerIPs.filter(isOwn)) {
       const ranges = allowed(service, ip, node)
       if (ranges.length > 0) restricted.set(`${ip} . ${protocol} . ${port.port}`, ranges)
     }
   }
   const { healthCheckNodePort } = service
   return { frontends, vips: service.clusterIPs, hairpins: [...hairpins], restricted, ...(healthCheckNodePort !== undefined && { health: { port: healthCheckNodePort, local: healthy.size } }) }
+}
+
+function familyOf(ip: Ip): Family {
+  return isSix(ip) ? 6 : 4
 }
 
 /** The elements of a frontend: set or map, key, and value in a map. Slots of endpoints for clients from outside begin at `LOCAL_SLOT`. */

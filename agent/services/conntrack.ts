@@ -1,8 +1,6 @@
-import { has } from '../../lib/os/exec.ts'
-import { log } from '../../lib/os/log.ts'
+import { type Connection, connectionPieces, forget, type Sought } from '../../lib/os/conntrack.ts'
 import { localAddresses } from '../../lib/os/routes.ts'
-import type { Run } from '../../lib/os/run.ts'
-import { parseIp } from '../../lib/text/ip.ts'
+import type { Ip } from '../../lib/text/ip.ts'
 import type { Family, Frontend } from './compile.ts'
 
 // The kernel translates a UDP client as long as it sends, and never looks at the rules again. So a client that began before an endpoint went, or before the first one
@@ -42,32 +40,44 @@ export function formerUdp(elements: readonly string[], served: ReadonlyMap<strin
   })
 }
 
+const UDP = 17
+/** For more frontends than this, one list of all UDP connections is cheaper than one list for each. */
+const SINGLY = 16
+/** After this time other work of the agent has its turn. Milliseconds. */
+const TURN_MS = 20
+
 /**
- * Makes the kernel forget UDP connections to these frontends that do not lead to one of their endpoints. Lists the connections once per family, and deletes each by
- * all of its numbers. Gives the number of deleted connections. Best effort: without the tool conntrack it deletes nothing.
+ * Makes the kernel forget UDP connections to these frontends that do not lead to one of their endpoints. The kernel lists only those to the
+ * frontends. Works in turns with the agent's other work. Gives the number of deleted connections. Throws Error when the kernel refuses.
  */
-export async function forgetStale(frontends: readonly StaleFrontend[], run: Run): Promise<number> {
-  if (frontends.length === 0) return 0
-  if (!has('conntrack')) {
-    log('agent: conntrack is not installed: UDP clients of a Service may go on to a former endpoint for up to 2 minutes')
-    return 0
-  }
-  const lines: string[] = []
+export async function forgetStale(frontends: readonly StaleFrontend[]): Promise<number> {
+  let [count, since] = [0, performance.now()]
   for (const family of [4, 6] as const) {
     const own = frontends.filter((one) => one.family === family)
-    if (own.length === 0) continue
-    const { stdout } = await run(['conntrack', '-L', '-f', `ipv${family}`, '-p', 'udp'], '')
-    lines.push(...deletions(stdout, family, own, () => localAddresses(family)))
+    for (const sought of soughtOf(family, own)) {
+      const isStale = staleBy(own, () => localAddresses(family))
+      for (const piece of connectionPieces(sought)) {
+        count += forget(piece.filter(isStale))
+        if (performance.now() - since < TURN_MS) continue
+        await new Promise((resolve) => setImmediate(resolve))
+        since = performance.now()
+      }
+    }
   }
-  if (lines.length === 0) return 0
-  // conntrack before 1.4.7 reads no commands from its input.
-  const { status } = await run(['conntrack', '-R', '-'], `${lines.join('\n')}\n`)
-  if (status !== 0) for (const line of lines) await run(['conntrack', ...line.split(' ')], '')
-  return lines.length
+  return count
 }
 
-/** The arguments of conntrack that delete the stale ones of listed connections. `local` gives the addresses of the node. Pure. */
-export function deletions(listed: string, family: Family, frontends: readonly StaleFrontend[], local: () => ReadonlySet<string>): string[] {
+// `10.96.0.1 . udp . 53` of a Service's address, and `udp . 30053` of a node's port.
+function soughtOf(family: Family, frontends: readonly StaleFrontend[]): Sought[] {
+  if (frontends.length > SINGLY) return [{ family, protocol: UDP }]
+  return frontends.map(({ kind, key }) => {
+    const parts = key.split(' . ')
+    return { family, protocol: UDP, dport: Number(parts.at(-1)), ...(kind === 'vip' && { dst: parts[0] as Ip }) }
+  })
+}
+
+/** Tells of a UDP connection whether it leads elsewhere than to the endpoints of its frontend. `local` gives the addresses of the node. */
+export function staleBy(frontends: readonly StaleFrontend[], local: () => ReadonlySet<string>): (one: Pick<Connection, 'there' | 'back'>) => boolean {
   const vips = new Map(frontends.filter(({ kind }) => kind === 'vip').map((one) => [one.key, one]))
   const ports = new Map(frontends.filter(({ kind }) => kind === 'port').map((one) => [one.key, one]))
   let own: ReadonlySet<string> | undefined
@@ -75,15 +85,11 @@ export function deletions(listed: string, family: Family, frontends: readonly St
     own ??= local()
     return own.has(ip) || ip.startsWith('127.')
   }
-  const found: string[] = []
-  // The first four values are the way there, and the next ones the way back.
-  for (const [, src = '', dst = '', sport, dport, back = '', backPort] of listed.matchAll(/ src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+) .*?src=(\S+) dst=\S+ sport=(\d+) /g)) {
-    const [from, to] = [parseIp(src), parseIp(dst)]
-    const frontend = vips.get(`${to} . udp . ${dport}`) ?? (ports.size > 0 && ports.has(`udp . ${dport}`) && isLocal(to) ? ports.get(`udp . ${dport}`) : undefined)
-    if (!frontend || frontend.endpoints.has(`${parseIp(back)} . ${backPort}`)) continue
-    found.push(`-D -f ipv${family} -p udp --orig-src ${from} --orig-dst ${to} --orig-port-src ${sport} --orig-port-dst ${dport}`)
+  return ({ there: { dst, dport }, back }) => {
+    const port = ports.get(`udp . ${dport}`)
+    const frontend = vips.get(`${dst} . udp . ${dport}`) ?? (port && isLocal(dst) ? port : undefined)
+    return frontend !== undefined && !frontend.endpoints.has(`${back.src} . ${back.sport}`)
   }
-  return found
 }
 
 function endpointsOf(frontend: Frontend | undefined): Set<string> {

@@ -86,6 +86,35 @@ export function netlink(protocol: number, request: Uint8Array, isStrict = false)
   }
 }
 
+/** A netlink socket for several requests. */
+export interface Connected {
+  /** Sends a request and returns the messages of its answer. Throws like `netlink`. */
+  ask(request: Uint8Array): DataView[]
+  /** The same, piece by piece as the kernel gives them. The caller may do other work in between. */
+  pieces(request: Uint8Array): Generator<DataView[]>
+  close(): void
+}
+
+/** Opens a netlink socket for several requests. Throws CniError 5 when there is no socket. */
+export function connect(protocol: number): Connected {
+  const c = libc()
+  const fd = socket(AF_NETLINK, SOCK_RAW, protocol)
+  const send = (request: Uint8Array) => {
+    if (Number(c.send(fd, request, BigInt(request.length), 0)) < 0) throw new Error(`send: ${lastError().code}`)
+  }
+  return {
+    ask(request) {
+      send(request)
+      return received(fd)
+    },
+    *pieces(request) {
+      send(request)
+      for (let piece = receivedOnce(fd); piece; piece = receivedOnce(fd)) yield piece
+    },
+    close: () => void c.close(fd),
+  }
+}
+
 /** A socket that receives the kernel's messages about this thread's namespace, from now on. */
 export interface Ear {
   /** The descriptor to poll. */
@@ -178,18 +207,24 @@ function socket(family: number, type: number, protocol = 0): number {
 }
 
 function received(fd: number): DataView[] {
-  buffer ??= new Uint8Array(NETLINK_BYTES)
   const found: DataView[] = []
-  for (;;) {
-    const length = Number(libc().recv(fd, buffer, BigInt(NETLINK_BYTES), MSG_DONTWAIT))
-    if (length <= 0) return found
-    const answer = new DataView(buffer.buffer.slice(0, length))
-    for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
-      size = answer.getUint32(at, true)
-      if (size < NLMSG_HEADER) break
-      found.push(new DataView(answer.buffer, at, Math.min(size, length - at)))
-    }
+  for (let piece = receivedOnce(fd); piece; piece = receivedOnce(fd)) found.push(...piece)
+  return found
+}
+
+// The messages of one recv(2). Undefined when nothing has come.
+function receivedOnce(fd: number): DataView[] | undefined {
+  buffer ??= new Uint8Array(NETLINK_BYTES)
+  const length = Number(libc().recv(fd, buffer, BigInt(NETLINK_BYTES), MSG_DONTWAIT))
+  if (length <= 0) return undefined
+  const found: DataView[] = []
+  const answer = new DataView(buffer.buffer.slice(0, length))
+  for (let at = 0, size = 0; at + NLMSG_HEADER <= length; at += (size + 3) & ~3) {
+    size = answer.getUint32(at, true)
+    if (size < NLMSG_HEADER) break
+    found.push(new DataView(answer.buffer, at, Math.min(size, length - at)))
   }
+  return found
 }
 
 /** Sends one UDP packet to an IPv4 address, by this thread's routes and without waiting (udp(7)). Throws Error with the errno. */

@@ -147,7 +147,11 @@ function compare(want: Resource, have: Resource | undefined): string[] {
   const name = title(want)
   if (!have) return [`${name} is missing`]
   const [is, should] = [flat(have), flat(want)]
-  return [...should].filter(([key, value]) => is.get(key) !== value).map(([key, value]) => `${name} has ${key} ${is.get(key) || 'off'}, want ${value || 'off'}`)
+  const wrong = [...should].filter(([key, value]) => is.get(key) !== value)
+  // A link without its bridge has no settings of a port. The cause alone is named.
+  const isNoPort = should.has('port.master') && !is.get('port.master')
+  const causes = isNoPort ? wrong.filter(([key]) => key === 'port.master' || !key.startsWith('port.')) : wrong
+  return causes.map(([key, value]) => `${name} has ${key} ${is.get(key) || 'off'}, want ${value || 'off'}`)
 }
 
 function flat(resource: object, prefix = ''): Map<string, string> {

@@ -4,12 +4,14 @@ import type { Result, Settled } from '../cni/result.ts'
 import { encode } from '../cni/versions.ts'
 import { begin, close, complete } from '../journal/journal.ts'
 import { BLIND } from '../os/batch-tools.ts'
+import { forgetAddresses } from '../os/conntrack.ts'
 import { log } from '../os/log.ts'
 import { ApplyError, apply, type Begun, gradually } from '../state/apply.ts'
 import { onlyOnce } from '../state/kinds/podlink.ts'
 import { present } from '../state/observe.ts'
 import type { Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
+import { split } from '../text/ip.ts'
 import { untilRunning } from '../wiring/carrier.ts'
 import { untilUnique } from '../wiring/duplicate-addresses.ts'
 import { nodeFacts } from '../wiring/node-facts.ts'
@@ -37,6 +39,8 @@ interface Request<C extends NetConf> {
 
 /** The objects that an ADD has made so far. After a failure `undo` removes them. */
 interface Made {
+  /** The attachment was not there before this ADD. */
+  isNew: boolean
   addresses: boolean
   links: boolean
   /** Chained plugins wrote to the journal within this call. */
@@ -99,7 +103,7 @@ async function openEntry<C extends NetConf>({ call, plugin, pool, links }: Reque
     await remove(plugin, call, pool)
     begin(call.at, link)
   }
-  return { addresses: false, links: false, parts: false, holds: false, noted: found === 'nothing' && link !== undefined, firstLinks: gradually({ put: links, drop: [] }, call.io.run) }
+  return { isNew: found !== 'attached', addresses: false, links: false, parts: false, holds: false, noted: found === 'nothing' && link !== undefined, firstLinks: gradually({ put: links, drop: [] }, call.io.run) }
 }
 
 async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): Promise<Result> {
@@ -133,6 +137,8 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
   made.addresses = true
   if (pool) requireAddress(given, conf.ipam?.type ?? '')
   await evict(given.ips ?? [], at, io.run)
+  // A second ADD of a live attachment leaves its connections alone.
+  if (made.isNew) forgetAddresses((given.ips ?? []).map(({ address }) => split(address).ip))
   return { ...given, ...moved }
 }
 

@@ -376,22 +376,24 @@ describe('NetworkPolicy of a running agent', () => {
   )
 
   it(
-    'NP71 while conntrack fails, the status tells that connections go on; they end as soon as it works',
+    'NP71 while nft cannot end connections, the status tells that they go on; they end as soon as it works',
     inLive(async (world, node, first) => {
       await first.stop()
-      const dir = mkdtempSync(join(tmpdir(), 'conntrack-'))
+      const dir = mkdtempSync(join(tmpdir(), 'ended-'))
       try {
         const mode = join(dir, 'mode')
         writeFileSync(mode, 'work')
-        writeFileSync(join(dir, 'conntrack'), `#!/bin/sh\n[ $(cat ${mode}) = work ] || { echo 'conntrack: no memory' >&2; exit 1; }\nexec ${dir}/real "$@"\n`, { mode: 0o755 })
-        const agent = node.agentBy(['unshare', '--mount', 'sh', '-c', `cp /usr/sbin/conntrack ${dir}/real; mount --bind ${dir}/conntrack /usr/sbin/conntrack; exec "$@"`, 'sh'])
+        // Refuses only what adds to the sets of ended connections.
+        const script = `input=$(mktemp -p ${dir})\ncat >$input\n[ $(cat ${mode}) = fail ] && grep -q 'add element inet plumb_policy ended' $input && { echo 'nft: no memory' >&2; exit 1; }\nexec ${dir}/real "$@" <$input`
+        writeFileSync(join(dir, 'nft'), `#!/bin/sh\n${script}\n`, { mode: 0o755 })
+        const agent = node.agentBy(['unshare', '--mount', 'sh', '-c', `cp /usr/sbin/nft ${dir}/real; mount --bind ${dir}/nft /usr/sbin/nft; exec "$@"`, 'sh'])
         await agent.ready(60_000)
         await world.process('a').flow('tcp', world.ip('b'), true)
         const received = async () => (await world.process('a').tell()).flows['tcp']?.received ?? 0
         await until(async () => (await received()) > 50, LATE)
         writeFileSync(mode, 'fail')
         world.write('guard.yaml', GUARD)
-        const said = /Cannot list connections, so that those that a policy no longer allows go on: conntrack: no memory/
+        const said = /Cannot end the connections that a policy no longer allows: nft: nft: no memory/
         await until(async () => said.test(JSON.stringify(await agent.status())), LATE)
         const seen = await received()
         await until(async () => (await received()) > seen + 50, LATE)

@@ -47,6 +47,14 @@ describe('Services and EndpointSlices as slim values', () => {
     assert.equal(service({ sessionAffinity: 'ClientIP' })?.affinitySeconds, 10_800)
   })
 
+  it('[F9] an address or a source range that nobody can read is left out and named, and the rest is served; without any range left nobody may use the address', () => {
+    const found = service({ type: 'LoadBalancer', externalIPs: ['192.0.2.010', '192.0.2.11'], loadBalancerSourceRanges: ['10.00.0.0/8', '10.1.0.0/16'] }, { loadBalancer: { ingress: [{ ip: '192.0.02.2' }, { ip: '192.0.2.3' }] } })
+    assert.deepEqual([found?.externalIPs, found?.balancerIPs, found?.sourceRanges], [['192.0.2.11'], ['192.0.2.3'], ['10.1.0.0/16']])
+    assert.equal(found?.leftOut?.length, 3)
+    assert.match(found?.leftOut?.join('\n') ?? '', /^Service x\/s: spec\.loadBalancerSourceRanges\[0\] "10\.00\.0\.0\/8".*; it is left out\nService x\/s: spec\.externalIPs\[0\] "192\.0\.2\.010".*\n.*ingress\[0\] "192\.0\.02\.2"/)
+    assert.deepEqual(service({ type: 'LoadBalancer', loadBalancerSourceRanges: ['010.0.0.0/8'] })?.sourceRanges, ['255.255.255.255/32', 'ff02::1/128'])
+  })
+
   it('SV45 ExternalName and headless Services are nothing to the proxy', () => {
     assert.deepEqual([service({ type: 'ExternalName', clusterIP: undefined }), service({ clusterIP: 'None' }), service({ clusterIP: '' })], [undefined, undefined, undefined])
   })
@@ -76,7 +84,6 @@ describe('Services and EndpointSlices as slim values', () => {
       [() => service({ ports: [{ port: 1, protocol: 'tcp' }] }), /ports\[0\]\.protocol "tcp": want TCP, UDP or SCTP/],
       [() => service({ ports: [{ port: 1, nodePort: 70_000 }] }), /ports\[0\]\.nodePort 70000: want/],
       [() => service({ sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } } }), /timeoutSeconds 0: want a number from 1 to 86400/],
-      [() => service({ type: 'LoadBalancer', loadBalancerSourceRanges: ['10/8'] }), /loadBalancerSourceRanges\[0\] "10\/8": want a network/],
       [() => slice({ endpoints: [{ addresses: ['fd00::1'] }] }), /^EndpointSlice x\/s-1: endpoints\[0\]\.addresses\[0\] "fd00::1": want an address of addressType IPv4/],
       [() => slice({ endpoints: [{ addresses: ['1.2.3.4; flush ruleset'] }] }), /endpoints\[0\]\.addresses\[0\]/],
       [() => slice({ addressType: 'IPX' }), /addressType "IPX": want IPv4 or IPv6/],

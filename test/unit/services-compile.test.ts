@@ -39,6 +39,11 @@ describe('the compiler of Services', () => {
     ])
   })
 
+  it('[F8] an external address of a family that the Service does not have is the node’s own', () => {
+    const found = textOf(compile(service({ type: 'LoadBalancer', externalIPs: ['2001:db8::1', '192.0.2.1'] }, { loadBalancer: { ingress: [{ ip: '2001:db8::2' }, { ip: '192.0.2.2' }] } }), [slice()], NODE))
+    assert.deepEqual(found, ['none4 { 10.96.0.1 . tcp . 80 }', 'none4 { 192.0.2.1 . tcp . 80 }', 'none4 { 192.0.2.2 . tcp . 80 }'])
+  })
+
   it('SV5 a port uses the slices’ port of its name and protocol, and slices may differ in the number', () => {
     const ports = [
       { name: 'web', port: 80, targetPort: 'http' },
@@ -114,7 +119,7 @@ describe('the compiler of Services', () => {
 
   it('SV26 source ranges of one family leave the other open, a range of all addresses allows all, and a node in a range may ask from the address itself', () => {
     const restricted = (loadBalancerSourceRanges: readonly string[], node = NODE) => {
-      const found = compile(service({ type: 'LoadBalancer', loadBalancerSourceRanges }, { loadBalancer: { ingress: [{ ip: '192.0.2.2' }, { ip: 'fd00::2' }] } }), [slice('10.1.0.2')], node)
+      const found = compile(service({ type: 'LoadBalancer', clusterIPs: ['10.96.0.1', 'fd00:96::1'], loadBalancerSourceRanges }, { loadBalancer: { ingress: [{ ip: '192.0.2.2' }, { ip: 'fd00::2' }] } }), [slice('10.1.0.2')], node)
       return [...found.restricted]
     }
     assert.deepEqual(restricted(['10.0.0.0/8']), [['192.0.2.2 . tcp . 80', ['10.0.0.0/8']]])

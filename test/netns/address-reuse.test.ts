@@ -1,0 +1,99 @@
+// Tests lib/os/conntrack.ts and lib/verbs/add.ts: a pod begins without connections of its address.
+import assert from 'node:assert/strict'
+import { connections, connectionsOf, forget } from '../../lib/os/conntrack.ts'
+import { inside } from '../../lib/os/netns.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import { inNamespaces, type Namespace, until } from '../support/harness.ts'
+import { bridgeConf, network } from '../support/network.ts'
+
+const LATE = 30_000
+// Two addresses of each family: the second one is the next pod's when its pod goes.
+const RANGES = [[{ subnet: '10.1.0.0/24', rangeStart: '10.1.0.2', rangeEnd: '10.1.0.3' }], [{ subnet: 'fd00:1::/64', rangeStart: 'fd00:1::2', rangeEnd: 'fd00:1::3' }]]
+const HOSTS = { 4: ['10.1.0.2', '10.1.0.3'], 6: ['fd00:1::2', 'fd00:1::3'] } as const
+const [PORT, OTHER] = [7000, 5000]
+
+describe('an address that is used again', () => {
+  for (const family of [4, 6] as const)
+    for (const [what, turned] of Object.entries({ 'the former owner was the server': false, 'the former owner was the client': true }))
+      it(
+        `[F1] IPv${family}: a UDP flow of the former owner does not pass as established to or from the next one: ${what}`,
+        inNamespaces(['node', 'one', 'former', 'next'], async ({ node, one, former, next }) => {
+          const [fixed, reused] = HOSTS[family]
+          const net = network(node, { ...bridgeConf({ type: 'ptp', bridge: undefined }), ipam: { type: 'host-local', dataDir: `/run/reuse-${node.name}`, ranges: RANGES, routes: [{ dst: '0.0.0.0/0' }, { dst: '::/0' }] } })
+          await net.add(one)
+          await net.add(former)
+          // Accepts what is established, and refuses what begins later.
+          const word = family === 4 ? 'ip' : 'ip6'
+          await nft(node, `table inet deny { chain forward { type filter hook forward priority 0; ct state established accept; jump new; }; chain new { counter; }; }`)
+          const [client, server] = turned ? [former, one] : [one, former]
+          const [from, to] = turned ? [reused, fixed] : [fixed, reused]
+          const running = [process(server, ECHO, to), process(client, SEND, from, to)]
+          try {
+            await until(() => inside(node.path as never, () => connections({ family, protocol: 17 })).some(({ there }) => there.dst === to && there.sport === OTHER) && answered(client), LATE)
+            await nft(node, `add rule inet deny new ${word} ${turned ? 'saddr' : 'daddr'} ${reused} udp dport ${PORT} counter drop`)
+            if (turned) running[1]?.kill()
+            await net.del(former)
+            await net.add(next)
+            const receiver = turned ? one : next
+            await nft(receiver, `table inet seen { chain input { type filter hook input priority -10; udp dport ${PORT} counter; }; }`)
+            if (turned) running.push(process(next, SEND, from, to))
+            // The rule has refused what was sent meanwhile.
+            await until(async () => (await packets(node, 'deny')) > 50, LATE)
+            assert.equal(await packets(receiver, 'seen'), 0)
+          } finally {
+            for (const child of running) child.kill()
+            await Promise.all(running.map((child) => child.exited))
+          }
+        }),
+      )
+
+  it(
+    '[F7] ten thousand connections are forgotten on one socket, and no other one',
+    inNamespaces(['node'], async ({ node }) => {
+      await node.ip('link', 'set', 'lo', 'up')
+      await nft(node, 'table inet track { chain input { type filter hook input priority 0; ct state new accept; }; }')
+      await node.exec(['sh', '-c', `ulimit -n 20000; exec "$0" -e "$1"`, Bun.argv[0] as string, FLOOD])
+      inside(node.path as never, () => {
+        const all = connections({ family: 4, protocol: 17, dst: '127.0.0.9' as Ip })
+        assert.equal(all.length, 10_000)
+        assert.equal(connections({ family: 4, protocol: 17, dst: '127.0.0.9' as Ip, dport: 53 }).length, 10_000)
+        assert.deepEqual(connections({ family: 4, protocol: 17, dst: '127.0.0.9' as Ip, dport: 54 }), [])
+        assert.equal(forget(all), 10_000)
+        assert.equal(forget(all), 0)
+        assert.deepEqual(connectionsOf('127.0.0.9' as Ip), [])
+        assert.equal(connections({ family: 4, dst: '127.0.0.8' as Ip }).length, 3)
+      })
+    }),
+  )
+})
+
+const ECHO = `const socket = await Bun.udpSocket({ hostname: process.argv.at(-1), port: ${PORT}, socket: { data: (at, bytes, port, from) => void at.send(bytes, port, from) } })`
+const SEND = `const [from, to] = process.argv.slice(-2)
+const socket = await Bun.udpSocket({ hostname: from, port: ${OTHER}, socket: { data() {}, error() {} } })
+setInterval(() => { try { socket.send('x', ${PORT}, to) } catch {} }, 5)`
+const FLOOD = `for (const [host, count] of [['127.0.0.9', 10000], ['127.0.0.8', 3]]) {
+  const all = []
+  for (let i = 0; i < count; i++) { const one = await Bun.udpSocket({ hostname: '127.0.0.1' }); one.send('x', 53, host); all.push(one) }
+  for (const one of all) one.close()
+}
+process.exit(0)`
+
+function process({ path }: Namespace, script: string, ...args: readonly string[]) {
+  return Bun.spawn(['nsenter', `--net=${path}`, '--', Bun.argv[0] as string, '-e', script, ...args], { stdin: 'ignore', stdout: 'ignore', stderr: 'ignore' })
+}
+
+// The client has got an answer.
+async function answered(client: Namespace): Promise<boolean> {
+  return /Udp6?InDatagrams\s+[1-9]/.test((await client.exec(['sh', '-c', 'cat /proc/net/snmp6; awk \'/^Udp:/ && n++ { print "UdpInDatagrams", $2 }\' /proc/net/snmp'])).stdout)
+}
+
+async function nft(ns: Namespace, text: string): Promise<void> {
+  const { status, stderr } = await ns.exec(['nft', '-f', '-'], { stdin: text })
+  assert.equal(status, 0, stderr)
+}
+
+// What the last counter of a table has counted.
+async function packets(ns: Namespace, table: string): Promise<number> {
+  const all = [...(await ns.exec(['nft', 'list', 'table', 'inet', table])).stdout.matchAll(/counter packets (\d+)/g)]
+  return Number(all.at(-1)?.[1] ?? 0)
+}
