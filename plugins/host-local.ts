@@ -49,9 +49,9 @@ export default definePlugin<Conf>({
     const asked = () => (read ??= readAsked(some, at))
     return {
       valid: () => void asked(),
-      take(owner) {
+      take(owner, former) {
         const { wanted, sets, dns } = asked()
-        return resultOf(store.take(owner, sets, wanted), some, dns)
+        return resultOf(store.take(owner, sets, wanted, former), some, dns)
       },
       foresee(owner, isFreed) {
         const { wanted, sets, dns } = asked()

@@ -2,7 +2,7 @@ import type { Call } from '../../lib/cni/call.ts'
 import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, LeasePlugin, MetaPlugin, NetConf, NodeFacts, Plugin, Wiring } from '../../lib/cni/plugin.ts'
 import type { Result } from '../../lib/cni/result.ts'
 import { decode, encode } from '../../lib/cni/versions.ts'
-import { partName, readEntry, readPart } from '../../lib/journal/journal.ts'
+import { isThere, LINK, partName, readEntry, readPart } from '../../lib/journal/journal.ts'
 import { holds, isElsewhere, isFree, lapsed } from '../../lib/journal/ports.ts'
 import { asking } from '../../lib/os/batch-tools.ts'
 import { isLink } from '../../lib/os/link-state.ts'
@@ -106,9 +106,14 @@ function shape(result: Result, { version }: Call): Json {
   return JSON.parse(encode(result, version))
 }
 
-// ADD first removes what a killed call left for the same attachment.
+// ADD first removes what a killed call left for the same attachment, and what an earlier attachment left whose namespace is gone.
 function unfinished(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun[] {
-  return readEntry(at)?.unfinished ? unwiring(plugin.unwire(at)).map((run) => ({ ...run, when: 'only now: an ADD or DEL of this attachment was killed on its way' })) : []
+  const entry = readEntry(at)
+  const link = entry?.parts[LINK]
+  const isGone = link !== undefined && !isThere(link)
+  if (!entry?.unfinished && !isGone) return []
+  const when = entry?.unfinished ? 'only now: an ADD or DEL of this attachment was killed on its way' : 'only now: the namespace of an earlier attachment of this name is gone'
+  return unwiring(plugin.unwire(at)).map((run) => ({ ...run, when }))
 }
 
 // When ADD fails, plumb gives the address back to the pool of another program. An attachment that was there before keeps its address, so

@@ -82,8 +82,8 @@ export interface Foreseen {
 export interface Pool {
   /** Throws for a configuration or a request that the pool can never satisfy. Called before anything is made. */
   valid(): void
-  /** Takes one address per range set for the owner. Throws CniError: 11 none free, 7 a wanted address cannot be had. */
-  take(owner: Owner): Result
+  /** Takes one address per range set for the owner, one of `former` where that is free and no other is wanted. Throws CniError: 11 none free, 7 a wanted address cannot be had. */
+  take(owner: Owner, former?: readonly Ip[]): Result
   /** Predicts the answer of `take`, for `explain`. Locks, takes and writes nothing. A pool that cannot be read gives an example. `isFreed` predicts the answer after a release. Throws like `take`. Absent when the pool cannot predict. */
   foresee?(owner: Owner, isFreed?: boolean): Foreseen
   /** Frees the addresses of the owner. An owner without addresses is no error. */

@@ -47,8 +47,11 @@ export function partName(type: string, owner: Owner): PartName {
   return `${type}:${fileName(owner)}`
 }
 
-/** The state that an ADD finds: nothing, a live attachment, or the remains of a killed call. The ADD removes such remains first. */
-export type Found = 'nothing' | 'attached' | 'unfinished'
+/**
+ * The state that an ADD finds: nothing, a live attachment, the remains of a killed call, or an attachment whose namespace is gone. The ADD
+ * removes the last two first.
+ */
+export type Found = 'nothing' | 'attached' | 'unfinished' | 'gone'
 
 /**
  * Opens the entry of an attachment for an ADD. Waits until every other call for the attachment has ended. `link` names the resources that remove the link, if they are
@@ -59,7 +62,7 @@ export function begin(at: Attachment, link?: readonly Resource[]): Found {
   let found: Found = 'nothing'
   change(at, (entry) => {
     const { [LINK]: before, ...others } = entry.parts
-    found = entry.unfinished ? 'unfinished' : before && isThere(before) ? 'attached' : 'nothing'
+    found = entry.unfinished ? 'unfinished' : before === undefined ? 'nothing' : isThere(before) ? 'attached' : 'gone'
     if (found !== 'nothing' || !link) return { ...entry, unfinished: true }
     return { ...entry, unfinished: true, parts: { [LINK]: { ...whereOf(at), own: link }, ...others } }
   })

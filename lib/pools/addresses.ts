@@ -18,10 +18,10 @@ import { putToRest, resting } from './resting.ts'
  */
 export interface AddressStore {
   /**
-   * Takes one address of each set, all or none. A set gives its wanted address, or the next free one.
+   * Takes one address of each set, all or none. A set gives its wanted address, else a former one that is free, else the next free one.
    * Throws CniError 11 when a set is exhausted, 7 when a wanted address cannot be had, 4 when the owner already holds addresses.
    */
-  take(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[]): IpConfig[]
+  take(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[], former?: readonly Ip[]): IpConfig[]
   /**
    * Predicts the answer of `take`, without the lock and without a change. Returns the owner's addresses when it holds some. Otherwise
    * returns addresses that look free to this user. `why` says which case it is.
@@ -49,9 +49,9 @@ export function addressStore(dataDir: string, network: NetworkName, cooldown = 0
   const locked = <T>(work: () => T): T => onDisk(place, () => withLock(`${place.dir}/lock`, work))
   const ifThere = <T>(work: () => T): T | undefined => (fs.existsSync(place.dir) ? locked(work) : undefined)
   return {
-    take(owner, sets, wanted) {
+    take(owner, sets, wanted, former = []) {
       const given = assign(sets, wanted)
-      return locked(() => take({ place, cooldown }, owner, sets, given))
+      return locked(() => take({ place, cooldown }, owner, sets, given, former))
     },
     foresee: (owner, sets, wanted, isFreed) => foresee({ place, cooldown }, owner, sets, assign(sets, wanted), isFreed),
     release: (owner) => ifThere(() => release(openLedger(place), owner, cooldown)),
@@ -80,7 +80,7 @@ function assign(sets: readonly RangeSet[], wanted: readonly Ip[]): readonly (Ip 
   return given
 }
 
-function take(pool: Pool, owner: Owner, sets: readonly RangeSet[], wanted: readonly (Ip | undefined)[]): IpConfig[] {
+function take(pool: Pool, owner: Owner, sets: readonly RangeSet[], wanted: readonly (Ip | undefined)[], former: readonly Ip[]): IpConfig[] {
   const { place } = pool
   const ledger = openLedger(place)
   const [held] = heldBy(ledger, owner).names.toSorted()
@@ -88,7 +88,7 @@ function take(pool: Pool, owner: Owner, sets: readonly RangeSet[], wanted: reado
   const free = finder(pool)
   const picks = sets.map((set, n) => {
     const ip = wanted[n]
-    if (ip === undefined) return free(set, n)
+    if (ip === undefined) return former.find((one) => rangeOf(set, one) && !set.gateways.has(one) && !fs.existsSync(`${place.dir}/${one}`)) ?? free(set, n)
     if (fs.existsSync(`${place.dir}/${ip}`)) throw unavailable(ip, set, holderOf(place, ip))
     return ip
   })

@@ -2,7 +2,7 @@ import type { Call, Done } from '../cni/call.ts'
 import type { Attachment, InterfacePlugin, NetConf, Now, Wiring } from '../cni/plugin.ts'
 import type { Result, Settled } from '../cni/result.ts'
 import { encode } from '../cni/versions.ts'
-import { begin, close, complete } from '../journal/journal.ts'
+import { begin, close, complete, readEntry } from '../journal/journal.ts'
 import { BLIND } from '../os/batch-tools.ts'
 import { forgetAddresses } from '../os/conntrack.ts'
 import { log } from '../os/log.ts'
@@ -11,7 +11,7 @@ import { onlyOnce } from '../state/kinds/podlink.ts'
 import { present } from '../state/observe.ts'
 import type { Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
-import { split } from '../text/ip.ts'
+import { type Ip, split } from '../text/ip.ts'
 import { untilRunning } from '../wiring/carrier.ts'
 import { untilUnique } from '../wiring/duplicate-addresses.ts'
 import { nodeFacts } from '../wiring/node-facts.ts'
@@ -41,6 +41,8 @@ interface Request<C extends NetConf> {
 interface Made {
   /** The attachment was not there before this ADD. */
   isNew: boolean
+  /** The addresses of an earlier attachment of this name whose namespace is gone. */
+  former: readonly Ip[]
   addresses: boolean
   links: boolean
   /** Chained plugins wrote to the journal within this call. */
@@ -99,11 +101,13 @@ async function openEntry<C extends NetConf>({ call, plugin, pool, links }: Reque
   // Links that exist only in the pod, and devices of the node, are noted later: after the check that their name is free in the pod.
   const link = plugin.inPod || plugin.lends ? undefined : plugin.unwire(call.at)
   const found = begin(call.at, link)
-  if (found === 'unfinished') {
+  // A runtime may start a container again with the same id and another namespace. It gets the address that it had.
+  const former = found === 'gone' ? ((readEntry(call.at)?.ips ?? []) as readonly Ip[]) : []
+  if (found === 'unfinished' || found === 'gone') {
     await remove(plugin, call, pool)
     begin(call.at, link)
   }
-  return { isNew: found !== 'attached', addresses: false, links: false, parts: false, holds: false, noted: found === 'nothing' && link !== undefined, firstLinks: gradually({ put: links, drop: [] }, call.io.run) }
+  return { isNew: found !== 'attached', former, addresses: false, links: false, parts: false, holds: false, noted: found !== 'attached' && found !== 'unfinished' && link !== undefined, firstLinks: gradually({ put: links, drop: [] }, call.io.run) }
 }
 
 async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): Promise<Result> {
@@ -133,7 +137,7 @@ async function takeAddress<C extends NetConf>(request: Request<C>, made: Made): 
   }
   // The tools that were started have made the first links. This starts the tools for the next batches.
   prepareTools(plugin, conf, call)
-  const given = pool ? await pool.add() : {}
+  const given = pool ? await pool.add(made.former) : {}
   made.addresses = true
   if (pool) requireAddress(given, conf.ipam?.type ?? '')
   await evict(given.ips ?? [], at, io.run)

@@ -3,6 +3,7 @@ import type { IpamPlugin, LeasePlugin, NetConf, Pool } from '../cni/plugin.ts'
 import type { Result } from '../cni/result.ts'
 import { decode, encode, hasFamilies } from '../cni/versions.ts'
 import { CniError, CODE, shown } from '../text/errors.ts'
+import type { Ip } from '../text/ip.ts'
 import { readConf } from './call.ts'
 import { findPlugin, runDelegate } from './delegate.ts'
 import { ipam, openPool } from './ipam.ts'
@@ -16,7 +17,8 @@ export interface Delegate {
   readonly byLink: boolean
   /** Throws for a request that the pool can never satisfy, before anything is made. Does nothing for another program: only `add` tells. */
   valid(): void
-  add(): Promise<Result>
+  /** `former` are addresses that the attachment had before. They are taken where they are free. */
+  add(former?: readonly Ip[]): Promise<Result>
   check(): Promise<void>
   del(): Promise<void>
   gc(): Promise<void>
@@ -37,7 +39,7 @@ export async function delegate(type: string, call: Call): Promise<Delegate> {
     foreign: false,
     byLink: false,
     valid: () => pool().valid(),
-    add: async () => inVersion(pool().take(call.at), call.version),
+    add: async (former) => inVersion(pool().take(call.at, former), call.version),
     check: () => verbs.check(call),
     del: () => verbs.del(call),
     gc: () => verbs.gc(call),

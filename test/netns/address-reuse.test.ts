@@ -1,10 +1,10 @@
-// Tests lib/os/conntrack.ts and lib/verbs/add.ts: a pod begins without connections of its address.
+// Tests lib/os/conntrack.ts and lib/verbs/add.ts: addresses that are used again, and connections to them.
 import assert from 'node:assert/strict'
 import { connections, connectionsOf, forget } from '../../lib/os/conntrack.ts'
 import { inside } from '../../lib/os/netns.ts'
 import type { Ip } from '../../lib/text/ip.ts'
-import { inNamespaces, type Namespace, until } from '../support/harness.ts'
-import { bridgeConf, network } from '../support/network.ts'
+import { inNamespaces, type Namespace, type Row, until } from '../support/harness.ts'
+import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
 const LATE = 30_000
 // Two addresses of each family: the second one is the next pod's when its pod goes.
@@ -46,6 +46,28 @@ describe('an address that is used again', () => {
           }
         }),
       )
+
+  for (const type of ['bridge', 'ptp'] as const)
+    it(
+      `[F18] ${type}: ADD for a container whose namespace is gone undoes the earlier attachment, and gives the same address; while the namespace lives it is refused`,
+      inNamespaces(['node', 'first', 'other', 'second', 'third'], async ({ node, first, other, second, third }) => {
+        const net = network(node, { ...bridgeConf(type === 'ptp' ? { type, bridge: undefined } : {}), ipam: { type: 'host-local', dataDir: `/run/again-${node.name}`, ranges: [[{ subnet: '10.1.0.0/24' }], [{ subnet: 'fd00:1::/64' }]] } })
+        const addresses = (result: Row): string[] => result['ips'].map((ip: Row) => ip['address'])
+        const before = addresses(await net.add(first))
+        await net.add(other)
+        const again = { containerId: containerId(first) }
+        assert.match((await net.fails('ADD', second, again)).msg, /has been allocated to .*, duplicate allocation is not allowed/)
+        await node.exec(['ip', 'netns', 'delete', first.path.slice('/run/netns/'.length)])
+        assert.deepEqual(addresses(await net.add(second, again)), before)
+        assert.equal((await second.json('addr', 'show', 'dev', 'eth0')).length, 1)
+        // Once more, by an ADD that is the third of this name.
+        await node.exec(['ip', 'netns', 'delete', second.path.slice('/run/netns/'.length)])
+        assert.deepEqual(addresses(await net.add(third, again)), before)
+        await net.del(third, again)
+        await net.del(other)
+        assert.deepEqual(traces(third, net.conf), [])
+      }),
+    )
 
   it(
     '[F7] ten thousand connections are forgotten on one socket, and no other one',
