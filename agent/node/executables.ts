@@ -25,8 +25,14 @@ function place(to: string, make: (draft: string) => void): void {
   const draft = draftOf(to)
   mkdirSync(dirname(to), { recursive: true, mode: 0o755 })
   remove(draft)
-  make(draft)
-  renameSync(draft, to)
+  try {
+    make(draft)
+    renameSync(draft, to)
+  } catch (cause) {
+    // A draft on a full disk would keep it full.
+    remove(draft)
+    throw cause
+  }
 }
 
 /**
@@ -53,6 +59,16 @@ export function putBack(aside: string, path: string): boolean {
     // The folder still has other kept files.
   }
   return true
+}
+
+/** Forgets a kept file whose path still has it. Removes its folder when the folder is empty. */
+export function dropAside(aside: string): void {
+  remove(aside)
+  try {
+    rmdirSync(dirname(aside))
+  } catch {
+    // The folder still has other kept files, or was never made.
+  }
 }
 
 /** Whether the path is a file that root can run. */

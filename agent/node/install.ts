@@ -8,7 +8,7 @@ import { listFiles, readText } from '../../lib/os/reading.ts'
 import { CniError, CODE, shown, ValueError } from '../../lib/text/errors.ts'
 import { field, read } from '../../lib/text/shape.ts'
 import type { Settings } from '../settings/settings.ts'
-import { fingerprint, fingerprintOf, isPlumb, isProgram, placeBytes, placeCopy, placeLink, putBack, setAside } from './executables.ts'
+import { dropAside, fingerprint, fingerprintOf, isPlumb, isProgram, placeBytes, placeCopy, placeLink, putBack, setAside } from './executables.ts'
 import { pluginProgram } from './plugin-program.ts'
 
 /** The folders of programs, of network configurations, and of the agent's state with the note of what it installed. */
@@ -59,13 +59,30 @@ export function installPlugins({ binDir, stateDir }: Places, program: Uint8Array
   const replaced = made.filter((path) => isForeign(path, [...prints, ...noted.prints]))
   // The note is written first. After a kill it tells plumb's half-installed files from files that were there before.
   if (made.length > 0) writeNote(stateDir, { ...noted, files: [...new Set([...noted.files, ...made])], prints: latest(prints, noted.prints) })
-  for (const path of replaced) setAside(path, asideOf(path))
-  for (const path of made) {
-    if (base.includes(path)) placeCopy(plumb as string, path)
-    else if (path === first) placeBytes(program, path)
-    else placeLink(first, path)
+  try {
+    for (const path of replaced) setAside(path, asideOf(path))
+    for (const path of made) {
+      if (base.includes(path)) placeCopy(plumb as string, path)
+      else if (path === first) placeBytes(program, path)
+      else placeLink(first, path)
+    }
+  } catch (cause) {
+    const placed = made.filter((path) => prints.includes(fingerprint(path) ?? ''))
+    for (const path of replaced) if (!placed.includes(path)) dropAside(asideOf(path))
+    if (placed.length === 0) putNoteBack(stateDir, noted)
+    throw cause
   }
   return { made, replaced }
+}
+
+// Nothing was put in place, so the note is as before. A disk that takes no note keeps the new one, whose files uninstall does not find.
+function putNoteBack(stateDir: string, noted: Note): void {
+  try {
+    if (noted.files.length > 0 || noted.networks.length > 0) writeNote(stateDir, noted)
+    else remove(notePath(stateDir))
+  } catch {
+    // The error of the installation counts.
+  }
 }
 
 /**
@@ -133,9 +150,10 @@ export function uninstall({ binDir, confDir, stateDir }: Places, { dryRun = fals
   for (const file of files) {
     if (isForeign(file, prints) || isOther(file)) left.push(file)
     else {
+      const isThere = existsSync(file)
       const isBack = dryRun ? existsSync(asideOf(file)) : putBack(asideOf(file), file)
       if (!isBack && !dryRun) remove(file)
-      undone.push({ path: file, isBack })
+      if (isThere || isBack) undone.push({ path: file, isBack })
     }
   }
   if (dryRun) return { undone, left }

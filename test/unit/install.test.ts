@@ -149,7 +149,7 @@ describe('what the agent installs', () => {
     write(bin('flannel'), 'echo somebody')
     writeFileSync(join(places.confDir, '10-flannel.conflist'), '{}')
     rmSync(bin('plumb'))
-    assert.deepEqual(uninstall(places), { undone: [bin('plumb'), bin('bridge')], left: [join(places.confDir, '10-flannel.conflist'), bin('flannel')] })
+    assert.deepEqual(uninstall(places), { undone: [bin('bridge')], left: [join(places.confDir, '10-flannel.conflist'), bin('flannel')] })
     assert.equal(await says('flannel'), 'somebody')
     writeFileSync(join(places.stateDir, 'installed.json'), '{"files":')
     assert.deepEqual(uninstall(places), { undone: [], left: [] })
@@ -158,6 +158,20 @@ describe('what the agent installs', () => {
     for (const one of [bin('pipe'), places.confDir]) {
       writeFileSync(join(places.stateDir, 'installed.json'), JSON.stringify({ files: [one], prints: [], networks: [] }))
       assert.deepEqual([uninstall(places), existsSync(one)], [{ undone: [], left: [one] }, true])
+    }
+  })
+
+  it('[F13] an installation that the disk refuses leaves nothing, keeps what was there, and uninstall() names nothing', async () => {
+    const { places, bin, write, says } = node()
+    mkdirSync(places.binDir)
+    await execa('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', places.binDir])
+    try {
+      write(bin('bridge'), 'echo reference')
+      assert.throws(() => installPlugins(places, Buffer.alloc(3_000_000, '#'), NAMES), { code: 'ENOSPC' })
+      assert.deepEqual([readdirSync(places.binDir), await says('bridge'), readdirSync(places.stateDir)], [['bridge'], 'reference', []])
+      assert.deepEqual(undo(places), { undone: [], left: [] })
+    } finally {
+      await execa('umount', [places.binDir])
     }
   })
 
