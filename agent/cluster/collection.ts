@@ -15,6 +15,8 @@ export interface Kind<T> {
    * ValueError for an unreadable object.
    */
   project(raw: unknown): T | undefined
+  /** What stands for an unreadable object that was not known before. With it, one that was known stays as it was. */
+  unreadable?(raw: unknown): T | undefined
 }
 
 /**
@@ -127,7 +129,7 @@ export class Collection<T> implements Source<string, WatchEvent> {
 
   #put(key: string, raw: unknown): void {
     const [before, refusedBefore] = [this.#items.get(key), this.#refused.get(key)]
-    const { now, refused } = this.#read(raw)
+    const { now, refused } = this.#read(raw, before)
     if (refused === undefined) this.#refused.delete(key)
     else this.#refused.set(key, refused)
     if (now !== undefined && before !== undefined && Bun.deepEquals(before, now)) return
@@ -136,14 +138,15 @@ export class Collection<T> implements Source<string, WatchEvent> {
     if (now !== undefined || before !== undefined || refused !== refusedBefore) this.#changed(key, now, before)
   }
 
-  #read(raw: unknown): { readonly now?: T | undefined; readonly refused?: string } {
+  // An object that becomes unreadable stays as it was.
+  #read(raw: unknown, before: T | undefined): { readonly now?: T | undefined; readonly refused?: string } {
     try {
       const now = this.#kind.project(raw)
       const leftOut = (now as { leftOut?: readonly string[] } | undefined)?.leftOut
       return leftOut ? { now, refused: leftOut.join('; ') } : { now }
     } catch (cause) {
       if (!(cause instanceof ValueError)) throw cause
-      return { refused: cause.message }
+      return { now: this.#kind.unreadable && (before ?? this.#kind.unreadable(raw)), refused: cause.message }
     }
   }
 

@@ -1,6 +1,6 @@
 import type { Query } from './api.ts'
 import { type ClusterPolicy, clusterPolicyOf } from './cluster-policy.ts'
-import { type ClusterNode, clusterNodeOf, type Namespace, namespaceOf, type Pod, type Policy, podOf, policyOf } from './objects.ts'
+import { type ClusterNode, closedPolicyOf, clusterNodeOf, type Namespace, namespaceOf, type Pod, type Policy, podOf, policyOf } from './objects.ts'
 import { NOT_OURS, type Service, type Slice, serviceOf, sliceOf } from './services.ts'
 
 /** The values of each kind of object. A key is `namespace/name`, or `name` for objects without a namespace. */
@@ -31,13 +31,15 @@ export interface ObjectKind<T> {
   readonly isOptional?: true
   /** Reads an object. Undefined for one that does not matter. Throws ValueError with the object's name. */
   project(raw: unknown): T | undefined
+  /** What stands for an object that nobody can read and that was not known before. Absent: nothing does. */
+  unreadable?(raw: unknown): T | undefined
 }
 
 /** All kinds of objects that the agent reads. */
 export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
   pods: { manifest: 'Pod', path: '/api/v1/pods', project: podOf },
   namespaces: { manifest: 'Namespace', path: '/api/v1/namespaces', project: namespaceOf },
-  policies: { manifest: 'NetworkPolicy', path: '/apis/networking.k8s.io/v1/networkpolicies', project: policyOf },
+  policies: { manifest: 'NetworkPolicy', path: '/apis/networking.k8s.io/v1/networkpolicies', project: policyOf, unreadable: closedPolicyOf },
   clusterPolicies: { manifest: 'ClusterNetworkPolicy', path: '/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies', isOptional: true, project: clusterPolicyOf },
   nodes: { manifest: 'Node', path: '/api/v1/nodes', project: clusterNodeOf },
   services: { manifest: 'Service', path: '/api/v1/services', ...withoutLabels(NOT_OURS), project: serviceOf },

@@ -89,7 +89,9 @@ export function policyOf(raw: unknown): Policy {
   const { namespace, name } = metaOf(raw, 'NetworkPolicy')
   const what = `NetworkPolicy ${namespace}/${name}: spec`
   const spec = objectAt(raw, 'spec')
-  const types = spec['policyTypes'] === undefined ? ['Ingress', ...(spec['egress'] === undefined ? [] : ['Egress'])] : listOf(spec['policyTypes'], `${what}.policyTypes`)
+  // The API fills in the types in the same way (SetDefaults_NetworkPolicy): an empty list counts as none, and egress counts when it has a rule.
+  const given = listOf(spec['policyTypes'] ?? [], `${what}.policyTypes`)
+  const types = given.length > 0 ? given : ['Ingress', ...(listOf(spec['egress'] ?? [], `${what}.egress`).length > 0 ? ['Egress'] : [])]
   const wrong = types.find((one) => one !== 'Ingress' && one !== 'Egress')
   if (wrong !== undefined) throw new ValueError(`${what}.policyTypes ${told(wrong)}: want Ingress or Egress`)
   const rules = (direction: 'ingress' | 'egress', peers: 'from' | 'to') => listOf(spec[direction] ?? [], `${what}.${direction}`).map((rule, i) => ruleOf(rule, peers, `${what}.${direction}[${i}]`))
@@ -99,6 +101,24 @@ export function policyOf(raw: unknown): Policy {
     pods: selectorOf(spec['podSelector'] ?? {}, `${what}.podSelector`),
     ...(types.includes('Ingress') && { ingress: rules('ingress', 'from') }),
     ...(types.includes('Egress') && { egress: rules('egress', 'to') }),
+  }
+}
+
+/**
+ * What stands for a NetworkPolicy that nobody can read: its pods are isolated in both directions, all of its namespace where not even its
+ * selector can be read. Undefined when it has no name.
+ */
+export function closedPolicyOf(raw: unknown): Policy | undefined {
+  try {
+    const { namespace, name } = metaOf({ metadata: { ...objectAt(raw, 'metadata'), labels: {} } }, 'NetworkPolicy')
+    const closed = { namespace, name, ingress: [], egress: [] }
+    try {
+      return { ...closed, pods: selectorOf(objectAt(raw, 'spec')['podSelector'] ?? {}, 'podSelector') }
+    } catch {
+      return { ...closed, pods: [] }
+    }
+  } catch {
+    return undefined
   }
 }
 

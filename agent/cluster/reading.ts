@@ -1,6 +1,7 @@
 import { networkOf } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, parseCidr } from '../../lib/text/ip.ts'
+import { printable } from '../../lib/text/printable.ts'
 
 // Values that several kinds of objects have in common, and how they are read. `what` is the path of a value, for errors.
 
@@ -48,7 +49,7 @@ export function portOf(raw: unknown, what: string): Port {
 /** Reads a label selector. Throws ValueError. */
 export function selectorOf(raw: unknown, what: string): Selector {
   const { matchLabels, matchExpressions } = (raw ?? {}) as Record<string, unknown>
-  const labels = Object.entries(labelsOf(matchLabels)).map(([key, value]): Requirement => ({ key, operator: 'In', values: [value] }))
+  const labels = Object.entries(labelsOf(matchLabels, `${what}.matchLabels`)).map(([key, value]): Requirement => ({ key, operator: 'In', values: [value] }))
   const expressions = listOf(matchExpressions ?? [], `${what}.matchExpressions`).map((one, i): Requirement => {
     const { key, operator, values } = (one ?? {}) as Record<string, unknown>
     const at = `${what}.matchExpressions[${i}]`
@@ -64,7 +65,7 @@ export function selectorOf(raw: unknown, what: string): Selector {
 /** Reads the metadata of an object. Throws ValueError for a name that the API would not accept. */
 export function metaOf(raw: unknown, kind: string): { readonly namespace: string; readonly name: string; readonly labels: Labels } {
   const { name, namespace, labels } = objectAt(raw, 'metadata')
-  return { name: nameOf(name, `${kind}: metadata.name`), namespace: namespace === undefined || namespace === '' ? 'default' : nameOf(namespace, `${kind}: metadata.namespace`), labels: labelsOf(labels) }
+  return { name: nameOf(name, `${kind}: metadata.name`), namespace: namespace === undefined || namespace === '' ? 'default' : nameOf(namespace, `${kind}: metadata.namespace`), labels: labelsOf(labels, `${kind} ${told(name)}: metadata.labels`) }
 }
 
 // DNS-1123: such a name can be part of a line of nft.
@@ -73,9 +74,17 @@ function nameOf(value: unknown, what: string): string {
   return value
 }
 
-/** Reads labels. Values that are no texts are left out. */
-export function labelsOf(raw: unknown): Labels {
-  return Object.fromEntries(Object.entries((raw ?? {}) as object).flatMap(([key, value]) => (typeof value === 'string' ? [[key, value]] : [])))
+/**
+ * Reads labels. Throws ValueError for a value that is no text, as the API does: without the label a selector would be wider. An empty value of
+ * YAML is an empty text.
+ */
+export function labelsOf(raw: unknown, what: string): Labels {
+  return Object.fromEntries(
+    Object.entries((raw ?? {}) as object).map(([key, value]) => {
+      if (typeof value !== 'string' && value !== null) throw new ValueError(`${what}[${shown(key)}] ${told(value)}: want a text, such as "${printable(String(value)).slice(0, 40)}" in quotes`)
+      return [key, value ?? '']
+    }),
+  )
 }
 
 /** The object below a key. Empty when there is none. */

@@ -11,7 +11,7 @@ import { Changes } from './changes.ts'
 import { Collection, PATIENCE } from './collection.ts'
 import { KINDS, type KindName, type ObjectKind, type Objects } from './kinds.ts'
 import { namespaceOf } from './objects.ts'
-import { labelsOf, objectAt } from './reading.ts'
+import { objectAt } from './reading.ts'
 
 /** Where the objects of the cluster come from: the Kubernetes API, or a folder of manifests. */
 export type ObjectsWish = ({ readonly from: 'api' } & Wish) | { readonly from: 'folder'; readonly dir: string }
@@ -124,6 +124,8 @@ class FolderSource implements ObjectSource {
   readonly #kinds: readonly KindName[]
   readonly #subscribers = new Subscribers()
   #refused: readonly string[] = []
+  /** The file of each object, by kind and key. */
+  #files: ReadonlyMap<string, string> = new Map()
   #isRead = false
 
   constructor(dir: string, kinds: readonly KindName[]) {
@@ -160,8 +162,16 @@ class FolderSource implements ObjectSource {
     // A refused object changes no object that is known. The parts have to report it all the same.
     const isTold = !this.#isRead || !Bun.deepEquals(this.#refused, found.refused)
     ;[this.#refused, this.#isRead] = [found.refused, true]
+    const files = new Map(found.files)
     for (const kind of this.#kinds) {
-      const [now, wanted] = [this.#maps[kind], found.objects[kind] as ReadonlyMap<string, unknown>]
+      const [now, wanted] = [this.#maps[kind], new Map<string, unknown>(found.objects[kind])]
+      // What was known of a file with an error stays. What stands for an unreadable object counts only when nothing was known.
+      for (const [key, value] of now) {
+        const file = this.#files.get(`${kind} ${key}`)
+        if (file === undefined || !found.failed.has(file) || (wanted.has(key) && !found.closed.has(`${kind} ${key}`))) continue
+        wanted.set(key, value)
+        files.set(`${kind} ${key}`, file)
+      }
       const changed = [...new Set([...now.keys(), ...wanted.keys()])].filter((key) => !Bun.deepEquals(now.get(key), wanted.get(key)))
       for (const key of changed) {
         if (wanted.has(key)) now.set(key, wanted.get(key))
@@ -170,38 +180,78 @@ class FolderSource implements ObjectSource {
       }
       if (isTold) this.#subscribers.note(kind)
     }
+    this.#files = files
   }
+}
+
+/** What a folder of manifests holds. Objects are named by kind and key: `policies x/deny`. */
+interface Manifests {
+  readonly objects: Objects
+  /** Why an object, or a file, cannot be read. */
+  readonly refused: readonly string[]
+  /** The file of each object. */
+  readonly files: ReadonlyMap<string, string>
+  /** The files with an error. */
+  readonly failed: ReadonlySet<string>
+  /** The objects that stand for unreadable ones. */
+  readonly closed: ReadonlySet<string>
 }
 
 /**
  * Reads the manifests of a folder. An unreadable object is refused with its file and name, and all others count. A namespace that only
  * pods and policies name exists, too.
  */
-export function readManifests(dir: string): { readonly objects: Objects; readonly refused: readonly string[] } {
-  const maps = emptyMaps()
-  const refused: string[] = []
-  for (const name of listFiles(dir).filter((one) => /\.(ya?ml|json)$/.test(one) && !one.startsWith('.'))) for (const raw of documentsOf(`${dir}/${name}`, refused)) take(raw, `${dir}/${name}`, maps, refused)
+export function readManifests(dir: string): Manifests {
+  const found: Reading = { maps: emptyMaps(), refused: [], files: new Map(), failed: new Set(), closed: new Set() }
+  for (const name of listFiles(dir).filter((one) => /\.(ya?ml|json)$/.test(one) && !one.startsWith('.'))) {
+    const [file, before] = [`${dir}/${name}`, found.refused.length]
+    for (const raw of documentsOf(file, found.refused)) take(raw, file, found)
+    if (found.refused.length > before) found.failed.add(file)
+  }
+  const { maps, ...rest } = found
   const objects = maps as unknown as Objects
   for (const { namespace } of [...objects.pods.values(), ...objects.policies.values()]) if (!maps.namespaces.has(namespace)) maps.namespaces.set(namespace, namespaceOf({ metadata: { name: namespace } }))
-  return { objects, refused }
+  return { objects, ...rest }
+}
+
+interface Reading {
+  readonly maps: Mutable
+  readonly refused: string[]
+  readonly files: Map<string, string>
+  readonly failed: Set<string>
+  readonly closed: Set<string>
 }
 
 const BY_MANIFEST = new Map(Object.entries(KINDS).map(([kind, { manifest }]) => [manifest, kind as KindName]))
 
-function take(raw: unknown, file: string, maps: Mutable, refused: string[]): void {
+function take(raw: unknown, file: string, found: Reading): void {
   const { kind, items } = (raw ?? {}) as { kind?: unknown; items?: unknown }
-  if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items)) for (const item of items) take(item, file, maps, refused)
+  if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items)) for (const item of items) take(item, file, found)
   const name = typeof kind === 'string' ? BY_MANIFEST.get(kind) : undefined
   if (name === undefined) return
-  const labels = labelsOf(objectAt(raw, 'metadata')['labels'])
+  const labels = objectAt(objectAt(raw, 'metadata'), 'labels')
   if (KINDS[name].without?.some((label) => Object.hasOwn(labels, label))) return
+  const put = (value: Named | undefined, isClosed = false) => {
+    if (!value) return
+    const key = value.namespace === undefined ? value.name : `${value.namespace}/${value.name}`
+    found.maps[name].set(key, value)
+    found.files.set(`${name} ${key}`, file)
+    if (isClosed) found.closed.add(`${name} ${key}`)
+    for (const text of value.leftOut ?? []) found.refused.push(`${file}: ${text}`)
+  }
   try {
-    const value = KINDS[name].project(raw) as { readonly namespace?: string; readonly name: string } | undefined
-    if (value) maps[name].set(value.namespace === undefined ? value.name : `${value.namespace}/${value.name}`, value)
+    put(KINDS[name].project(raw) as Named | undefined)
   } catch (cause) {
     if (!(cause instanceof ValueError)) throw cause
-    refused.push(`${file}: ${cause.message}`)
+    put(KINDS[name].unreadable?.(raw) as Named | undefined, true)
+    found.refused.push(`${file}: ${cause.message}`)
   }
+}
+
+interface Named {
+  readonly namespace?: string
+  readonly name: string
+  readonly leftOut?: readonly string[]
 }
 
 function documentsOf(path: string, refused: string[]): unknown[] {
