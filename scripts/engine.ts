@@ -19,15 +19,16 @@ const GLOBALS = 'native/globals.ts'
 /** The architecture of an executable, by its name in Node's `process.arch`. */
 export type Arch = 'x64' | 'arm64'
 
-const NEEDS: readonly Need[] = [
+/** The packages that make the executable of the plugins. */
+export const NEEDS: readonly Need[] = [
   { name: 'gcc', shows: 'gcc', why: 'the engine of the plugins is compiled with it' },
   { name: 'libc6-dev', shows: '/usr/include/stdio.h', why: 'the same' },
   { name: 'python3-pip', shows: '/usr/lib/python3/dist-packages/pip', why: "the engine's sources are downloaded with it" },
   { name: 'python3-setuptools', shows: '/usr/lib/python3/dist-packages/setuptools', why: 'pip reads a source package with it' },
 ]
 
-// To compile for the other architecture.
-const CROSS: Readonly<Record<Arch, readonly Need[]>> = {
+/** The packages that compile for the other architecture. */
+export const CROSS: Readonly<Record<Arch, readonly Need[]>> = {
   x64: [
     { name: 'gcc-x86-64-linux-gnu', shows: 'x86_64-linux-gnu-gcc', why: 'the engine of the plugins is compiled for x86-64 with it' },
     { name: 'libc6-dev-amd64-cross', shows: '/usr/x86_64-linux-gnu/include/stdio.h', why: 'the same' },

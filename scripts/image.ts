@@ -74,6 +74,7 @@ async function fill(root: string, unpacked: string): Promise<void> {
   cpSync(join(ROOT, 'dist/plumb'), join(root, 'usr/local/bin/plumb'))
   mkdirSync(join(root, 'usr/share/doc/plumb'), { recursive: true })
   cpSync(join(ROOT, 'LICENSE'), join(root, 'usr/share/doc/plumb/LICENSE'))
+  cpSync(join(ROOT, 'native/NOTICE'), join(root, 'usr/share/doc/plumb/NOTICE'))
   writeFileSync(join(root, 'etc/passwd'), USERS)
   writeFileSync(join(root, 'etc/group'), 'root:x:0:\n')
 }

@@ -1,5 +1,6 @@
 import { wishOf } from '../cli/demo/wish.ts'
 import { unpackArm64 } from './arm64.ts'
+import { CROSS, NEEDS } from './engine.ts'
 import { unpackFirewalld } from './firewalld.ts'
 import { unpackKernel } from './kernel.ts'
 import { install, type Need } from './packages.ts'
@@ -43,11 +44,11 @@ const SETS: Readonly<Record<string, readonly Need[]>> = {
   node,
   demo: [...node, ping],
   bench: [...node, ...peers, etcd],
-  test: [...node, ping, ...peers, ...dhcp, { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' }, etcd, { name: 'openssl', shows: 'openssl', why: 'the tests make certificates for etcd with it' }],
+  test: [...node, ...NEEDS, ping, ...peers, ...dhcp, { name: 'strace', shows: 'strace', why: 'the tests kill plumb at chosen system calls with it' }, etcd, { name: 'openssl', shows: 'openssl', why: 'the tests make certificates for etcd with it' }],
 }
 /** Packages that a task can do without. Tests that need such a package are skipped, and say why. */
 const EXTRAS: Readonly<Record<string, (argv: readonly string[]) => readonly Need[]>> = {
-  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...machine, ...bus, rpm, ...runtimes],
+  test: () => [{ name: 'chromium-headless-shell', shows: 'chromium-headless-shell', why: 'a browser, to try the status page in' }, ...machine, ...bus, rpm, ...runtimes, ...CROSS[process.arch === 'arm64' ? 'x64' : 'arm64']],
   demo: (argv) => (wantsEtcd(argv) ? [etcd] : []),
 }
 

@@ -1,7 +1,6 @@
 import { networkOf } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, parseCidr } from '../../lib/text/ip.ts'
-import { printable } from '../../lib/text/printable.ts'
 
 // Values that several kinds of objects have in common, and how they are read. `what` is the path of a value, for errors.
 
@@ -81,7 +80,7 @@ function nameOf(value: unknown, what: string): string {
 export function labelsOf(raw: unknown, what: string): Labels {
   return Object.fromEntries(
     Object.entries((raw ?? {}) as object).map(([key, value]) => {
-      if (typeof value !== 'string' && value !== null) throw new ValueError(`${what}[${shown(key)}] ${told(value)}: want a text, such as "${printable(String(value)).slice(0, 40)}" in quotes`)
+      if (typeof value !== 'string' && value !== null) throw new ValueError(`${what}[${shown(key)}] ${told(value)}: want a text${typeof value === 'object' ? '' : `: ${shown(String(value))}`}`)
       return [key, value ?? '']
     }),
   )

@@ -35,6 +35,7 @@ export function fill(root: string, { plumb, sbom, manual, epoch }: Given): strin
     ['/usr/share/zsh/site-functions/_plumb', here('conf/completions/_plumb')],
     ['/usr/share/fish/vendor_completions.d/plumb.fish', here('conf/completions/plumb.fish')],
     ...['LICENSE', 'CHANGELOG.md'].map((name) => [join(DOC, name), here(name)] as const),
+    [join(DOC, 'NOTICE'), here('native/NOTICE')],
     [join(DOC, 'plumb.cdx.json'), sbom],
   ])
   const paths = [...files.keys()].sort()

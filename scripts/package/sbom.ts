@@ -12,6 +12,21 @@ interface Locked {
   readonly peerDependencies?: Readonly<Record<string, string>>
   readonly peerDependenciesMeta?: Readonly<Record<string, { readonly optional?: boolean }>>
 }
+/** The engine of the plugins, as native/requirements.txt pins it. Its tables of Unicode have a licence of their own, and the C library is linked in. */
+function engine(): { readonly 'bom-ref': string; readonly [key: string]: unknown } {
+  const [, name = '', version = '', hash = ''] = /^([\w-]+)==([\w.]+) --hash=sha256:([\da-f]+)$/m.exec(readFileSync(join(import.meta.dir, '../../native/requirements.txt'), 'utf8')) ?? []
+  return {
+    'bom-ref': `${name}@${version}`,
+    type: 'library',
+    name,
+    version,
+    scope: 'required',
+    purl: `pkg:pypi/${name}@${version}`,
+    hashes: [{ alg: 'SHA-256', content: hash }],
+    licenses: [{ expression: 'MIT AND Unicode-3.0' }],
+  }
+}
+
 /** The licence of Bun, whose packages name none in package-lock.json. */
 const BUN = 'MIT'
 
@@ -33,8 +48,12 @@ export function sbom(epoch: number): string {
     specVersion: '1.5',
     version: 1,
     metadata: { timestamp: new Date(epoch * 1000).toISOString(), component: { ...component('', locked), name: 'plumb', type: 'application' } },
-    components: paths.map((path) => component(path, locked)),
-    dependencies: [{ ref: refOf('', locked), dependsOn: refs([...root, ...runtimes]) }, ...paths.map((path) => ({ ref: refOf(path, locked), dependsOn: refs(found.get(path) ?? []) }))],
+    components: [...paths.map((path) => component(path, locked)), engine()],
+    dependencies: [
+      { ref: refOf('', locked), dependsOn: [...refs([...root, ...runtimes]), engine()['bom-ref']].sort() },
+      { ref: engine()['bom-ref'], dependsOn: [] },
+      ...paths.map((path) => ({ ref: refOf(path, locked), dependsOn: refs(found.get(path) ?? []) })),
+    ],
   }
   const hash = sha256(JSON.stringify(document))
   // A UUID of version 8 is free for the content to give (RFC 9562).

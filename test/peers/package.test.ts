@@ -37,7 +37,7 @@ describe('npm run package', function () {
   })
   after(() => dir && rmSync(dir, { recursive: true }))
 
-  it('writes the packages, their checksums, and a bill of materials with Bun in it', async () => {
+  it('writes the packages, their checksums, and a bill of materials with Bun and the engine of the plugins in it', async () => {
     assert.deepEqual(readdirSync(join(dir, 'out')).sort(), ['SHA256SUMS', `plumb-${version}-linux-${arch}.tar.zst`, `plumb-${version}.cdx.json`, `plumb-${version}.${rpmArch}.rpm`, `plumb_${version}_${arch}.deb`].sort())
     await execa('sha256sum', ['--check', '--strict', 'SHA256SUMS'], { cwd: join(dir, 'out') })
     const { bomFormat, serialNumber, metadata, components, dependencies } = JSON.parse(readFileSync(out(`plumb-${version}.cdx.json`), 'utf8'))
@@ -47,6 +47,7 @@ describe('npm run package', function () {
     const found = new Map<string, string>(components.map((one: { name: string; version: string }) => [one.name, one.version]))
     for (const [name, is] of Object.entries({ ...wanted, '@oven/bun-linux-x64': devDependencies.bun, '@oven/bun-linux-aarch64': devDependencies.bun })) assert.equal(found.get(name), is, name)
     assert.ok(!found.has('mocha'))
+    assert.equal(found.get('quickjs-ng'), /^quickjs-ng==([\w.]+)/m.exec(readFileSync(join(ROOT, 'native/requirements.txt'), 'utf8'))?.[1])
     for (const name of found.keys()) assert.ok(JSON.stringify(dependencies).includes(`${name}@`), name)
   })
 
@@ -71,6 +72,7 @@ describe('npm run package', function () {
       for (const unit of ['plumb-agent.service', 'plumb-dhcp.service']) assert.match(readFileSync(join(root, 'usr/lib/systemd/system', unit), 'utf8'), /^ExecStart=\/usr\/bin\/plumb /m)
       const [, documentation = ''] = /^Documentation=file:(.*)$/m.exec(readFileSync(join(root, 'usr/lib/systemd/system/plumb-agent.service'), 'utf8')) ?? []
       assert.ok(files.includes(documentation), documentation)
+      assert.match(readFileSync(join(root, 'usr/share/doc/plumb/NOTICE'), 'utf8'), /quickjs-ng[\s\S]*Fabrice Bellard[\s\S]*GNU C Library/)
       const agent = manual(root, '/usr/share/man/man8/plumb-agent.8.gz')
       for (const name of Object.keys(FLAGS)) assert.ok(agent.includes(`\n.B \\-\\-${name.replaceAll('-', '\\-')}`), name)
       for (const [page, words] of [
@@ -100,8 +102,10 @@ describe('npm run package', function () {
     const engine = join(dir, 'arm64/plugins')
     await compilePlugins(engine, plugins(), 'arm64')
     await compile(file, await runtime('arm64'), engine)
-    const run = (called: string, argv: readonly string[], options: { env?: Readonly<Record<string, string>>; input?: string } = {}) =>
-      execa(found?.qemu ?? file, found ? ['-0', called, '-L', found.sysroot, file, ...argv] : argv, { ...options, argv0: called } as object)
+    const run = (called: string, argv: readonly string[], options: { env?: Readonly<Record<string, string>>; input?: string } = {}) => {
+      const program = called === 'plumb' ? file : engine
+      return execa(found?.qemu ?? program, found ? ['-0', called, '-L', found.sysroot, program, ...argv] : argv, { ...options, argv0: called } as object)
+    }
     assert.equal((await run('plumb', ['--version'])).stdout, `plumb ${version}`)
     assert.match(String((await run('bridge', [], { env: { CNI_COMMAND: 'VERSION' } })).stdout), /"supportedVersions"/)
     const data = join(dir, 'leases')
