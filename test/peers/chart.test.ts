@@ -14,7 +14,8 @@ const CHART = join(ROOT, 'conf/chart')
 
 interface Manifest {
   readonly kind: string
-  readonly metadata: { readonly name: string; readonly annotations?: Readonly<Record<string, string>> }
+  readonly metadata: { readonly name: string; readonly annotations?: Readonly<Record<string, string>>; readonly labels?: Readonly<Record<string, string>> }
+  readonly spec?: { readonly template?: Pick<Manifest, 'metadata'> }
   readonly data: Readonly<Record<string, string>>
 }
 
@@ -34,6 +35,18 @@ describe('conf/chart', () => {
     const { stdout } = await execa(program, ['lint', '--strict', CHART])
     assert.match(stdout, /0 chart\(s\) failed/)
     assert.match(readFileSync(join(CHART, 'Chart.yaml'), 'utf8'), new RegExp(`^version: ${version}\nappVersion: ${version}$`, 'm'))
+  })
+
+  it('[F15] every object has the labels of Helm’s conventions, and kubectl logs takes the agent’s container', async () => {
+    const want = { 'app.kubernetes.io/name': 'plumb', 'app.kubernetes.io/instance': 'plumb', 'app.kubernetes.io/version': version, 'helm.sh/chart': `plumb-${version}` }
+    const all = await rendered('metrics.enabled=true', 'createNamespace=true')
+    assert.ok(all.length > 12)
+    for (const { kind, metadata, spec } of all) {
+      for (const [name, value] of Object.entries(want)) assert.equal(metadata.labels?.[name], value, `${kind} ${metadata.name}`)
+      if (kind === 'DaemonSet') assert.equal(spec?.template?.metadata.labels?.['app.kubernetes.io/instance'], 'plumb')
+    }
+    const agent = all.find(({ kind, metadata }) => kind === 'DaemonSet' && metadata.name === 'plumb-agent')
+    assert.equal(agent?.spec?.template?.metadata.annotations?.['kubectl.kubernetes.io/default-container'], 'agent')
   })
 
   it('conf/kubernetes.yaml is what the chart renders', async () => {
