@@ -2,10 +2,11 @@ import type { Call } from '../../lib/cni/call.ts'
 import type { ChainedPlugin, CustomPlugin, Foreseen, InterfacePlugin, IpamPlugin, LeasePlugin, MetaPlugin, NetConf, NodeFacts, Plugin, Wiring } from '../../lib/cni/plugin.ts'
 import type { Result } from '../../lib/cni/result.ts'
 import { decode, encode } from '../../lib/cni/versions.ts'
-import { isThere, LINK, partName, readEntry, readPart } from '../../lib/journal/journal.ts'
+import { LINK, partName, readEntry, readPart } from '../../lib/journal/journal.ts'
 import { holds, isElsewhere, isFree, lapsed } from '../../lib/journal/ports.ts'
 import { asking } from '../../lib/os/batch-tools.ts'
 import { isLink } from '../../lib/os/link-state.ts'
+import { inodeOf } from '../../lib/os/netns.ts'
 import type { Json } from '../../lib/runtime/network-list.ts'
 import { type Claim, isClaim } from '../../lib/state/kinds/claim.ts'
 import { handler } from '../../lib/state/kinds/index.ts'
@@ -110,7 +111,8 @@ function shape(result: Result, { version }: Call): Json {
 function unfinished(plugin: InterfacePlugin<NetConf>, { at }: Call): ToldRun[] {
   const entry = readEntry(at)
   const link = entry?.parts[LINK]
-  const isGone = link !== undefined && !isThere(link)
+  // The inode alone tells: the cookie would mean to enter the namespace.
+  const isGone = link?.netns !== undefined && inodeOf(link.netns) !== link.inode
   if (!entry?.unfinished && !isGone) return []
   const when = entry?.unfinished ? 'only now: an ADD or DEL of this attachment was killed on its way' : 'only now: the namespace of an earlier attachment of this name is gone'
   return unwiring(plugin.unwire(at)).map((run) => ({ ...run, when }))
