@@ -10,6 +10,8 @@ import { type Arrival, tryOut } from './policy-trial.ts'
 const names: readonly OptionName[] = ['policy-socket', 'json', 'help']
 /** The limit for the agent's silence, in milliseconds. */
 const QUIET_MS = 5000
+/** The exit status when the kernel does not do what the objects want. */
+const DIFFER = 3
 
 /** What may follow `plumb policy`. */
 export const grammar: Grammar = {
@@ -23,15 +25,16 @@ export interface Tested extends Decision {
   readonly from: string
   readonly to: string
   readonly protocol: Protocol
-  readonly port: number
+  /** The port that was asked for. */
+  readonly asked: number
   readonly kernel: Arrival
   /** The kernel does what the objects want of this node. */
   readonly agree: boolean
 }
 
 /**
- * Runs `plumb policy ARGV` and returns the exit status: 0, or 1 when the kernel differs from the objects. Throws ValueError for a wrong
- * command line, and when no agent answers.
+ * Runs `plumb policy ARGV` and returns the exit status: 0. `plumb policy test` returns 0 for a connection that passes, 1 for one that is refused,
+ * and 3 when the kernel differs from the objects. Throws ValueError for a wrong command line, and when no agent answers.
  */
 export async function run(argv: readonly string[]): Promise<number> {
   const { values, words } = readOptions(argv, names, 'plumb policy')
@@ -58,11 +61,15 @@ async function test(words: readonly string[], values: Given['values']): Promise<
   if (from === undefined || to === undefined || where === undefined || more !== undefined) throw new ValueError('plumb policy test takes FROM TO PORT[/PROTOCOL]; see plumb policy --help')
   const { port, protocol } = portOf(where)
   const told = await asked<Decision>({ command: 'decide', from, to, port, protocol }, values)
-  const { source, destination, node, here, isAudit } = told
-  const kernel = node === 'source' ? { passes: true, reason: "the node's own packets meet no policy" } : await tryOut({ source, destination, protocol, port, isToNode: node === 'destination' })
-  const tested: Tested = { from, to, protocol, port, ...told, kernel, agree: kernel.passes === (isAudit || here.passes) }
+  const { source, destination, node, here, isAudit, isRefusedByService } = told
+  const kernel = isRefusedByService
+    ? { passes: false, reason: 'the rules of Services come before those of policy' }
+    : node === 'source'
+      ? { passes: true, reason: "the node's own packets meet no policy" }
+      : await tryOut({ source, destination, protocol, port: told.port, isToNode: node === 'destination' })
+  const tested: Tested = { from, to, protocol, asked: port, ...told, kernel, agree: kernel.passes === (isAudit || here.passes) }
   print(values.json ? JSON.stringify(tested, null, 4) : testText(tested))
-  return tested.agree ? 0 : 1
+  return tested.agree ? (kernel.passes ? 0 : 1) : DIFFER
 }
 
 function portOf(text: string): { readonly port: number; readonly protocol: Protocol } {
@@ -111,11 +118,12 @@ function ruleText({ rule, action, peers, ports, pods }: RuleView): string[] {
 }
 
 /** Formats what `plumb policy test` found. */
-export function testText({ from, to, protocol, port, source, destination, verdict, here, kernel, isAudit, agree }: Tested): string {
+export function testText({ from, to, protocol, asked, port, source, destination, service, verdict, here, kernel, isAudit, agree }: Tested): string {
   const told = ({ passes, reason }: Arrival) => `${passes ? 'passes' : 'is refused'}: ${reason}`
   const isElsewhere = verdict.passes !== here.passes
   return [
-    `${protocol} ${from} (${source}) to ${to} (${destination}) port ${port}`,
+    `${protocol} ${from} (${source}) to ${to} (${destination}${port === asked ? '' : ` port ${port}`}) port ${asked}`,
+    ...(service === undefined ? [] : [`  service: ${service}`]),
     `  objects: ${told(verdict)}`,
     ...(isElsewhere ? [`  of this node: ${told(here)}; the other pod's node decides the rest`] : []),
     `  kernel:  ${told(kernel)}`,
@@ -129,11 +137,13 @@ function help(): string {
        plumb policy NAMESPACE/POD [options]: what may reach a pod, and what it may reach
        plumb policy test FROM TO PORT[/PROTOCOL] [options]: whether a connection passes
 
-FROM and TO are pods, as NAMESPACE/NAME, or addresses. PROTOCOL is tcp, udp or sctp.
+FROM and TO are pods, as NAMESPACE/NAME, or addresses; TO may be an address of a Service that
+plumb serves. PROTOCOL is tcp, udp or sctp.
 The test asks the objects of the cluster, and tries a packet on a copy of the node's
 rules in a namespace of its own. It needs root.
 
 ${describeOptions(names)}
 
-exit status: 0 done, 1 the kernel differs from the objects, 2 the command line is wrong or no agent answers`
+exit status: 0 done, 2 the command line is wrong or no agent answers; of the test: 0 it passes,
+1 it is refused, 3 the kernel differs from the objects`
 }

@@ -94,7 +94,14 @@ export class Parts {
     const probing = this.#probing && setInterval(() => this.#probing?.tick(), PROBE_MS)
     this.#scheduler.renew('start')
     const questions =
-      this.policy && (await openSocket(this.#context.policySocket, () => listen({ unix: this.#context.policySocket }, 'policy', commands('command', { ...admissionCommands(this.policy as PolicyPart), ...policyCommands(this.policy as PolicyPart) }))))
+      this.policy &&
+      (await openSocket(this.#context.policySocket, () =>
+        listen(
+          { unix: this.#context.policySocket },
+          'policy',
+          commands('command', { ...admissionCommands(this.policy as PolicyPart), ...policyCommands(this.policy as PolicyPart, (ip, protocol, port) => this.services?.translate(ip, protocol, port)) }),
+        ),
+      ))
     const ended = new AbortController()
     const { policy, services } = this
     const guarded = services ?? policy

@@ -1,14 +1,19 @@
 import { log } from '../../lib/os/log.ts'
 import { chainUses, isThere, ruleCounts } from '../../lib/os/nftables.ts'
+import { localAddresses } from '../../lib/os/routes.ts'
 import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
+import { isSix } from '../../lib/text/cidr.ts'
+import type { Ip } from '../../lib/text/ip.ts'
 import type { ChangedKeys, Changes } from '../cluster/changes.ts'
 import type { KindName } from '../cluster/kinds.ts'
+import type { Protocol } from '../cluster/reading.ts'
 import type { Slice } from '../cluster/services.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import type { Standing } from '../health/condition.ts'
 import { type Durations, PROGRAMMING_BUCKETS } from '../health/status.ts'
 import { Elements, type Stepped } from '../kernel/elements.ts'
 import { both } from '../lease/families.ts'
+import type { Translated } from '../policy/view.ts'
 import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Wakes } from '../scheduler/wakes.ts'
@@ -97,6 +102,20 @@ export class ServicesPart implements Part {
   view(): ServiceView[] {
     const { services } = this.#objects.objects
     return [...services.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, service]) => viewOf(service, this.#slicesOf(key), this.#node))
+  }
+
+  /** Where the rules lead packets to this address and port. Undefined when they leave the packets alone. */
+  translate(ip: Ip, protocol: Protocol, port: number): Translated | undefined {
+    const [family, word] = [isSix(ip) ? (6 as const) : (4 as const), protocol.toLowerCase()]
+    const { served } = this.#programme
+    const vip = served.get(`vip${family} ${ip} . ${word} . ${port}`)
+    const nodePort = localAddresses(family).has(ip) ? served.get(`port${family} ${word} . ${port}`) : undefined
+    const what = `${ip} port ${port}/${protocol}`
+    const frontend = vip ?? nodePort
+    if (frontend) return { what: `${what} is ${vip ? "a Service's" : 'a NodePort'}`, endpoints: [...new Set([...frontend.cluster, ...frontend.local])].map(endpointAt) }
+    // Ports of a ClusterIP that the Service does not have are refused.
+    const isClusterIp = [...this.#programme.all.values()].some(({ vips }) => vips.includes(ip))
+    return isClusterIp ? { what: `${what} is no port of the Service`, endpoints: [] } : undefined
   }
 
   /** Ends the servers of healthCheckNodePort. */
@@ -252,6 +271,12 @@ export class ServicesPart implements Part {
     const lines = [...unused.map((name) => `flush chain inet ${TABLE} ${name}`), ...unused.map((name) => `delete chain inet ${TABLE} ${name}`)]
     await this.#context.run(['nft', '-f', '-'], `${lines.join('\n')}\n`)
   }
+}
+
+// nft's text `10.1.0.2 . 8080`.
+function endpointAt(text: string): { readonly ip: Ip; readonly port: number } {
+  const [ip = '', port] = text.split(' . ')
+  return { ip: ip as Ip, port: Number(port) }
 }
 
 function enable(sysctl: string): void {

@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import { field } from '../../lib/text/shape.ts'
 import { type Command, command } from '../node/answers.ts'
-import { decision, detail, type Known, summaries } from './view.ts'
+import { decision, detail, type Known, summaries, type Translate } from './view.ts'
 
 // The questions of `plumb policy` on the agent's policy socket.
 
@@ -14,11 +14,11 @@ export interface Answering {
   known(): Known
 }
 
-/** The commands of `plumb policy`, for the table of `commands` (agent/node/answers.ts). */
-export function policyCommands(of: Answering): Readonly<Record<string, Command>> {
+/** The commands of `plumb policy`, for the table of `commands` (agent/node/answers.ts). `translate` knows the Services, where they are served. */
+export function policyCommands(of: Answering, translate?: Translate): Readonly<Record<string, Command>> {
   return {
     list: command(list, async () => ({ pods: summaries(of.known()) })),
     show: command(show, async ({ pod }) => detail(of.known(), pod)),
-    decide: command(decideShape, async ({ command: _, ...asked }) => decision(of.known(), asked)),
+    decide: command(decideShape, async ({ command: _, ...asked }) => decision(of.known(), asked, translate)),
   }
 }

@@ -60,10 +60,26 @@ export interface Asked {
   readonly protocol: Protocol
   readonly port: number
 }
+/** Where Services lead the packets to an address and port. */
+export interface Translated {
+  /** The address and port that were asked for, in words. */
+  readonly what: string
+  /** The endpoints. Empty when the rules of Services refuse the packets. */
+  readonly endpoints: readonly { readonly ip: Ip; readonly port: number }[]
+}
+/** Translates as the rules of Services do. Undefined for an address and port of no Service. */
+export type Translate = (destination: Ip, protocol: Protocol, port: number) => Translated | undefined
+
 /** What the API objects say about a connection. */
 export interface Decision {
   readonly source: Ip
+  /** The address and the port after translation. */
   readonly destination: Ip
+  readonly port: number
+  /** What Services do with the packets, in words. Absent when the address is no Service's. */
+  readonly service?: string
+  /** The rules of Services refuse the packets: those of policy never see them. */
+  readonly isRefusedByService?: true
   /** The decision of all nodes together. */
   readonly verdict: Verdict
   /** The part of this node's kernel: a pod's node decides its directions. */
@@ -94,8 +110,29 @@ export function objectsOf({ pods, namespaces, policies, clusterPolicies, nodes }
   return { pods: [...pods.values()], namespaces: [...namespaces.values()], policies: [...policies.values()], clusterPolicies: [...clusterPolicies.values()], nodes: [...nodes.values()] }
 }
 
-/** Decides a connection by the API objects. Throws ValueError for an end that is no known pod and no address. */
-export function decision(known: Known, { from, to, protocol, port }: Asked): Decision {
+/**
+ * Decides a connection by the API objects. Packets to a Service are translated first: when its endpoints differ, one that is refused counts.
+ * Throws ValueError for an end that is no known pod and no address.
+ */
+export function decision(known: Known, asked: Asked, translate: Translate = () => undefined): Decision {
+  const { from, to, protocol, port } = asked
+  const translated = to.includes('/') ? undefined : translate(parseIp(to), protocol, port)
+  if (translated === undefined) return direct(known, asked)
+  const { what, endpoints } = translated
+  if (endpoints.length === 0) {
+    const destination = parseIp(to)
+    const source = endsOf(known, from).ips.find((ip) => isSix(ip) === isSix(destination))
+    if (source === undefined) throw new ValueError(`${from} and ${to} have no addresses of one family: want two addresses of IPv4, or two of IPv6`)
+    const refused: Verdict = { passes: false, reason: `${what}: the rules of Services refuse it` }
+    return { source, destination, port, verdict: refused, here: refused, isAudit: false, service: what, isRefusedByService: true }
+  }
+  const all = endpoints.map((one) => direct(known, { from, to: one.ip, protocol, port: one.port }))
+  const refused = all.filter(({ verdict }) => !verdict.passes)
+  const counts = refused.length === 0 || refused.length === all.length ? `${all.length} ${all.length === 1 ? 'endpoint' : 'endpoints'}` : `${all.length} endpoints, ${refused.length} of them refused`
+  return { ...((refused[0] ?? all[0]) as Decision), service: `${what}: ${counts}` }
+}
+
+function direct(known: Known, { from, to, protocol, port }: Asked): Decision {
   const [sources, destinations] = [endsOf(known, from), endsOf(known, to)]
   const source = sources.ips.find((ip) => destinations.ips.some((other) => isSix(other) === isSix(ip)))
   const destination = destinations.ips.find((ip) => source !== undefined && isSix(ip) === isSix(source))
@@ -110,7 +147,7 @@ export function decision(known: Known, { from, to, protocol, port }: Asked): Dec
   const free: Verdict | undefined = node === 'source' && isLocal(attempt.to) ? { passes: true, reason: 'a node reaches its own pods' } : undefined
   const verdict = closed ?? free ?? decide(objects, attempt)
   const here = closed ?? free ?? decide(objects, attempt, hereSides)
-  return { source, destination, verdict, here, isAudit: known.isAudit, ...(node && { node }) }
+  return { source, destination, port, verdict, here, isAudit: known.isAudit, ...(node && { node }) }
 }
 
 function endsOf({ cluster, state }: Known, text: string): { readonly ips: readonly Ip[]; readonly end?: Pod } {

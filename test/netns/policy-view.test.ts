@@ -78,7 +78,7 @@ describe('plumb policy', () => {
   )
 
   it(
-    'test: objects and kernel side by side for pods and addresses, TCP, UDP and SCTP; says so and exits with 1 when they differ',
+    '[F6] test: objects and kernel side by side for pods and addresses, TCP, UDP and SCTP; exits with 0 for passes, 1 for refused, 3 when they differ',
     inGuarded(async (_, node, plumb) => {
       const told = async (...words: readonly string[]) => {
         const { stdout, stderr } = await plumb('test', ...words, '--json')
@@ -97,14 +97,15 @@ describe('plumb policy', () => {
       assert.deepEqual(await told(`10.244.${node.n}.1`, 'x/b', '80'), [true, true, true])
       assert.deepEqual(await told('x/b', `10.244.${node.n}.1`, '80'), [true, true, true])
       const text = await plumb('test', 'x/a', 'x/b', '80')
-      assert.equal(text.status, 0, text.stderr)
+      assert.equal(text.status, 1, text.stderr)
+      assert.equal((await plumb('test', 'x/c', 'x/b', '80')).status, 0)
       assert.match(text.stdout, /objects: is refused: x\/guard isolates x\/b for ingress, and no rule allows it\n {2}kernel: {2}is refused: a copy/)
       // Somebody replaces the rule that drops. The number of rules stays the same, and so the agent does not look again.
       const listed = await node.ns.exec(['nft', '-a', 'list', 'chain', 'inet', 'plumb_policy', 'denied_in'])
       const [, handle = ''] = /drop # handle (\d+)/.exec(listed.stdout) ?? []
       await node.ns.exec(['nft', 'replace', 'rule', 'inet', 'plumb_policy', 'denied_in', 'handle', handle, 'accept'])
       const differs = await plumb('test', 'x/a', 'x/b', '80')
-      assert.equal(differs.status, 1, differs.stdout)
+      assert.equal(differs.status, 3, differs.stdout)
       assert.match(differs.stdout, /kernel: {2}passes: a packet.*\n {2}THEY DIFFER/)
       for (const wrong of [
         ['x/a', 'x/b', '0'],
@@ -136,14 +137,15 @@ describe('plumb policy', () => {
       world.write('wrong.yaml', policyOf('wrong', { podSelector: {}, policyTypes: ['Sideways'] }))
       await until(async () => (await (await http('/metrics')).text()).includes('plumb_policy_objects_refused 1\n'), LATE)
       const { policy } = (await (await http('/status')).json()) as { policy: object }
-      assert.deepEqual({ ...policy, steps: 0 }, { policies: 1, clusterPolicies: 0, pods: 3, selected: { ingress: 1, egress: 0 }, closed: 0, refused: 1, steps: 0 })
+      // What nobody can read isolates its pods [F5].
+      assert.deepEqual({ ...policy, steps: 0 }, { policies: 2, clusterPolicies: 0, pods: 3, selected: { ingress: 3, egress: 3 }, closed: 0, refused: 1, steps: 0 })
       const pods = (await (await http('/policy')).json()) as readonly { pod: string; ingress: readonly string[] }[]
       assert.deepEqual(
         pods.map(({ pod, ingress }) => [pod, ingress]),
         [
-          ['x/a', []],
-          ['x/b', ['x/guard']],
-          ['x/c', []],
+          ['x/a', ['x/wrong']],
+          ['x/b', ['x/guard', 'x/wrong']],
+          ['x/c', ['x/wrong']],
         ],
       )
     }),
