@@ -29,7 +29,7 @@ describe('plumb agent', () => {
           await one.ns.ip(family, 'route', 'del', ...(wanted[i] as string).split(' '))
           await until(async () => assert.deepEqual(await blackholes(), wanted) === undefined, 5000)
         }
-        assert.equal((await agent.status())?.kinds['route']?.repaired, 2)
+        await until(async () => assert.equal((await agent.status())?.kinds['route']?.repaired, 2) === undefined, 5000)
         await agent.stop()
         await one.agent().ready(30_000)
         assert.deepEqual(await blackholes(), ['', ''])

@@ -90,7 +90,7 @@ describe('plumb agent: ready, degraded, not ready', () => {
             await one.ns.ip('route', 'del', other, 'proto', '112')
             await until(async () => (await one.ns.ip('route', 'show', other, 'proto', '112')) !== '', 1500)
           }
-          assert.ok(((await agent.status())?.kinds['route']?.repaired ?? 0) >= (kinds?.['route']?.repaired ?? 0) + 3)
+          await until(async () => ((await agent.status())?.kinds['route']?.repaired ?? 0) >= (kinds?.['route']?.repaired ?? 0) + 3, 5000)
           assert.match(await agent.readyz(), /^200 degraded: route .* is changed by another program again and again/)
         } finally {
           fight.kill('SIGKILL')
