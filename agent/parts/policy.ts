@@ -16,6 +16,7 @@ import { type Endpoint, Endpoints, journaled, podKey } from '../policy/endpoints
 import { endRefused, type Flow } from '../policy/established.ts'
 import { Guard } from '../policy/guard.ts'
 import { decide } from '../policy/oracle.ts'
+import { type Places, placesOf } from '../policy/places.ts'
 import { foreign, load, update } from '../policy/program.ts'
 import { POLICY_KINDS, PolicyState } from '../policy/state.ts'
 import { logOf, SIDES, TABLE, type TableOptions } from '../policy/table.ts'
@@ -53,6 +54,7 @@ export class PolicyPart implements Part, Admission {
   /** The addresses whose connections are not looked at yet, because conntrack failed. */
   #tightened: ReadonlySet<Ip> = new Set()
   readonly #guard = new Guard()
+  #places: Places
   readonly #counters: Counters
   #steps = beginning().steps
   /** Why the last step failed. */
@@ -76,6 +78,7 @@ export class PolicyPart implements Part, Admission {
     this.#state = new PolicyState(objects.objects, context.node, this.#endpoints)
     this.#counters = new Counters(context.run, () => this.#state.counted())
     for (const one of journaled()) this.#endpoints.admit(one)
+    this.#places = placesOf(this.#endpoints.all(), this.#state.locals, true)
   }
 
   doubt(): void {
@@ -142,7 +145,7 @@ export class PolicyPart implements Part, Admission {
 
   /** Whether pods of this node are, or may be, ports of a bridge. */
   isBridged(): boolean {
-    return this.#context.isBridged || this.#endpoints.all().some(({ link }) => link !== undefined && isPort(link))
+    return this.#context.isBridged || this.#places.strangers.length > 0 || this.#places.pods.some(({ link }) => isPort(link))
   }
 
   // Frames between two pods of one bridge meet the rules only by way of br_netfilter.
@@ -167,9 +170,10 @@ export class PolicyPart implements Part, Admission {
     }
     const [written, began] = [this.#waiting.begin(), performance.now()]
     this.#state.apply(this.#changes.take())
+    this.#places = placesOf(this.#endpoints.all(), this.#state.locals, options.isAudit)
     try {
       const { run } = this.#context
-      const works = [(own: Run) => this.#program(options, own), ...this.#guard.works(this.#endpoints.all(), isPort)]
+      const works = [(own: Run) => this.#program(options, own), ...this.#guard.works(this.#places, isPort)]
       // After a failure each work is by itself, so that one that cannot be done holds back no other.
       const repaired = await (this.#trouble === NO_STEP ? jointly(run, works) : Promise.all(works.map((work) => work(run))))
       if (repaired.flat().length > 0) this.#repairs.ofPart(this, 'nft', repaired.flat())

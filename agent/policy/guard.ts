@@ -2,10 +2,12 @@ import { isThere } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import { Elements, type Shape } from '../kernel/elements.ts'
-import type { Endpoint } from './endpoints.ts'
+import type { Places } from './places.ts'
 
-// A pod sends from its own addresses only. Policies decide by addresses, and a forged one would be another pod. The frames of a bridge's
-// port meet a table of the family `bridge`, and the packets of any other link one of the family `inet`, with the same rules.
+// What policies cannot decide, because they decide by the addresses of pods (docs/decisions/0033). A pod sends from its own addresses only:
+// a forged one would be another pod. An isolated pod gets packets for its own addresses only: broadcast, multicast and link-local addresses
+// belong to no pod. The frames of a bridge's port meet a table of the family `bridge`, and the packets of any other link one of the family
+// `inet`, with the same rules.
 
 /** The name of both tables. */
 export const GUARD = 'plumb_guard'
@@ -13,9 +15,10 @@ export const GUARD = 'plumb_guard'
 export const REMOVE = `table inet ${GUARD}\ndelete table inet ${GUARD}\ntable bridge ${GUARD}\ndelete table bridge ${GUARD}\n`
 
 type Family = 'inet' | 'bridge'
-const SHAPES: Readonly<Record<string, Shape>> = { links: { key: ['ifname'] }, owners4: { key: ['ifname', 'ipv4_addr'] }, owners6: { key: ['ifname', 'ipv6_addr'] } }
+const LINKS: Shape = { key: ['ifname'] }
+const SHAPES: Readonly<Record<string, Shape>> = { links: LINKS, isolated: LINKS, strangers: LINKS, owners4: { key: ['ifname', 'ipv4_addr'] }, owners6: { key: ['ifname', 'ipv6_addr'] } }
 
-/** Keeps pods from sending with addresses that are not theirs. Knows the pods that ADD has told of, by their links on the node. */
+/** Keeps pods from sending with addresses that are not theirs, and closes to isolated pods what no policy can allow. */
 export class Guard {
   readonly #tables: Readonly<Record<Family, { readonly elements: Elements; isLoaded: boolean }>> = {
     inet: { elements: new Elements(GUARD, SHAPES), isLoaded: false },
@@ -28,18 +31,19 @@ export class Guard {
   }
 
   /**
-   * The works that bring the attachments into the kernel, one per table. `isPort` says whether a link is a bridge's port. Each gives what it had to repair, and throws
+   * The works that bring the pods' places into the kernel, one per table. `isPort` says whether a link is a bridge's port. Each gives what it had to repair, and throws
    * ExecError.
    */
-  works(endpoints: readonly Endpoint[], isPort: (link: string) => boolean): ((run: Run) => Promise<readonly string[]>)[] {
+  works({ pods, strangers }: Places, isPort: (link: string) => boolean): ((run: Run) => Promise<readonly string[]>)[] {
     const wanted = { inet: new Map<string, Set<string>>(), bridge: new Map<string, Set<string>>() }
-    for (const { link, addresses } of endpoints) {
-      if (link === undefined) continue
-      const sets = wanted[isPort(link) ? 'bridge' : 'inet']
-      const put = (set: string, key: string) => sets.set(set, (sets.get(set) ?? new Set()).add(key))
-      put('links', `"${link}"`)
-      for (const ip of addresses) put(isSix(ip) ? 'owners6' : 'owners4', `"${link}" . ${ip}`)
+    const put = (family: Family, set: string, key: string) => wanted[family].set(set, (wanted[family].get(set) ?? new Set()).add(key))
+    for (const { link, addresses, isIsolated } of pods) {
+      const family = isPort(link) ? 'bridge' : 'inet'
+      put(family, 'links', `"${link}"`)
+      if (isIsolated) put(family, 'isolated', `"${link}"`)
+      for (const ip of addresses) put(family, isSix(ip) ? 'owners6' : 'owners4', `"${link}" . ${ip}`)
     }
+    for (const link of strangers) put('bridge', 'strangers', `"${link}"`)
     return (['inet', 'bridge'] as const).map((family) => (run) => this.#keep(family, wanted[family], run))
   }
 
@@ -67,26 +71,47 @@ export class Guard {
   }
 }
 
-// Address detection asks from no address at all (RFC 5227, RFC 4862), as DHCP does. Neighbour discovery and multicast groups of IPv6 use
-// addresses of the link.
+// Without neighbour discovery a pod reaches nobody. A bridge that snoops on multicast forwards it only to ports that report their groups.
+const DISCOVERY = 'icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, nd-redirect, mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report }'
+const UNICAST = 'ether daddr & 01:00:00:00:00:00 == 00:00:00:00:00:00'
+const UNADDRESSED = { 4: '{ 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255 }', 6: '{ fe80::/10, ff00::/8 }' } as const
+
+// Address detection asks from no address at all (RFC 5227, RFC 4862), as DHCP does. Neighbour discovery and DHCP of IPv6 use addresses of
+// the link.
 function fixed(family: Family): string[] {
-  const arp = ['ether type arp iifname . arp saddr ip @owners4 accept', 'arp saddr ip 0.0.0.0 accept']
+  const isBridge = family === 'bridge'
+  const chains: Readonly<Record<string, readonly string[]>> = {
+    // What a pod may send from an address of the link. A port whose pod is not known counts as a pod.
+    local_out: [`${DISCOVERY} accept`, 'udp dport 547 accept', 'counter drop'],
+    prerouting: [
+      'type filter hook prerouting priority -300; policy accept;',
+      ...(isBridge ? ['iifname @strangers ip6 saddr fe80::/10 goto local_out'] : []),
+      'iifname != @links accept',
+      'iifname . ip saddr @owners4 accept',
+      'iifname . ip6 saddr @owners6 accept',
+      ...(isBridge ? ['ether type arp iifname . arp saddr ip @owners4 accept', 'arp saddr ip 0.0.0.0 accept'] : []),
+      'ip saddr 0.0.0.0 udp dport 67 accept',
+      'ip6 saddr fe80::/10 goto local_out',
+      `ip6 saddr :: ${DISCOVERY} accept`,
+      'counter drop',
+    ],
+    // What every pod gets, whatever selects it.
+    excepted: [...(isBridge ? ['ether type arp accept'] : []), `${DISCOVERY} accept`, 'ip protocol udp udp sport 67 udp dport 68 accept', 'ip6 nexthdr udp udp sport 547 udp dport 546 accept', 'counter drop'],
+    // What policies decide is accepted here: packets for the pod's own addresses.
+    isolated_in: ['oifname . ip daddr @owners4 accept', 'oifname . ip6 daddr @owners6 accept', 'goto excepted'],
+    ...(isBridge && {
+      strangers_in: [`${UNICAST} ip daddr != ${UNADDRESSED[4]} accept`, `${UNICAST} ip6 daddr != ${UNADDRESSED[6]} ip6 saddr != fe80::/10 accept`, 'goto excepted'],
+    }),
+    ...Object.fromEntries(
+      (isBridge ? ['forward', 'output'] : ['forward']).map((hook) => [hook, [`type filter hook ${hook} priority -300; policy accept;`, 'oifname @isolated goto isolated_in', ...(isBridge ? ['oifname @strangers goto strangers_in'] : [])]]),
+    ),
+  }
   return [
     `table ${family} ${GUARD}`,
     `delete table ${family} ${GUARD}`,
     `table ${family} ${GUARD} {`,
     ...Object.entries(SHAPES).map(([name, { key }]) => `  set ${name} { type ${key.join(' . ')}; }`),
-    '  chain prerouting {',
-    '    type filter hook prerouting priority -300; policy accept;',
-    '    iifname != @links accept',
-    '    iifname . ip saddr @owners4 accept',
-    '    iifname . ip6 saddr @owners6 accept',
-    ...(family === 'bridge' ? arp.map((line) => `    ${line}`) : []),
-    '    ip saddr 0.0.0.0 udp dport 67 accept',
-    '    ip6 saddr { ::, fe80::/10 } meta l4proto icmpv6 accept',
-    '    ip6 saddr fe80::/10 udp dport 547 accept',
-    '    counter drop',
-    '  }',
+    ...Object.entries(chains).flatMap(([name, lines]) => [`  chain ${name} {`, ...lines.map((line) => `    ${line}`), '  }']),
     '}',
   ]
 }

@@ -1,5 +1,5 @@
 import { isSix } from '../text/cidr.ts'
-import { bitsOf, type Ip } from '../text/ip.ts'
+import { bytesOf, type Ip } from '../text/ip.ts'
 import { addressOf } from './link-addresses.ts'
 import { log } from './log.ts'
 import { attributesOf } from './netlink-attributes.ts'
@@ -181,12 +181,6 @@ function wordOf(word: number): Uint8Array {
 
 function bytesIn(view: DataView): Uint8Array {
   return new Uint8Array(view.buffer, view.byteOffset, view.byteLength)
-}
-
-function bytesOf(ip: Ip): Uint8Array {
-  const { family, bits } = bitsOf(ip)
-  const size = family === 4 ? 4 : 16
-  return Uint8Array.from({ length: size }, (_, i) => Number((bits >> BigInt(8 * (size - 1 - i))) & 0xffn))
 }
 
 /**

@@ -1,6 +1,6 @@
 import type { Route } from '../state/kinds/route.ts'
 import type { Rule } from '../state/kinds/rule.ts'
-import type { Cidr, Ip } from '../text/ip.ts'
+import { bytesOf, type Cidr, type Ip } from '../text/ip.ts'
 import type { IfName } from '../text/values.ts'
 import { addressOf } from './link-addresses.ts'
 import { type Attributes, attributesOf, numberOf } from './netlink-attributes.ts'
@@ -52,6 +52,20 @@ export function routesNow(index: number, dev: IfName): TableRoute[] {
     if (ours.length === 0 || (family === 4 && ours.length < all.length) || all.some(({ strange }) => strange)) return [{ kind: 'route', dev: '' as IfName, dst, via: [], table }]
     return [{ kind: 'route', dev, dst, via: ours.flatMap(({ via }) => via ?? []), ...details(family, body, attributes), ...(ours.some(({ onlink }) => onlink) ? { onlink: true } : {}), table }]
   })
+}
+
+/** The index of the link by which this thread's namespace sends to an address. Undefined when no route leads there. */
+export function linkTowards(ip: Ip): number | undefined {
+  const address = bytesOf(ip)
+  const body = new Uint8Array(RTMSG_BYTES)
+  body.set([address.length === 4 ? AF_INET : AF_INET6, 8 * address.length])
+  try {
+    const [route] = askRoute(RTM_GETROUTE, body, 0, [[RTA_DST, address]])
+    return route && numberOf(route.attributes.get(RTA_OIF))
+  } catch {
+    // The kernel answers with an errno for an address that no route leads to.
+    return undefined
+  }
 }
 
 function details(family: 4 | 6, body: DataView, attributes: Attributes): Pick<Route, 'src' | 'scope' | 'priority' | 'mtu' | 'advmss' | 'proto'> {

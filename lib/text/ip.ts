@@ -35,6 +35,13 @@ export function bitsOf(value: Ip | Cidr): Bits {
   return read(slash < 0 ? value : value.slice(0, slash)) as Bits
 }
 
+/** An address as its bytes in network order: 4 or 16. */
+export function bytesOf(ip: Ip): Uint8Array {
+  const { family, bits } = bitsOf(ip)
+  const size = family === 4 ? 4 : 16
+  return Uint8Array.from({ length: size }, (_, i) => Number((bits >> BigInt(8 * (size - 1 - i))) & 0xffn))
+}
+
 /** The address of a number. The caller keeps the number within the family's width. */
 export function format({ family, bits }: Bits): Ip {
   return (family === 4 ? format4(Number(bits)) : format6(bits)) as Ip

@@ -1,16 +1,16 @@
 // Tests agent/policy/guard.ts: a pod that forges another pod's address is dropped, on a bridge and on a link of its own.
 import assert from 'node:assert/strict'
 import { jointly } from '../../agent/kernel/jointly.ts'
-import type { Endpoint } from '../../agent/policy/endpoints.ts'
 import { GUARD, Guard } from '../../agent/policy/guard.ts'
+import type { Place } from '../../agent/policy/places.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { parseIp } from '../../lib/text/ip.ts'
-import type { ContainerId, IfName } from '../../lib/text/values.ts'
+import type { IfName } from '../../lib/text/values.ts'
 import { inNamespaces, type Namespace } from '../support/harness.ts'
 
 const PODS = ['a', 'b'] as const
-const endpoint = (name: string, last: number): Endpoint => ({ containerId: name as ContainerId, ifname: 'eth0' as IfName, namespace: 'x', pod: name, addresses: [parseIp(`10.1.0.${last}`), parseIp(`fd01::${last}`)], link: `v${name}` as IfName })
-const ENDPOINTS = [endpoint('a', 10), endpoint('b', 11)]
+const place = (name: string, last: number): Place => ({ addresses: [parseIp(`10.1.0.${last}`), parseIp(`fd01::${last}`)], link: `v${name}` as IfName, isIsolated: false })
+const PLACES = [place('a', 10), place('b', 11)]
 
 async function pods(node: Namespace, spaces: Readonly<Record<'a' | 'b', Namespace>>, isBridged: boolean): Promise<void> {
   const nodad = 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad'
@@ -46,17 +46,17 @@ describe('the guard of pods’ addresses', () => {
         await pods(node, { a, b }, isBridged)
         const family = isBridged ? 'bridge' : 'inet'
         // What a forged packet meets on its way out of the pod counts, not whether an answer finds back.
-        const dropped = async () => Number(/counter packets (\d+)/.exec((await node.exec(['nft', 'list', 'table', family, GUARD])).stdout)?.[1])
+        const dropped = async () => Number(/counter packets (\d+)/.exec((await node.exec(['nft', 'list', 'chain', family, GUARD, 'prerouting'])).stdout)?.[1])
         const guard = new Guard()
         const run: Run = async (argv, stdin) => node.exec([...argv], { stdin })
-        const update = async (endpoints: readonly Endpoint[]) =>
+        const update = async (pods: readonly Place[]) =>
           (
             await jointly(
               run,
-              guard.works(endpoints, () => isBridged),
+              guard.works({ pods, strangers: [] }, () => isBridged),
             )
           ).flat()
-        await update(ENDPOINTS)
+        await update(PLACES)
         for (const [source, to] of [
           ['10.1.0.10', '10.1.0.11'],
           ['fd01::10', 'fd01::11'],
@@ -75,7 +75,7 @@ describe('the guard of pods’ addresses', () => {
           seen = now
         }
         // A pod that is gone is no longer guarded, and its link's name may be another's.
-        await update(ENDPOINTS.slice(1))
+        await update(PLACES.slice(1))
         assert.doesNotMatch((await node.exec(['nft', 'list', 'table', family, GUARD])).stdout, /"va"/)
         assert.ok(await pings(b, '10.1.0.11', '10.1.0.10'))
       }),
