@@ -1,4 +1,3 @@
-import { linkFacts } from '../../lib/os/links.ts'
 import { isThere } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { maybeSysctl } from '../../lib/os/sysctls.ts'
@@ -145,7 +144,7 @@ export class PolicyPart implements Part, Admission {
 
   /** Whether pods of this node are, or may be, ports of a bridge. */
   isBridged(): boolean {
-    return this.#context.isBridged || this.#places.strangers.length > 0 || this.#places.pods.some(({ link }) => isPort(link))
+    return this.#context.isBridged || this.#places.strangers.length > 0 || this.#places.pods.some(({ isPort }) => isPort)
   }
 
   // Frames between two pods of one bridge meet the rules only by way of br_netfilter.
@@ -173,7 +172,7 @@ export class PolicyPart implements Part, Admission {
     this.#places = placesOf(this.#endpoints.all(), this.#state.locals, options.isAudit)
     try {
       const { run } = this.#context
-      const works = [(own: Run) => this.#program(options, own), ...this.#guard.works(this.#places, isPort)]
+      const works = [(own: Run) => this.#program(options, own), ...this.#guard.works(this.#places)]
       // After a failure each work is by itself, so that one that cannot be done holds back no other.
       const repaired = await (this.#trouble === NO_STEP ? jointly(run, works) : Promise.all(works.map((work) => work(run))))
       if (repaired.flat().length > 0) this.#repairs.ofPart(this, 'nft', repaired.flat())
@@ -271,9 +270,4 @@ export class PolicyPart implements Part, Admission {
     }
     await followDrops(listener, signal)
   }
-}
-
-// Whether a link is a port of a bridge.
-function isPort(link: string): boolean {
-  return linkFacts(link)?.master !== undefined
 }

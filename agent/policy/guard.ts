@@ -14,7 +14,8 @@ export const GUARD = 'plumb_guard'
 /** A transaction that removes both tables, also where there are none. */
 export const REMOVE = `table inet ${GUARD}\ndelete table inet ${GUARD}\ntable bridge ${GUARD}\ndelete table bridge ${GUARD}\n`
 
-type Family = 'inet' | 'bridge'
+const FAMILIES = ['inet', 'bridge'] as const
+type Family = (typeof FAMILIES)[number]
 const LINKS: Shape = { key: ['ifname'] }
 const SHAPES: Readonly<Record<string, Shape>> = { links: LINKS, isolated: LINKS, strangers: LINKS, owners4: { key: ['ifname', 'ipv4_addr'] }, owners6: { key: ['ifname', 'ipv6_addr'] } }
 
@@ -30,21 +31,20 @@ export class Guard {
     for (const { elements } of Object.values(this.#tables)) elements.doubt()
   }
 
-  /**
-   * The works that bring the pods' places into the kernel, one per table. `isPort` says whether a link is a bridge's port. Each gives what it had to repair, and throws
-   * ExecError.
-   */
-  works({ pods, strangers }: Places, isPort: (link: string) => boolean): ((run: Run) => Promise<readonly string[]>)[] {
+  /** The works that bring the pods' places into the kernel, one per table. Each gives what it had to repair, and throws ExecError. */
+  works({ pods, strangers, hasBridge }: Places): ((run: Run) => Promise<readonly string[]>)[] {
     const wanted = { inet: new Map<string, Set<string>>(), bridge: new Map<string, Set<string>>() }
     const put = (family: Family, set: string, key: string) => wanted[family].set(set, (wanted[family].get(set) ?? new Set()).add(key))
-    for (const { link, addresses, isIsolated } of pods) {
-      const family = isPort(link) ? 'bridge' : 'inet'
-      put(family, 'links', `"${link}"`)
-      if (isIsolated) put(family, 'isolated', `"${link}"`)
-      for (const ip of addresses) put(family, isSix(ip) ? 'owners6' : 'owners4', `"${link}" . ${ip}`)
+    for (const { link, isPort, addresses, isIsolated } of pods) {
+      for (const family of FAMILIES) {
+        if (family === 'bridge' ? !isPort && !hasBridge : isPort) continue
+        put(family, 'links', `"${link}"`)
+        if (isIsolated) put(family, 'isolated', `"${link}"`)
+        for (const ip of addresses) put(family, isSix(ip) ? 'owners6' : 'owners4', `"${link}" . ${ip}`)
+      }
     }
     for (const link of strangers) put('bridge', 'strangers', `"${link}"`)
-    return (['inet', 'bridge'] as const).map((family) => (run) => this.#keep(family, wanted[family], run))
+    return FAMILIES.map((family) => (run) => this.#keep(family, wanted[family], run))
   }
 
   async #keep(family: Family, wanted: ReadonlyMap<string, ReadonlySet<string>>, run: Run): Promise<readonly string[]> {

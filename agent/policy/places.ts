@@ -1,5 +1,5 @@
 import { entries, LINK } from '../../lib/journal/journal.ts'
-import { linkFacts, linksNow } from '../../lib/os/links.ts'
+import { linksNow } from '../../lib/os/links.ts'
 import { linkTowards } from '../../lib/os/route-tables.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { IfName } from '../../lib/text/values.ts'
@@ -9,6 +9,8 @@ import type { PolicyState } from './state.ts'
 /** Where a pod is: its link on the node and its addresses. */
 export interface Place {
   readonly link: IfName
+  /** The link is a port of a bridge. While ADD makes it, it is none yet. */
+  readonly isPort: boolean
   readonly addresses: readonly Ip[]
   /** A policy refuses what it does not allow to the pod, or all of its packets are refused. */
   readonly isIsolated: boolean
@@ -18,6 +20,8 @@ export interface Places {
   readonly pods: readonly Place[]
   /** Ports of bridges with an isolated pod whose own port is not known. Each of them may be that pod's. */
   readonly strangers: readonly IfName[]
+  /** The node has a bridge, so that any link may become its port. */
+  readonly hasBridge: boolean
 }
 
 /**
@@ -29,27 +33,34 @@ export function placesOf(endpoints: readonly Endpoint[], locals: PolicyState['lo
     const local = isAudit ? undefined : locals.get(key)
     return local !== undefined && (local.isClosed || local.chains.ingress !== undefined)
   }
+  const links = linksNow()
+  const hasBridge = links.some(({ kind }) => kind === 'bridge')
+  const ports = new Set(links.flatMap(({ name, master }) => (master === undefined ? [] : [name])))
   const pods: Place[] = []
   const found = new Set<string>()
   const add = (key: string, link: IfName, addresses: readonly Ip[]) => {
-    pods.push({ link, addresses, isIsolated: isIsolated(key) })
+    pods.push({ link, isPort: ports.has(link), addresses, isIsolated: isIsolated(key) })
     found.add(key)
   }
   for (const one of endpoints) if (one.link !== undefined) add(podKey(one), one.link, one.addresses)
   const missing = () => [...locals].filter(([key, { ips }]) => !found.has(key) && ips.length > 0)
-  if (missing().length === 0) return { pods, strangers: [] }
+  if (missing().length === 0) return { pods, strangers: [], hasBridge }
   const recorded = recordedLinks()
   for (const [key, { ips }] of missing()) {
     const place = recorded.get(ips[0] as Ip)
     if (place) add(key, place.link, place.addresses)
   }
   const lost = isAudit ? [] : missing().filter(([, { isClosed, chains }]) => isClosed || chains.ingress !== undefined || chains.egress !== undefined)
-  return { pods, strangers: strangersAround(new Set(lost.flatMap(([, { ips }]) => ips)), new Set(pods.map(({ link }) => link))) }
+  // The ports of the bridges that lead to them, without the known ones.
+  const towards = new Set(lost.flatMap(([, { ips }]) => ips).map(linkTowards))
+  const bridges = new Set(links.flatMap(({ index, kind }) => (kind === 'bridge' && towards.has(index) ? [index] : [])))
+  const known = new Set(pods.map(({ link }) => link))
+  return { pods, hasBridge, strangers: links.flatMap(({ name, master }) => (master !== undefined && bridges.has(master) && !known.has(name) ? [name] : [])) }
 }
 
 // The links of the journal's attachments, by address.
-function recordedLinks(): ReadonlyMap<Ip, Omit<Place, 'isIsolated'>> {
-  const found = new Map<Ip, Omit<Place, 'isIsolated'>>()
+function recordedLinks(): ReadonlyMap<Ip, Pick<Place, 'link' | 'addresses'>> {
+  const found = new Map<Ip, Pick<Place, 'link' | 'addresses'>>()
   for (const { ips, parts } of entries()) {
     const veth = parts[LINK]?.own.find((one) => one.kind === 'link' && one.ns === 'host' && one.type === 'veth')
     if (veth?.kind !== 'link') continue
@@ -57,12 +68,4 @@ function recordedLinks(): ReadonlyMap<Ip, Omit<Place, 'isIsolated'>> {
     for (const ip of addresses) found.set(ip, { link: veth.name, addresses })
   }
   return found
-}
-
-// The ports of the bridges that lead to the addresses, without the known ones.
-function strangersAround(addresses: ReadonlySet<Ip>, known: ReadonlySet<IfName>): IfName[] {
-  const links = new Set([...addresses].flatMap((ip) => linkTowards(ip) ?? []))
-  const bridges = new Set([...links].filter((index) => linkFacts(index)?.kind === 'bridge'))
-  if (bridges.size === 0) return []
-  return linksNow().flatMap(({ name, master }) => (master !== undefined && bridges.has(master) && !known.has(name) ? [name] : []))
 }

@@ -9,7 +9,7 @@ import type { IfName } from '../../lib/text/values.ts'
 import { inNamespaces, type Namespace } from '../support/harness.ts'
 
 const PODS = ['a', 'b'] as const
-const place = (name: string, last: number): Place => ({ addresses: [parseIp(`10.1.0.${last}`), parseIp(`fd01::${last}`)], link: `v${name}` as IfName, isIsolated: false })
+const place = (name: string, last: number): Omit<Place, 'isPort'> => ({ addresses: [parseIp(`10.1.0.${last}`), parseIp(`fd01::${last}`)], link: `v${name}` as IfName, isIsolated: false })
 const PLACES = [place('a', 10), place('b', 11)]
 
 async function pods(node: Namespace, spaces: Readonly<Record<'a' | 'b', Namespace>>, isBridged: boolean): Promise<void> {
@@ -49,13 +49,7 @@ describe('the guard of pods’ addresses', () => {
         const dropped = async () => Number(/counter packets (\d+)/.exec((await node.exec(['nft', 'list', 'chain', family, GUARD, 'prerouting'])).stdout)?.[1])
         const guard = new Guard()
         const run: Run = async (argv, stdin) => node.exec([...argv], { stdin })
-        const update = async (pods: readonly Place[]) =>
-          (
-            await jointly(
-              run,
-              guard.works({ pods, strangers: [] }, () => isBridged),
-            )
-          ).flat()
+        const update = async (pods: readonly Omit<Place, 'isPort'>[]) => (await jointly(run, guard.works({ pods: pods.map((one) => ({ ...one, isPort: isBridged })), strangers: [], hasBridge: isBridged }))).flat()
         await update(PLACES)
         for (const [source, to] of [
           ['10.1.0.10', '10.1.0.11'],
