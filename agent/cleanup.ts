@@ -1,8 +1,9 @@
 import { existsSync } from 'node:fs'
 import { draftOf, remove } from '../lib/os/files.ts'
 import { linksNow } from '../lib/os/links.ts'
-import { isThere } from '../lib/os/nftables.ts'
+import { chainUses, isThere } from '../lib/os/nftables.ts'
 import type { Run } from '../lib/os/run.ts'
+import { writeSysctl } from '../lib/os/sysctls.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
 import { openBackend } from './backend/open.ts'
 import { leaveForward } from './firewall/forward.ts'
@@ -18,7 +19,7 @@ import { listenerOf } from './node/instance-lock.ts'
 import { isTaken } from './node/socket.ts'
 import { REMOVE as REMOVE_GUARD } from './policy/guard.ts'
 import { TABLE as POLICY_TABLE, REMOVE } from './policy/table.ts'
-import { REMOVE as REMOVE_SERVICES, TABLE as SERVICES_TABLE } from './services/table.ts'
+import { LOCALNET, MARTIANS, REMOVE as REMOVE_SERVICES, TABLE as SERVICES_TABLE } from './services/table.ts'
 import type { Settings } from './settings/settings.ts'
 import { openStore } from './store/open.ts'
 
@@ -59,6 +60,11 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
     [SERVICES_TABLE, REMOVE_SERVICES],
   ] as const) {
     if (!isThere('inet', table)) continue
+    // Without this chain, other machines could reach 127.0.0.0/8.
+    if (table === SERVICES_TABLE && chainUses('inet', table).has(MARTIANS)) {
+      if (!dryRun) writeSysctl(LOCALNET, '0')
+      done.push(`${dryRun ? 'would set' : 'set'} net.${LOCALNET.replaceAll('/', '.')} to 0`)
+    }
     const { status, stderr } = await tools(['nft', '-f', '-'], removing)
     if (!dryRun) done.push(status === 0 ? `removed nft table inet ${table}` : `nft: ${stderr.trim()}`)
   }

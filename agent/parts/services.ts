@@ -21,8 +21,9 @@ import { type CompiledService, compile } from '../services/compile.ts'
 import { allUdp, forgetStale, formerUdp, type StaleFrontend, staleOf } from '../services/conntrack.ts'
 import type { NodeFacts } from '../services/endpoints.ts'
 import { HealthServers, Progress } from '../services/health.ts'
+import { LoopbackPorts } from '../services/loopback-ports.ts'
 import { Programme } from '../services/programme.ts'
-import { addition, baseChains, type Chain, declaration, podAddresses, SHAPES, SOURCES, shapeChains, sources, TABLE } from '../services/table.ts'
+import { addition, baseChains, type Chain, declaration, isOnLoopback, LOCALNET, MARTIANS, podAddresses, SHAPES, SOURCES, shapeChains, sources, TABLE } from '../services/table.ts'
 import { type ServiceView, viewOf } from '../services/view.ts'
 import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
@@ -58,6 +59,8 @@ export class ServicesPart implements Part {
   readonly #progress = new Progress()
   readonly #health: HealthServers
   readonly #base: ReadonlyMap<string, Chain>
+  readonly #loopback = new LoopbackPorts((failures) => this.#context.failures.report('NodePorts on ::1', failures))
+  readonly #isOnLoopback: boolean
   /** The slices of each Service, by keys, and the Service of each slice. */
   readonly #slices = new Map<string, Set<string>>()
   readonly #owners = new Map<string, string>()
@@ -90,7 +93,7 @@ export class ServicesPart implements Part {
       this.#progress.changed()
       wakes.poke('objects')
     })
-    if (options.nodePortAddresses.some((one) => one.startsWith('127.'))) enable('ipv4/conf/all/route_localnet')
+    this.#isOnLoopback = isOnLoopback(options, 6)
   }
 
   doubt(): void {
@@ -118,9 +121,10 @@ export class ServicesPart implements Part {
     return isClusterIp ? { what: `${what} is no port of the Service`, endpoints: [] } : undefined
   }
 
-  /** Ends the servers of healthCheckNodePort. */
+  /** Ends the servers of healthCheckNodePort, and those of NodePorts on ::1. */
   close(): void {
     this.#health.close()
+    this.#loopback.close()
   }
 
   async step(): Promise<Outcome> {
@@ -219,7 +223,8 @@ export class ServicesPart implements Part {
   async #program(isFirst: boolean): Promise<readonly string[]> {
     const wanted = new Map(this.#base)
     for (const shape of this.#programme.shapes()) for (const [name, chain] of shapeChains(shape)) wanted.set(name, chain)
-    const wrong = this.#isDoubtful ? this.#look() : undefined
+    const wasDoubtful = this.#isDoubtful
+    const wrong = wasDoubtful ? this.#look() : undefined
     const way: Way = isFirst || wrong !== undefined ? 'over' : 'step'
     this.#isDoubtful = false
     const { repaired, inherited } = await this.#commit(wanted, way).catch(async (cause) => {
@@ -228,7 +233,10 @@ export class ServicesPart implements Part {
       if (way === 'step') throw cause
       return this.#commit(wanted, 'anew')
     })
+    // The kernel never takes packets for 127.0.0.0/8 from other links without the chain that drops them.
+    if (wanted.has(MARTIANS) && (isFirst || wasDoubtful)) this.#takeLocalnet(isFirst)
     if (isFirst) await this.#removeUnused(wanted)
+    if (this.#isOnLoopback) this.#loopback.update(this.#programme.served.values())
     const titles = [...(wrong !== undefined && !isFirst ? [wrong] : []), ...repaired.map((text) => `nft table ${TABLE}, ${text}`)]
     if (titles.length > 0) this.#repairs.ofPart(this, 'nft', titles)
     return inherited
@@ -264,10 +272,18 @@ export class ServicesPart implements Part {
     return stepped
   }
 
+  #takeLocalnet(isFirst: boolean): void {
+    if (readSysctl(LOCALNET) === '1' || !writeSysctl(LOCALNET, '1')) return
+    const name = `net.${LOCALNET.replaceAll('/', '.')}`
+    if (isFirst) log(`agent: set ${name} to 1 for NodePorts on 127.0.0.1; other links are kept from 127.0.0.0/8 by nft`)
+    else this.#repairs.note(this, 'sysctl', [{ key: name, title: name }])
+  }
+
   // Chains of an earlier run. In a transaction of their own: nothing leads to them any more.
   async #removeUnused(wanted: ReadonlyMap<string, Chain>): Promise<void> {
     const unused = [...chainUses('inet', TABLE).keys()].filter((name) => !wanted.has(name))
     if (unused.length === 0) return
+    if (unused.includes(MARTIANS)) writeSysctl(LOCALNET, '0')
     const lines = [...unused.map((name) => `flush chain inet ${TABLE} ${name}`), ...unused.map((name) => `delete chain inet ${TABLE} ${name}`)]
     await this.#context.run(['nft', '-f', '-'], `${lines.join('\n')}\n`)
   }
@@ -277,11 +293,6 @@ export class ServicesPart implements Part {
 function endpointAt(text: string): { readonly ip: Ip; readonly port: number } {
   const [ip = '', port] = text.split(' . ')
   return { ip: ip as Ip, port: Number(port) }
-}
-
-function enable(sysctl: string): void {
-  const value = readSysctl(sysctl)
-  if (value !== undefined && value !== '1' && writeSysctl(sysctl, '1')) log(`agent: set net.${sysctl.replaceAll('/', '.')} to 1 for Services`)
 }
 
 function withDuration({ count, sum, buckets }: Durations, seconds: number): Durations {

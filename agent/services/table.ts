@@ -1,5 +1,5 @@
-import { isSix } from '../../lib/text/cidr.ts'
-import type { Cidr } from '../../lib/text/ip.ts'
+import { contains, isSix } from '../../lib/text/cidr.ts'
+import { type Cidr, parseIp } from '../../lib/text/ip.ts'
 import type { Shape } from '../kernel/elements.ts'
 import { type ChainShape, CLUSTER_TOKEN, chainName, type Family, type L4, LOCAL_SLOT, setName, slotsName } from './compile.ts'
 
@@ -27,6 +27,11 @@ const PROTOCOLS: readonly L4[] = ['tcp', 'udp', 'sctp']
 const WORD = { 4: 'ip', 6: 'ip6' } as const
 const ADDRESS = { 4: 'ipv4_addr', 6: 'ipv6_addr' } as const
 
+/** The chain that keeps other machines and pods from 127.0.0.0/8. It is there while NodePorts on 127.0.0.1 are. */
+export const MARTIANS = 'martians'
+/** With this sysctl the kernel takes packets to and from 127.0.0.0/8 that come in by any link. */
+export const LOCALNET = 'ipv4/conf/all/route_localnet'
+
 /** What the rules depend on besides Services. */
 export interface TableOptions {
   /** Addresses of the node that have NodePorts. Empty: all but loopback. */
@@ -37,6 +42,12 @@ export interface TableOptions {
   readonly clusterCidrs: readonly Cidr[]
   /** The UDP port of VXLAN. No masqueraded packet gets it as its source port. */
   readonly vxlanPort?: number
+}
+
+/** Whether NodePorts are on the loopback address of a family. */
+export function isOnLoopback({ nodePortAddresses }: Pick<TableOptions, 'nodePortAddresses'>, family: Family): boolean {
+  const loopback = parseIp(family === 4 ? '127.0.0.1' : '::1')
+  return nodePortAddresses.some((one) => isSix(one) === (family === 6) && contains(one, loopback))
 }
 
 /** A chain: its hook if it has one, and its rules. */
@@ -125,7 +136,8 @@ export function podAddresses(own: readonly Cidr[], inside: readonly Cidr[]): str
 }
 
 /** The chains that every node has. */
-export function baseChains({ nodePortAddresses, masqueradeAll, clusterCidrs, vxlanPort }: TableOptions): Map<string, Chain> {
+export function baseChains(options: TableOptions): Map<string, Chain> {
+  const { nodePortAddresses, masqueradeAll, clusterCidrs, vxlanPort } = options
   const masked = `meta mark set meta mark or 0x${MASQUERADE_BIT.toString(16)}`
   const of = (family: Family, all: readonly Cidr[]) => all.filter((one) => isSix(one) === (family === 6))
   const masks = FAMILIES.flatMap((family) => {
@@ -133,15 +145,19 @@ export function baseChains({ nodePortAddresses, masqueradeAll, clusterCidrs, vxl
     const known = of(family, clusterCidrs)
     return known.length > 0 ? [`${WORD[family]} daddr @vips${family} ${WORD[family]} saddr != { ${known.join(', ')} } ${masked}`] : []
   })
-  const nodePorts = FAMILIES.map((family) => {
-    if (nodePortAddresses.length === 0) return `${WORD[family]} daddr ${family === 4 ? '127.0.0.0/8' : '::1'} return`
+  const nodePorts = FAMILIES.flatMap((family) => {
+    // The kernel does not send what came from ::1 to another link. The agent itself listens there (loopback-ports.ts).
+    const loopback = family === 4 ? (nodePortAddresses.length === 0 ? ['ip daddr 127.0.0.0/8 return'] : []) : ['ip6 daddr ::1 return']
+    if (nodePortAddresses.length === 0) return loopback
     const known = of(family, nodePortAddresses)
-    return known.length === 0 ? `meta nfproto ipv${family} return` : `${WORD[family]} daddr != { ${known.join(', ')} } return`
+    return [...loopback, known.length === 0 ? `meta nfproto ipv${family} return` : `${WORD[family]} daddr != { ${known.join(', ')} } return`]
   })
   // Masquerade prefers a free port, and VXLAN's socket does not count as one that is taken.
   const udpRange = vxlanPort === undefined ? undefined : vxlanPort < 32_768 ? `${vxlanPort + 1}-65535` : `1024-${vxlanPort - 1}`
   const filter = (hook: string, ...rules: readonly string[]): [string, Chain] => [hook, { hook: `filter hook ${hook} priority -1`, rules: [...rules, 'ct state new jump unserved'] }]
+  const martians: readonly [string, Chain][] = isOnLoopback(options, 4) ? [[MARTIANS, { hook: 'filter hook prerouting priority -300', rules: ['daddr', 'saddr'].map((end) => `iifname != "lo" ip ${end} 127.0.0.0/8 drop`) }]] : []
   return new Map<string, Chain>([
+    ...martians,
     ['prerouting', { hook: 'nat hook prerouting priority -101', rules: ['jump services'] }],
     ['nat_output', { hook: 'nat hook output priority -101', rules: ['jump services'] }],
     ['services', { rules: [...masks, ...FAMILIES.map((family) => `${keyOf('vip', family)} vmap @svc${family}`), 'fib daddr type local jump nodeports'] }],

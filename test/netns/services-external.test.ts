@@ -1,5 +1,6 @@
 // Tests agent/services and agent/parts/services.ts: clients from outside, and the policies of traffic.
 import assert from 'node:assert/strict'
+import { join } from 'node:path'
 import { until } from '../support/harness.ts'
 import { sendInit } from '../support/sctp.ts'
 import { CONF, inWorld, inWorldOf, type World } from '../support/services-world.ts'
@@ -57,6 +58,98 @@ describe('Services: from outside', () => {
       assert.equal(names(await world.tcp('n1', '127.0.0.1', PORT, { count: 20 })), 'ac')
       assert.deepEqual(await world.tcp('client', SECOND, PORT), ['ECONNREFUSED'])
     }, '--node-port-addresses=127.0.0.0/8,172.30.0.0/24'),
+  )
+
+  it(
+    'F10 NodePorts on 127.0.0.1 open 127.0.0.0/8 to no other machine and no pod, and restart and cleanup take the setting back',
+    inWorld(async (world) => {
+      const { n1, client, agents } = world
+      const localnet = async () => (await n1.ns.exec(['sysctl', '-n', 'net.ipv4.conf.all.route_localnet'])).stdout.trim()
+      world.service('s', nodePort())
+      world.slice('s', ['a', 'c'])
+      await world.sync()
+      assert.equal(await localnet(), '1')
+      // What comes in by the link, and what the node takes.
+      const table =
+        'table inet seen {\n counter came { }\n counter taken { }\n chain pre { type filter hook prerouting priority -400; udp dport 7777 counter name came\n }\n chain in { type filter hook input priority 0; udp dport 7777 counter name taken\n }\n}\n'
+      assert.equal((await n1.ns.exec(['nft', '-f', '-'], { stdin: table })).status, 0)
+      // The attacker has no loopback of its own, and a route to that of the node.
+      const attack = [
+        'sysctl -qw net.ipv4.conf.all.route_localnet=1',
+        'ip route flush table local match 127.0.0.0/8 2>/dev/null || true',
+        'ip addr flush dev lo',
+        'ip route add 127.0.0.0/8 via 172.30.0.1 dev eth0 src 172.30.0.3',
+        'echo x >/dev/udp/127.0.0.1/7777',
+      ]
+      const sent = await client.exec(['bash', '-ec', attack.join('\n')])
+      assert.equal(sent.status, 0, sent.stderr)
+      const seen = async (counter: string) => Number(/packets (\d+)/.exec(await world.nft('list', 'counter', 'inet', 'seen', counter))?.[1])
+      await until(async () => (await seen('came')) > 0, 5000)
+      assert.equal(await seen('taken'), 0)
+      // Without the chain the node would take it: the test is no empty one.
+      await world.nft('insert', 'rule', 'inet', 'plumb_services', 'martians', 'accept')
+      await client.exec(['bash', '-c', 'echo x >/dev/udp/127.0.0.1/7777'])
+      await until(async () => (await seen('came')) > 1, 5000)
+      // Another program that takes the setting back is repaired.
+      await n1.ns.exec(['sysctl', '-qw', 'net.ipv4.conf.all.route_localnet=0'])
+      await world.nft('delete', 'table', 'inet', 'plumb_services')
+      await until(async () => (await localnet()) === '1', 20_000)
+      await agents[0]?.stop()
+      const plumb = join(import.meta.dir, '../../dist/plumb')
+      const other = Bun.spawn(['nsenter', `--net=${n1.ns.path}`, plumb, 'agent', ...n1.options.filter((one) => !one.startsWith('--node-port-addresses'))], { stdout: 'ignore', stderr: 'ignore' })
+      try {
+        await until(async () => (await localnet()) === '0', 30_000)
+      } finally {
+        other.kill('SIGTERM')
+        await other.exited
+      }
+      const again = n1.agent()
+      await until(async () => (await localnet()) === '1', 30_000)
+      await again.stop()
+      const { status, stdout } = await n1.ns.exec([plumb, 'agent', 'cleanup', ...n1.options])
+      assert.equal(status, 0)
+      assert.match(stdout, /set net\.ipv4\.conf\.all\.route_localnet to 0/)
+      assert.equal(await localnet(), '0')
+    }, '--node-port-addresses=127.0.0.0/8'),
+  )
+
+  it(
+    'F10 NodePorts on ::1, from the node alone, in TCP; a port that a program of the node has is named',
+    inWorld(async (world) => {
+      world.service('s', nodePort({ clusterIPs: [VIP, 'fd00:96::10'] }))
+      world.slice('s', ['a', 'c'])
+      world.slice('s', ['a', 'c'], { family: 6 })
+      await world.sync()
+      await until(async () => names(await world.tcp('n1', '::1', PORT, { count: 20 })) === 'ac', 10_000)
+      assert.equal(names(await world.tcp('n1', '127.0.0.1', PORT, { count: 20 })), 'ac')
+      // No other address of the node has NodePorts, and the loopback of a pod is the pod's.
+      for (const who of ['client', 'p', 'n2'] as const) assert.deepEqual(await world.tcp(who, 'fd00:30::1', PORT), ['ECONNREFUSED'])
+      assert.deepEqual(await world.tcp('p', '::1', PORT), ['ECONNREFUSED'])
+      // Endpoints come and go.
+      world.slice('s', ['c'], { family: 6 })
+      await world.sync()
+      await until(async () => names(await world.tcp('n1', '::1', PORT, { count: 10 })) === 'c', 10_000)
+      world.slice('s', [], { family: 6 })
+      await world.sync()
+      await until(async () => (await world.tcp('n1', '::1', PORT)).join() === 'ECONNREFUSED', 10_000)
+      const own = Bun.spawn(['nsenter', `--net=${world.n1.ns.path}`, process.execPath, '-e', `require('node:net').createServer((socket) => socket.on('error', () => {}).end('own')).listen(${PORT}, '::1', () => console.log('ready'))`], {
+        stdout: 'pipe',
+        stderr: 'inherit',
+      })
+      try {
+        await own.stdout.getReader().read()
+        world.slice('s', ['a'], { family: 6 })
+        await world.sync()
+        const said = () => world.agents[0]?.status().then((status) => JSON.stringify(status))
+        await until(async () => (await said())?.includes(`Cannot open NodePort ${PORT} on ::1`) === true, 10_000)
+      } finally {
+        own.kill('SIGKILL')
+        await own.exited
+      }
+      world.slice('s', ['a', 'c'], { family: 6 })
+      await world.sync()
+      await until(async () => names(await world.tcp('n1', '::1', PORT, { count: 20 })) === 'ac', 10_000)
+    }, '--node-port-addresses=127.0.0.0/8,::1/128'),
   )
 
   it(

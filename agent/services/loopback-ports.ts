@@ -1,0 +1,85 @@
+import { connect, createServer, type Server, type Socket } from 'node:net'
+import type { Failure } from '../scheduler/failures.ts'
+import type { Frontend } from './compile.ts'
+
+const LOOPBACK = '::1'
+
+/** A server on `::1`, and the endpoints that it leads to. */
+interface Port {
+  readonly server: Server
+  readonly sockets: Set<Socket>
+  frontend: Frontend
+  failure?: string
+}
+
+/**
+ * NodePorts on `::1`, TCP alone. The kernel does not route packets from `::1`, and has no `route_localnet` for IPv6. So the agent listens
+ * there, and passes on what it reads. Upstream does the same for both families (feature LocalhostNodePorts). Connections end with the agent.
+ */
+export class LoopbackPorts {
+  readonly #ports = new Map<number, Port>()
+  readonly #report: (failures: readonly Failure[]) => void
+
+  /** `report` gets all failures, each time they change. */
+  constructor(report: (failures: readonly Failure[]) => void) {
+    this.#report = report
+  }
+
+  /** Opens and closes ports, so that they are those of the frontends. A port that could not be opened is tried again. */
+  update(frontends: Iterable<Frontend>): void {
+    const wanted = new Map([...frontends].flatMap((one) => (one.kind === 'port' && one.family === 6 && one.protocol === 'tcp' && one.cluster.length > 0 ? [[Number(one.key.split(' . ')[1]), one] as const] : [])))
+    for (const [port, { failure }] of this.#ports) if (failure !== undefined || !wanted.has(port)) this.#close(port)
+    for (const [port, frontend] of wanted) {
+      const open = this.#ports.get(port)
+      if (open) open.frontend = frontend
+      else this.#open(port, frontend)
+    }
+    this.#tell()
+  }
+
+  /** Closes all ports, and ends their connections. */
+  close(): void {
+    for (const port of [...this.#ports.keys()]) this.#close(port)
+  }
+
+  #open(port: number, frontend: Frontend): void {
+    const sockets = new Set<Socket>()
+    const server = createServer({ allowHalfOpen: true }, (client) => {
+      const { host, port: to } = chosen(open.frontend)
+      const endpoint = connect({ host, port: to, allowHalfOpen: true })
+      for (const [one, other] of [
+        [client, endpoint],
+        [endpoint, client],
+      ] as const) {
+        sockets.add(one)
+        one.on('close', () => sockets.delete(one)).on('error', () => other.resetAndDestroy())
+        one.pipe(other)
+      }
+    })
+    const open: Port = { server, sockets, frontend }
+    this.#ports.set(port, open)
+    server.on('error', ({ message }) => {
+      open.failure = message
+      this.#tell()
+    })
+    server.listen({ host: LOOPBACK, port })
+  }
+
+  #close(port: number): void {
+    const { server, sockets } = this.#ports.get(port) as Port
+    this.#ports.delete(port)
+    server.close(() => {})
+    for (const one of sockets) one.destroy()
+  }
+
+  #tell(): void {
+    this.#report([...this.#ports].flatMap(([port, { failure }]): Failure[] => (failure === undefined ? [] : [{ scope: 'part', text: `Cannot open NodePort ${port} on ${LOOPBACK}: ${failure}` }])))
+  }
+}
+
+// All clients of ::1 are one client: with session affinity they have one endpoint.
+function chosen({ answer, cluster }: Frontend): { readonly host: string; readonly port: number } {
+  const isSticky = typeof answer === 'object' && answer.sticky !== undefined
+  const [host = '', port] = (cluster[isSticky ? 0 : Math.floor(Math.random() * cluster.length)] as string).split(' . ')
+  return { host, port: Number(port) }
+}
