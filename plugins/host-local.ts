@@ -60,6 +60,7 @@ export default definePlugin<Conf>({
       },
       release: (owner) => store.release(owner),
       holds: (owner) => store.holds(owner),
+      takeBack: (isDry) => store.takeBack(isDry),
       keepOnly: (owners) => store.keepOnly(owners),
       ready: () => store.ready(setsOf(some, [])),
     }
