@@ -25,10 +25,17 @@ export function installTools(binDir: string): string[] {
   const hash = new Bun.CryptoHasher('blake2b256')
   for (const [name, bytes] of contents) hash.update(name).update(bytes)
   const folder = `${OWN_TOOLS}-${hash.digest('hex').slice(0, 12)}`
-  if (linkOf(binDir) === folder) return []
+  // The name of the folder is the hash of what it should have. A file that somebody changed is written again.
+  if (linkOf(binDir) === folder && contents.every(([name, bytes]) => isSame(`${binDir}/${folder}/${name}`, bytes))) return []
   const draft = `${binDir}/${folder}`
   for (const dir of ['bin', 'lib']) mkdirSync(`${draft}/${dir}`, { recursive: true, mode: 0o755 })
-  for (const [name, bytes] of contents) writeFileSync(`${draft}/${name}`, bytes, { mode: 0o755 })
+  for (const [name, bytes] of contents) {
+    if (isSame(`${draft}/${name}`, bytes)) continue
+    // A plugin may run the old file now.
+    writeFileSync(`${draft}/${name}.draft`, bytes, { mode: 0o755 })
+    renameSync(`${draft}/${name}.draft`, `${draft}/${name}`)
+  }
+  rmSync(`${draft}.link`, { force: true })
   symlinkSync(folder, `${draft}.link`)
   renameSync(`${draft}.link`, `${binDir}/${OWN_TOOLS}`)
   for (const old of foldersIn(binDir)) if (old !== folder) rmSync(`${binDir}/${old}`, { recursive: true, force: true })
@@ -95,6 +102,14 @@ function linkOf(binDir: string): string | undefined {
     return readlinkSync(`${binDir}/${OWN_TOOLS}`)
   } catch {
     return undefined
+  }
+}
+
+function isSame(path: string, bytes: Uint8Array): boolean {
+  try {
+    return Buffer.compare(readFileSync(path), bytes) === 0
+  } catch {
+    return false
   }
 }
 

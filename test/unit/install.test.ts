@@ -1,11 +1,13 @@
 // Tests agent/node and lib/runtime.
 import assert from 'node:assert/strict'
-import { chmodSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { fingerprint, placeCopy, placeLink } from '../../agent/node/executables.ts'
 import { installNetwork, installPlugins, networkText, uninstall as undo } from '../../agent/node/install.ts'
+import { installTools } from '../../agent/node/own-tools.ts'
+import { OWN_TOOLS } from '../../lib/os/own-tools.ts'
 import { loadNetwork } from '../../lib/runtime/network-list.ts'
 import { skip } from '../support/skip.ts'
 
@@ -83,6 +85,33 @@ describe('what the agent installs', () => {
     assert.deepEqual([statSync(bin('flannel')).ino, statSync(bin('flannel')).mtimeMs], [before.ino, before.mtimeMs])
     uninstall(places)
     assert.deepEqual(listed(), ['bridge', 'plumb'])
+  })
+
+  it('F19 a second installation writes nothing, tools included, and a tool that somebody changed is put right', () => {
+    const { dir, places, install } = node()
+    install()
+    const names = installTools(places.binDir)
+    assert.ok(names.includes('ip') && names.includes('nft'), names.join())
+    const state = () => {
+      const all = readdirSync(dir, { recursive: true, encoding: 'utf8' }).sort()
+      return all.map((name) => {
+        const { ino, mtimeMs, ctimeMs, size } = lstatSync(join(dir, name))
+        return [name, ino, mtimeMs, ctimeMs, size]
+      })
+    }
+    const before = state()
+    install()
+    assert.deepEqual(installTools(places.binDir), [])
+    assert.deepEqual(state(), before)
+    const tool = realpathSync(join(places.binDir, OWN_TOOLS, 'bin/nft'))
+    const bytes = readFileSync(tool)
+    writeFileSync(tool, 'short')
+    assert.deepEqual(installTools(places.binDir), names)
+    assert.deepEqual(readFileSync(tool), bytes)
+    assert.deepEqual(
+      state().filter(([name], i) => name !== before[i]?.[0]),
+      [],
+    )
   })
 
   it('installPlugins() puts plumb beside the plugins only when it is wanted', () => {
