@@ -8,6 +8,8 @@ import { print } from './output.ts'
 
 const names: readonly OptionName[] = ['with-plumb', 'tools', 'bin-dir', 'state-dir', 'json', 'help']
 const uninstallNames: readonly OptionName[] = ['purge', 'dry-run', 'force', 'daemonset', 'wait', 'bin-dir', 'conf-dir', 'state-dir', 'json', 'help']
+/** Pods that a refusal names. Kubernetes keeps 2 kB of what a container printed last. */
+const NAMED = 20
 const AGENT_FILE = '/etc/plumb/agent.yaml'
 
 /** What may follow `plumb install`. */
@@ -82,7 +84,8 @@ async function waited(daemonset: string, { wait = '240', json }: Given['values']
 }
 
 function alive(pods: readonly string[]): string {
-  return `${pods.length} of the pods that plumb attached ${pods.length === 1 ? 'lives' : 'live'}: ${pods.join(', ')}`
+  const more = pods.length > NAMED ? ` and ${pods.length - NAMED} more` : ''
+  return `${pods.length} of the pods that plumb attached ${pods.length === 1 ? 'lives' : 'live'}: ${pods.slice(0, NAMED).join(', ')}${more}`
 }
 
 function optionsOf(command: string, argv: readonly string[], names: readonly OptionName[]): Given['values'] {

@@ -36,15 +36,28 @@ interface Purge {
 }
 
 /**
- * Returns the attachments of plumb's plugins whose pods live, as `NETWORK CONTAINER:INTERFACE`. Looks at the links on the node, at the
- * journal, and at the cache that runtimes keep.
+ * Returns the attachments of plumb's plugins whose pods live, as `NAMESPACE/POD`. One whose pod nobody has named is
+ * `NETWORK CONTAINER:INTERFACE`. Looks at the links on the node, at the journal, and at the cache that runtimes keep.
  */
 export function living(): string[] {
+  const pods = podNames()
   const gone = new Set(orphaned(run).map(nameOf))
   const byLink = linksNow().flatMap(({ alias }) => (isAttachment(alias) ? [alias.replace(/^plumb\/([^/]*)\/([^/]*)\//, '$1 $2:')] : []))
   const byEntry = entries().flatMap((entry) => (isIn(entry) && !gone.has(nameOf(entry.owner)) ? [nameOf(entry.owner)] : []))
   const byRuntime = cachedLiving().flatMap((one) => (isOurs(one.config) ? [nameOf(one)] : []))
-  return [...new Set([...byLink, ...byEntry, ...byRuntime])].sort()
+  const named = (one: string) => pods.get(one.slice(one.indexOf(' ') + 1, one.lastIndexOf(':'))) ?? one
+  return [...new Set([...byLink, ...byEntry, ...byRuntime].map(named))].sort()
+}
+
+// The pods of Kubernetes by container id, shortened as in `nameOf`: from the plugin policy's part of the journal, and from the arguments
+// that the kubelet gives with each ADD.
+function podNames(): ReadonlyMap<string, string> {
+  const told = entries().flatMap(({ owner, parts }) => (parts['policy']?.own ?? []).flatMap((one) => (one.kind === 'admission' ? [[brief(owner.containerId), `${one.endpoint.namespace}/${one.endpoint.pod}`] as const] : [])))
+  const given = listCached(CACHE).entries.flatMap(({ containerId, args }) => {
+    const [namespace, pod] = ['K8S_POD_NAMESPACE', 'K8S_POD_NAME'].map((key) => args.find(([name]) => name === key)?.[1])
+    return namespace && pod ? [[brief(containerId), `${namespace}/${pod}`] as const] : []
+  })
+  return new Map([...told, ...given])
 }
 
 /** Removes the installed programs and the installed network, and returns a line for each. With `dryRun` changes nothing. */

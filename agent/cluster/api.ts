@@ -97,6 +97,11 @@ export class Api {
     return this.#json('PATCH', path, {}, signal, change)
   }
 
+  /** Deletes an object, and in the background what it owns. Throws UnavailableError. */
+  async remove(path: string, signal: AbortSignal): Promise<void> {
+    await this.#json('DELETE', path, { propagationPolicy: 'Background' }, signal)
+  }
+
   /** Lists in pages, so that no list is in memory as a whole. Each page has its own time limit. Throws UnavailableError. */
   async *list(path: string, query: Query, signal: AbortSignal): AsyncGenerator<Page> {
     let next: string | undefined

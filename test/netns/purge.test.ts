@@ -64,8 +64,8 @@ const past = (text: string) => text.replace(/^would remove/gm, 'removed').replac
 
 describe('plumb uninstall --purge', () => {
   it(
-    '[FU1] is refused while a pod lives, says beforehand what it will do without doing it, and leaves nothing of plumb',
-    inNamespaces(['node', 'pod'], async ({ node, pod }, test) => {
+    '[FU1] F12 is refused while a pod lives, names it, says beforehand what it will do without doing it, and leaves nothing of plumb',
+    inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }, test) => {
       test.timeout(240_000)
       await onNode(node, async (sh, fails) => {
         await sh(prepare)
@@ -82,6 +82,11 @@ describe('plumb uninstall --purge', () => {
           assert.match(await sh(`${INSTALLED} ${command} --dry-run`), /^would be refused without --force: .*pods c7:eth0$/m)
           assert.deepEqual([await files(sh), await kernel()], before)
         }
+        // A pod of Kubernetes is named as the kubelet names it.
+        const args = '--args "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0"'
+        await sh(`${INSTALLED} cni add pods ${other.path} --container-id c8 ${args}`)
+        assert.match(await fails(`${INSTALLED} uninstall`), /2 of the pods that plumb attached live: pods c7:eth0, shop\/cart-0\b/)
+        await sh(`${INSTALLED} cni del pods ${other.path} --container-id c8`)
         await sh(`${INSTALLED} cni del pods ${pod.path} --container-id c7`)
         assert.match(await sh('ip link show cni7'), /alias plumb-bridge/)
         const before = [await files(sh), await kernel()]
