@@ -2,9 +2,10 @@
 // `prepare.ts` waits for the configuration and the tools. `parts/` does the work then. The folders from the lowest layer up: scheduler,
 // lease, settings, node, store, kernel, backend, firewall, health, parts, dhcp.
 import { existsSync, readFileSync } from 'node:fs'
-import { log } from '../lib/os/log.ts'
+import { fail, formatLog, log } from '../lib/os/log.ts'
 import { type CniError, ValueError } from '../lib/text/errors.ts'
 import { cleanup } from './cleanup.ts'
+import { logLine } from './node/log-format.ts'
 import { slim } from './node/memory-pages.ts'
 import { notify } from './node/systemd.ts'
 import { serve } from './serve.ts'
@@ -34,6 +35,7 @@ export async function run(argv: readonly string[], { version, print, table }: De
     print(`plumb ${version}`)
     return 0
   }
+  if (!isCleanup) formatLog(logLine(settings.logFormat))
   for (const note of settings.notes) log(`agent: ${note}`)
   if (settings.only === 'check-config') {
     print(`the settings are right: ${describe(settings)}`)
@@ -78,7 +80,7 @@ async function untilSignal(settings: Settings, version: string): Promise<number>
   } catch (cause) {
     if (end.signal.aborted) return 0
     const { message, details } = cause as CniError
-    log(`agent: ${cause instanceof SubnetTakenError ? 'its subnet belongs to another node, and its pods cannot keep their addresses' : 'cannot go on'}: ${message}${details ? `: ${details}` : ''}`)
+    fail(`agent: ${cause instanceof SubnetTakenError ? 'its subnet belongs to another node, and its pods cannot keep their addresses' : 'cannot go on'}: ${message}${details ? `: ${details}` : ''}`)
     return 1
   } finally {
     end.abort()

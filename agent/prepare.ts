@@ -1,5 +1,5 @@
 import { linksNow } from '../lib/os/links.ts'
-import { log } from '../lib/os/log.ts'
+import { log, warn } from '../lib/os/log.ts'
 import { ValueError } from '../lib/text/errors.ts'
 import type { Mac } from '../lib/text/values.ts'
 import { openBackend } from './backend/open.ts'
@@ -83,6 +83,7 @@ export async function prepare({ settings, before, known, keeper, signal, ...give
     enforcement: settings.enforcement,
     ...(network.probeMs > 0 ? { probes: makeProbes(network.probeMs, (why) => given.failures.report('probes', why === undefined ? [] : [unasked(why)])) } : {}),
     log: (text) => log(text),
+    warn: (text) => warn(text),
   }
 }
 

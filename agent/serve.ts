@@ -1,4 +1,4 @@
-import { log } from '../lib/os/log.ts'
+import { log, warn } from '../lib/os/log.ts'
 import { accessOf } from './cluster/access.ts'
 import { Api } from './cluster/api.ts'
 import { nodeOfPod } from './cluster/pod-node.ts'
@@ -27,7 +27,7 @@ export async function serve(given: Settings, version: string, signal: AbortSigna
   const settings = await named(given, version, signal)
   const unlock = lockInstance(instanceOf(settings), settings.files.subnetEnv)
   const flanneld = flanneldBeside()
-  if (flanneld !== undefined) log(`agent: flanneld runs on this node, process ${flanneld}: both write routes, devices and ${settings.files.subnetEnv}; stop it, or delete its DaemonSet`)
+  if (flanneld !== undefined) warn(`agent: flanneld runs on this node, process ${flanneld}: both write routes, devices and ${settings.files.subnetEnv}; stop it, or delete its DaemonSet`)
   try {
     while (!signal.aborted) {
       const anew = new AbortController()
@@ -73,7 +73,7 @@ async function serveOne(settings: Settings, version: string, signal: AbortSignal
       failures,
     )
     try {
-      void watchStore(store, life, tell, log)
+      void watchStore(store, life, tell, log, warn)
       const context = await prepare({ settings, version, store, before, known, keeper, signal: life, failures, changed: news.tell }, (why) => {
         standing = () => tellWaiting({ node, version, store, failures }, why)
         tell()
@@ -97,7 +97,7 @@ function attempt(work: () => void): void {
   try {
     work()
   } catch (cause) {
-    log(`agent: ${(cause as Error).message}`)
+    warn(`agent: ${(cause as Error).message}`)
   }
 }
 

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import type { Result } from '../../lib/cni/result.ts'
 import { remove, writeAtomic } from '../../lib/os/files.ts'
-import { log } from '../../lib/os/log.ts'
+import { log, warn } from '../../lib/os/log.ts'
 import { ethernetIn, openWire, setLink } from '../../lib/os/packets.ts'
 import type { LeaseFile, Wants } from '../../lib/pools/dhcp.ts'
 import { letGo } from '../../lib/pools/dhcp-release.ts'
@@ -146,7 +146,7 @@ export class Lease {
         this.#note()
       }
     } catch (cause) {
-      if (!this.#end.signal.aborted) log(`dhcp: Cannot keep a lease: ${(cause as Error).message}`, this.#names())
+      if (!this.#end.signal.aborted) warn(`dhcp: Cannot keep a lease: ${(cause as Error).message}`, this.#names())
     }
   }
 
@@ -164,7 +164,7 @@ export class Lease {
         return answer === 'refused' || (!answer && from === 'any') ? protocol.acquire(session, now + most, bound) : answer
       }).catch((cause) => {
         this.#end.signal.throwIfAborted()
-        log(`dhcp: Cannot ask for more time: ${(cause as Error).message}`, this.#names())
+        warn(`dhcp: Cannot ask for more time: ${(cause as Error).message}`, this.#names())
         return undefined
       })
       if (next) return next as Times
@@ -183,7 +183,7 @@ export class Lease {
     try {
       setLink(this.#ns, this.held.owner.ifname, false)
     } catch (cause) {
-      log(`dhcp: Cannot switch the link off: ${(cause as Error).message}`, this.#names())
+      warn(`dhcp: Cannot switch the link off: ${(cause as Error).message}`, this.#names())
     }
   }
 
@@ -231,7 +231,7 @@ export class Lease {
     try {
       this.#save()
     } catch (cause) {
-      log(`dhcp: Cannot write a lease down: ${(cause as Error).message}`, this.#names())
+      warn(`dhcp: Cannot write a lease down: ${(cause as Error).message}`, this.#names())
     }
   }
 

@@ -2,7 +2,7 @@
 // `condition.ts` judges the node's condition. `status.ts` has the type of the status. `metrics.ts` formats it for Prometheus.
 // `page/` has the page for browsers.
 import { readdirSync } from 'node:fs'
-import { log } from '../../lib/os/log.ts'
+import { log, warn } from '../../lib/os/log.ts'
 import { openSocket, refused } from '../node/socket.ts'
 import type { PolicyCounts } from '../policy/counters.ts'
 import type { PodSummary } from '../policy/view.ts'
@@ -127,7 +127,7 @@ async function countsOf(source: Source): Promise<PolicyCounts | undefined> {
   try {
     return await source.policyCounts?.()
   } catch (cause) {
-    log(`agent: ${(cause as Error).message}; going on without its metrics`)
+    warn(`agent: ${(cause as Error).message}; going on without its metrics`)
     return undefined
   }
 }
@@ -166,7 +166,7 @@ function insist(place: Extract<Place, { port: number }>, how: (asked: Asked) => 
       if (said !== '') log(`agent: listening on ${place.hostname} port ${place.port}`)
     } catch (cause) {
       const { message } = refused(`${place.hostname} port ${place.port}`, cause)
-      if (message !== said) log(`agent: ${message}; going on without, and trying again`)
+      if (message !== said) warn(`agent: ${message}; going on without, and trying again`)
       said = message
       failures.report(PORT, [{ scope: 'part', text: message }])
       timer = setTimeout(attempt, AGAIN_MS)

@@ -3,7 +3,7 @@
 // to systemd.
 import * as v from 'valibot'
 import { draftOf, remove, writeAtomic } from '../../lib/os/files.ts'
-import { log } from '../../lib/os/log.ts'
+import { warn } from '../../lib/os/log.ts'
 import { listFiles, readText } from '../../lib/os/reading.ts'
 import { isSix, networkOf } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
@@ -138,7 +138,7 @@ function saved(path: string, node: string): Saved | undefined {
     const { node: whose, before, ...subnet } = read(shape, JSON.parse(text)).value
     return whose === node ? { ...plain(subnet), ...(before && { before: plain(before) }) } : undefined
   } catch (cause) {
-    log(`agent: Cannot use ${path}, going on without: ${(cause as Error).message}`)
+    warn(`agent: Cannot use ${path}, going on without: ${(cause as Error).message}`)
     return undefined
   }
 }

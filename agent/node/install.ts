@@ -3,7 +3,7 @@ import { isAbsolute, normalize } from 'node:path'
 import * as v from 'valibot'
 import { SOCKET } from '../../lib/nft/admission.ts'
 import { draftOf, remove, writeAtomic } from '../../lib/os/files.ts'
-import { log } from '../../lib/os/log.ts'
+import { log, warn } from '../../lib/os/log.ts'
 import { listFiles, readText } from '../../lib/os/reading.ts'
 import { CniError, CODE, shown, ValueError } from '../../lib/text/errors.ts'
 import { field, read } from '../../lib/text/shape.ts'
@@ -97,8 +97,8 @@ export async function installNode({ files, policy }: Pick<Settings, 'files' | 'p
   const socket = policy && files.policySocket
   mustResolve(networkText(files.subnetEnv, socket), files.binDir)
   const { path, made, foreign, hiddenBy } = installNetwork(files, files.subnetEnv, socket)
-  if (hiddenBy !== undefined) log(`agent: ${hiddenBy} comes before ${path}: the container runtime takes that one`)
-  if (foreign) log(`agent: ${path} is not plumb's file and stays as it is`)
+  if (hiddenBy !== undefined) warn(`agent: ${hiddenBy} comes before ${path}: the container runtime takes that one`)
+  if (foreign) warn(`agent: ${path} is not plumb's file and stays as it is`)
   else if (made) log(`agent: wrote ${path}: pods can start`)
 }
 
@@ -203,7 +203,7 @@ function readNote(stateDir: string): Note {
   try {
     return text === undefined ? nothing : read(shape, JSON.parse(text)).value
   } catch (cause) {
-    log(`agent: Cannot use ${notePath(stateDir)}; the installed programs count as foreign: ${(cause as Error).message}`)
+    warn(`agent: Cannot use ${notePath(stateDir)}; the installed programs count as foreign: ${(cause as Error).message}`)
     return nothing
   }
 }

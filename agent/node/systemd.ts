@@ -1,5 +1,5 @@
 import { datagram } from '../../lib/os/datagram.ts'
-import { log } from '../../lib/os/log.ts'
+import { warn } from '../../lib/os/log.ts'
 
 /** The state of the node, and the reasons when it is not the best state. */
 interface Condition {
@@ -31,6 +31,6 @@ export function notify(...lines: readonly string[]): void {
   try {
     datagram(path, lines.join('\n'))
   } catch (cause) {
-    log(`agent: Cannot tell systemd at ${path}: ${(cause as Error).message}`)
+    warn(`agent: Cannot tell systemd at ${path}: ${(cause as Error).message}`)
   }
 }

@@ -72,4 +72,6 @@ export interface Context {
   /** The current failures of the agent's parts. */
   readonly failures: Failures
   log(text: string): void
+  /** The same for something that does not work. */
+  warn(text: string): void
 }

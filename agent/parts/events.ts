@@ -1,4 +1,4 @@
-import { log } from '../../lib/os/log.ts'
+import { log, warn } from '../../lib/os/log.ts'
 import { bridgeEvent, type Event, ipEvent, MONITORS } from '../kernel/events.ts'
 import { follow } from '../kernel/monitor.ts'
 import { markedAs } from '../kernel/monitor-processes.ts'
@@ -82,7 +82,7 @@ async function followLeases(parts: Parts, store: SubnetStore, signal: AbortSigna
     try {
       for await (const snapshot of store.leases(signal)) parts.take(snapshot)
     } catch (cause) {
-      if (!signal.aborted) log(`agent: Cannot follow the leases, trying again in 1 s: ${(cause as Error).message}`)
+      if (!signal.aborted) warn(`agent: Cannot follow the leases, trying again in 1 s: ${(cause as Error).message}`)
     }
     await pause(STORE_MS, signal)
   }

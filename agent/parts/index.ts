@@ -151,7 +151,7 @@ export class Parts {
    * this.
    */
   note(text: string, isNew = this.#now.lastError?.what !== text): void {
-    if (isNew) this.#context.log(`agent: ${text}`)
+    if (isNew) this.#context.warn(`agent: ${text}`)
     this.#now.lastError = { at: Date.now(), what: text }
   }
 

@@ -69,6 +69,7 @@ export const FLAGS = {
   'cni-conf-dir': { kind: 'text', fallback: '/etc/cni/net.d', value: 'DIR', about: 'where the container runtime finds networks' },
   'cni-bin-dir': { kind: 'text', fallback: '/opt/cni/bin', value: 'DIR', about: 'where it finds plugins' },
   'status-address': { kind: 'text', fallback: '127.0.0.1:9469', value: 'IP:PORT', about: 'of the status server; off for none' },
+  'log-format': { kind: 'text', fallback: 'plain', value: 'plain|text|json', about: 'lines of the log: the fact alone, with time and level as in Kubernetes, or as JSON' },
   socket: { kind: 'text', fallback: '/run/plumb/agent.sock', value: 'FILE', about: 'where the agent answers plumb status and plumb leases' },
   'tx-checksum-offload': { kind: 'text', fallback: 'auto', value: 'auto|on|off', about: 'checksums of tunnelled packets by the network card; auto leaves it as the kernel has it' },
   resync: { kind: 'number', fallback: '900', value: 'SECONDS', about: 'how often everything is looked over though nothing is known to have changed; 0 for never' },

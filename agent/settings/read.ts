@@ -5,7 +5,7 @@ import { suggestion } from '../../lib/text/shape.ts'
 import { isNodeName } from '../lease/node-name.ts'
 import { FLAGS, type Flag, type FlagName } from './flags.ts'
 import { readersOf } from './readers.ts'
-import { enforcementOf, filesOf, pathOf, policyOf, servicesOf, statusOf, storeOf, uplinkOf } from './sections.ts'
+import { enforcementOf, filesOf, logFormatOf, pathOf, policyOf, servicesOf, statusOf, storeOf, uplinkOf } from './sections.ts'
 import type { Settings } from './settings.ts'
 import { fromArguments, fromEnvironment, fromFile, type Given, type SettingsFile, variableOf } from './sources.ts'
 
@@ -32,6 +32,7 @@ export function readSettings(argv: readonly string[], env: Readonly<Record<strin
     ...(status && { status }),
     ...(policy && { policy }),
     enforcement: enforcementOf(read),
+    logFormat: logFormatOf(read),
     ...(services && { services }),
     notes: notesOf(given, unknown, [policy, services?.objects].some((one) => one?.from === 'api') ? [store.kind, 'kube'] : [store.kind], store),
     said: [...given].map(([name, { values }]) => `${name}=${(FLAGS[name] as Flag).secret ? '(secret)' : printed(values.join(','))}`),

@@ -112,6 +112,11 @@ export function enforcementOf(read: Readers): Settings['enforcement'] {
   return { isLogged: isAudit || read.one('policy-log', word('on', 'off')) === 'on', isAudit, keepsEstablished: read.flag('policy-keep-established') }
 }
 
+/** How the agent writes its log. Throws ValueError. */
+export function logFormatOf(read: Readers): Settings['logFormat'] {
+  return read.one('log-format', word('plain', 'text', 'json')) ?? 'plain'
+}
+
 /** Paths on the node. Throws ValueError. */
 export function filesOf(read: Readers): Settings['files'] {
   return {

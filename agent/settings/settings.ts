@@ -20,6 +20,8 @@ export interface Settings {
   readonly enforcement: EnforcementSettings
   /** Address of the status server. Absent when the server is off. */
   readonly status?: { readonly host: string; readonly port: number /** The server answers probes and metrics only, not the status page. */; readonly probesOnly?: true }
+  /** How the agent writes its log. */
+  readonly logFormat: 'plain' | 'text' | 'json'
   /** Notes for the author of the settings, one sentence each. */
   readonly notes: readonly string[]
   /** The settings that the user gave, for the log: `etcd-prefix=/net`. Secrets are left out. */

@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import { draftOf, writeAtomic } from '../../lib/os/files.ts'
-import { log } from '../../lib/os/log.ts'
+import { warn } from '../../lib/os/log.ts'
 import { readText } from '../../lib/os/reading.ts'
 import { field, read } from '../../lib/text/shape.ts'
 import { decodeKey, decodeLease, encodeKey, encodeValue, type Lease } from '../lease/lease.ts'
@@ -86,7 +86,7 @@ export function recall({ path, node, store }: Place): Known | undefined {
     const own = leaseOf([lease.key, lease.value, node])
     return { at, conf: parseNetworkConf(JSON.stringify(conf)), lease: { ...own, ...(lease.expires !== undefined && { expires: lease.expires }) }, leases: leases.map(leaseOf) }
   } catch (cause) {
-    log(`agent: Cannot use ${path}, going on without: ${(cause as Error).message}`)
+    warn(`agent: Cannot use ${path}, going on without: ${(cause as Error).message}`)
     return undefined
   }
 }

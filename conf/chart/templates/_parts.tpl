@@ -16,7 +16,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "plumb.settings" -}}
 agent.yaml: |
   store: kube
-  {{- $own := dict "ip-masq" true "install-cni" true "cni-bin-dir" .Values.host.plugins "cni-conf-dir" .Values.host.networks }}
+  {{- $own := dict "log-format" "text" "ip-masq" true "install-cni" true "cni-bin-dir" .Values.host.plugins "cni-conf-dir" .Values.host.networks }}
   {{- if .Values.networkPolicy.enabled }}
   {{- $_ := set $own "network-policy" "kubernetes" }}
   {{- end }}
@@ -119,5 +119,7 @@ imagePullSecrets:
 
 {{- define "plumb.hook" -}}
 helm.sh/hook: post-delete
-helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
+# Helm 3.17 and later print what the Job says when it fails.
+helm.sh/hook-output-log-policy: hook-failed
 {{- end -}}
