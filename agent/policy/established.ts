@@ -1,9 +1,9 @@
-import { type Connection, connectionCount, connections, connectionsOf, forget } from '../../lib/os/conntrack.ts'
+import { type Connection, connectionCount, connectionPieces, forget, type Sought } from '../../lib/os/conntrack.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Protocol } from '../cluster/reading.ts'
-import { ENDED, FAMILIES, NAME } from './table.ts'
+import { ENDED, NAME } from './table.ts'
 
 /** A connection that the kernel knows. Addresses and port are those after the translation of a Service or a host port. */
 export interface Flow {
@@ -19,6 +19,8 @@ const PROTOCOLS: Readonly<Record<number, Protocol>> = { 6: 'TCP', 17: 'UDP', 132
 const ICMP = [1, 58]
 /** For more addresses than this, one list of all connections is cheaper than two lists for each. */
 const SINGLY = 16
+/** After this time other work of the agent has its turn. Milliseconds. */
+const TURN_MS = 20
 
 /**
  * Ends the connections of these addresses that are no longer allowed. Their next packet is that of a new connection, and the rules refuse
@@ -27,11 +29,10 @@ const SINGLY = 16
  */
 export async function endRefused(addresses: ReadonlySet<Ip>, isAllowed: (flow: Flow) => boolean, run: Run): Promise<number> {
   const [answers, ended]: [string[], Connection[]] = [[], []]
-  for (const one of listed(addresses)) {
+  for await (const one of listed(addresses)) {
     const { there, back } = one
     // The answers come from where the connection goes after translation.
     const [source, destination] = [there.src, back.src]
-    if (!addresses.has(source) && !addresses.has(destination)) continue
     const protocol = PROTOCOLS[there.protocol]
     if (protocol === undefined && !ICMP.includes(there.protocol)) continue
     if (isAllowed({ source, destination, protocol: protocol ?? 'other', port: protocol === undefined ? 0 : back.sport })) continue
@@ -45,12 +46,29 @@ export async function endRefused(addresses: ReadonlySet<Ip>, isAllowed: (flow: F
   return ended.length
 }
 
-function listed(addresses: ReadonlySet<Ip>): Connection[] {
+// The connections of the addresses. Other work of the agent has its turn meanwhile: a busy node tracks hundreds of thousands.
+async function* listed(addresses: ReadonlySet<Ip>): AsyncGenerator<Connection> {
   try {
-    if (connectionCount() === 0) return []
-    if (addresses.size <= SINGLY) return [...addresses].flatMap(connectionsOf)
-    return FAMILIES.filter((family) => [...addresses].some((ip) => isSix(ip) === (family === 6))).flatMap((family) => connections({ family }))
+    if (connectionCount() === 0) return
+    let since = performance.now()
+    for (const sought of soughtOf(addresses))
+      for (const piece of connectionPieces(sought)) {
+        yield* piece.filter(({ there, back }) => addresses.has(there.src) || addresses.has(back.src))
+        if (performance.now() - since < TURN_MS) continue
+        await new Promise((resolve) => setImmediate(resolve))
+        since = performance.now()
+      }
   } catch (cause) {
     throw new Error(`Cannot list connections, so that those that a policy no longer allows go on: ${(cause as Error).message}`, { cause })
   }
+}
+
+// A connection between two of the addresses may come twice. To end it twice does no harm. The kernel does not filter by IPv6 addresses.
+function soughtOf(addresses: ReadonlySet<Ip>): Sought[] {
+  const [four, six] = [[...addresses].filter((ip) => !isSix(ip)), [...addresses].some(isSix)]
+  const singly = four.flatMap((ip): Sought[] => [
+    { family: 4, src: ip },
+    { family: 4, from: ip },
+  ])
+  return [...(four.length > SINGLY ? [{ family: 4 } as const] : singly), ...(six ? [{ family: 6 } as const] : [])]
 }

@@ -1,6 +1,6 @@
 // Tests lib/os/conntrack.ts and lib/verbs/add.ts: addresses that are used again, and connections to them.
 import assert from 'node:assert/strict'
-import { connections, connectionsOf, forget } from '../../lib/os/conntrack.ts'
+import { connectionCount, connectionPieces, connections, connectionsOf, forget, type Sought } from '../../lib/os/conntrack.ts'
 import { inside } from '../../lib/os/netns.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import { inNamespaces, type Namespace, type Row, until } from '../support/harness.ts'
@@ -85,6 +85,32 @@ describe('an address that is used again', () => {
         assert.deepEqual(connectionsOf('127.0.0.9' as Ip), [])
         assert.equal(connections({ family: 4, dst: '127.0.0.8' as Ip }).length, 3)
       })
+    }),
+  )
+})
+
+describe('a busy node', () => {
+  it(
+    '[F7] what is asked of the kernel about one Service, or one IPv4 address, does not grow with the connections that it tracks',
+    inNamespaces(['node'], async ({ node }, test) => {
+      test.timeout(120_000)
+      await node.ip('link', 'set', 'lo', 'up')
+      await nft(node, 'table inet track { chain input { type filter hook input priority 0; ct state new accept; }; }')
+      const sought: readonly Sought[] = [
+        { family: 4, protocol: 17, dst: '127.0.0.8' as Ip, dport: 53 },
+        { family: 4, src: '127.0.0.7' as Ip },
+        { family: 4, from: '127.0.0.8' as Ip },
+      ]
+      const asked = () => inside(node.path as never, () => ({ all: connectionCount(), pieces: sought.map((one) => [...connectionPieces(one)].length) }))
+      const flood = (count: number) => node.exec(['sh', '-c', `ulimit -n 40000; exec "$0" -e "$1"`, Bun.argv[0] as string, FLOOD.replace('10000', String(count))])
+      await flood(2000)
+      const few = asked()
+      await flood(20_000)
+      const many = asked()
+      assert.ok(few.all >= 2000 && many.all >= 9 * few.all, JSON.stringify([few, many]))
+      assert.deepEqual(many.pieces, few.pieces)
+      // Without a filter it would grow.
+      assert.ok(inside(node.path as never, () => [...connectionPieces({ family: 4 })].length) > 20 * Math.max(...many.pieces))
     }),
   )
 })
