@@ -15,7 +15,7 @@ const ROOMS: Readonly<Record<string, { rooms: readonly string[]; packages: reado
 /** The rooms within lib and agent, from the ground up: each imports what stands before it. What stands in none of them is above them all. */
 const FLOORS: Readonly<Record<string, readonly string[]>> = {
   lib: ['text', 'os', 'cni', 'state/kinds', 'journal', 'nft', 'state', 'pools', 'wiring', 'takeover', 'verbs', 'runtime'],
-  agent: ['scheduler', 'cluster', 'lease', 'settings', 'node', 'store', 'kernel', 'backend', 'firewall', 'policy', 'services', 'health', 'parts', 'dhcp'],
+  agent: ['scheduler', 'cluster', 'lease', 'settings', 'node', 'store', 'kernel', 'backend', 'firewall', 'checks', 'policy', 'services', 'health', 'parts', 'dhcp'],
 }
 /** Words of all rooms of lib: what a resource, a result and a plugin is. Their types may be named below them, too, where nothing of them is run. */
 const VOCABULARY = /^lib\/(state\/(kinds\/\w+|resource|handler|batch)|cni\/(plugin|result))\.ts$/

@@ -4,18 +4,19 @@ import type { Both, SubnetKey } from '../lease/lease.ts'
 
 /** The result of the probes to a peer: whether it answers, how many recent probes were lost, and the last round trip in milliseconds. */
 export interface Probe {
-  /** `unknown` until the peer has answered once or missed three probes in a row. */
-  readonly state: 'unknown' | 'answers' | 'silent'
+  /** `unknown` until the peer has answered once or missed three probes in a row. `narrow`: it answers, but not packets of full size. */
+  readonly state: 'unknown' | 'answers' | 'narrow' | 'silent'
   /** The number of counted probes, at most ten. */
   readonly sent: number
   readonly lost: number
   readonly ms?: number
 }
-/** The address to probe, and the address of this node to probe from. */
+/** The address to probe, the address of this node to probe from, and the size of the largest packets of pods in bytes. */
 export interface Aim {
   readonly key: SubnetKey
   readonly from: Both<Ip>
   readonly to: Both<Ip>
+  readonly mtu: number
 }
 /** Probes peers over the overlay, one after the other. Each peer is probed about once in an interval. */
 export interface Probes {
@@ -23,8 +24,8 @@ export interface Probes {
   aim(at: readonly Aim[]): void
   /** The results for a peer. Undefined for a peer that is not probed. */
   of(key: SubnetKey): Probe | undefined
-  /** Sends the due probes and reads the answers. Gives the peers that became silent and those that answer again. */
-  tick(now: number): { readonly silent: readonly SubnetKey[]; readonly back: readonly SubnetKey[] }
+  /** Sends the due probes and reads the answers. Gives the peers that became silent or narrow, and those that answer again. */
+  tick(now: number): { readonly silent: readonly SubnetKey[]; readonly narrow: readonly SubnetKey[]; readonly back: readonly SubnetKey[] }
   close(): void
 }
 
@@ -35,20 +36,22 @@ const [FEW, AGAIN_MS] = [3, 1000]
 /** The number of results that are kept per target. */
 const WINDOW = 10
 /** The most probes in one tick. With very many peers, each peer is probed less often. */
-const MOST = 50
+const MOST = 100
 const ALL = (1 << WINDOW) - 1
 
-// One family of one peer. `results` has one bit per recent probe, the newest in the lowest bit. 1 means lost.
+// One family of one peer, by small packets or by packets of full size. `results` has one bit per recent probe, the newest in the lowest bit. 1 means lost.
 interface Target {
   readonly key: SubnetKey
   readonly family: 'v4' | 'v6'
+  readonly isFull: boolean
   to: Ip
+  bytes: number
   dueAt: number
   sentAt: number | undefined
   serial: number
   sent: number
   results: number
-  state: Probe['state']
+  state: Exclude<Probe['state'], 'narrow'>
   ms: number | undefined
 }
 
@@ -92,7 +95,7 @@ export function makeProbes(intervalMs: number, failing: (why: string | undefined
     if (!socket) return false
     target.serial++
     target.sentAt = now
-    socket.send(target.to, id, target.serial)
+    socket.send(target.to, id, target.serial, target.bytes)
     return true
   }
   return {
@@ -101,16 +104,18 @@ export function makeProbes(intervalMs: number, failing: (why: string | undefined
       const [before, now] = [new Map(byKey), performance.now()]
       byKey.clear()
       const kept = new Set<number>()
-      for (const { key, to } of at)
-        for (const family of ['v4', 'v6'] as const) {
+      for (const { key, to, mtu } of at)
+        for (const [family, isFull] of KINDS) {
           const ip = to[family]
           if (ip === undefined) continue
-          const known = before.get(key)?.find((id) => targets.get(id)?.family === family)
+          const isSame = (one: Target | undefined) => one?.family === family && one.isFull === isFull
+          const known = before.get(key)?.find((id) => isSame(targets.get(id)))
           const id = known ?? serial++
           const target = known === undefined ? undefined : targets.get(known)
-          if (target) target.to = ip
+          const bytes = isFull ? mtu : 0
+          if (target) Object.assign(target, { to: ip, bytes })
           // Spreads the first probes. Otherwise a thousand nodes that start together probe the same peer in the same second.
-          else targets.set(id, { key, family, to: ip, dueAt: now + Math.random() * Math.min(intervalMs, at.length * 20), sentAt: undefined, serial: 0, sent: 0, results: 0, state: 'unknown', ms: undefined })
+          else targets.set(id, { key, family, isFull, to: ip, bytes, dueAt: now + Math.random() * Math.min(intervalMs, at.length * 20), sentAt: undefined, serial: 0, sent: 0, results: 0, state: 'unknown', ms: undefined })
           kept.add(id)
           byKey.set(key, [...(byKey.get(key) ?? []), id])
         }
@@ -119,8 +124,11 @@ export function makeProbes(intervalMs: number, failing: (why: string | undefined
     of(key) {
       const all = byKey.get(key)?.flatMap((id) => targets.get(id) ?? [])
       if (!all?.length) return undefined
-      const worst = all.reduce((a, b) => (RANK[b.state] > RANK[a.state] || (b.state === a.state && lostOf(b) > lostOf(a)) ? b : a))
-      return { state: worst.state, sent: worst.sent, lost: lostOf(worst), ...(worst.ms === undefined ? {} : { ms: worst.ms }) }
+      const small = all.filter(({ isFull }) => !isFull)
+      const worst = small.reduce((a, b) => (RANK[b.state] > RANK[a.state] || (b.state === a.state && lostOf(b) > lostOf(a)) ? b : a))
+      // A peer that does not answer at all is no narrow one.
+      const isNarrow = all.some((one) => one.isFull && one.state === 'silent' && small.find(({ family }) => family === one.family)?.state === 'answers')
+      return { state: isNarrow && worst.state !== 'silent' ? 'narrow' : worst.state, sent: worst.sent, lost: lostOf(worst), ...(worst.ms === undefined ? {} : { ms: worst.ms }) }
     },
     tick(now) {
       const before = new Map<SubnetKey, Probe['state']>()
@@ -146,7 +154,7 @@ export function makeProbes(intervalMs: number, failing: (why: string | undefined
         }
       }
       const turned = (state: Probe['state'], was: (state: Probe['state']) => boolean) => [...before].flatMap(([key, last]) => (last !== state && was(last) && this.of(key)?.state === state ? [key] : []))
-      return { silent: turned('silent', () => true), back: turned('answers', (last) => last === 'silent') }
+      return { silent: turned('silent', () => true), narrow: turned('narrow', () => true), back: turned('answers', (last) => last === 'silent' || last === 'narrow') }
     },
     close() {
       sockets.v4?.echoes?.close()
@@ -154,6 +162,8 @@ export function makeProbes(intervalMs: number, failing: (why: string | undefined
     },
   }
 }
+
+const KINDS = (['v4', 'v6'] as const).flatMap((family) => [[family, false] as const, [family, true] as const])
 
 interface Socket {
   readonly from: Ip

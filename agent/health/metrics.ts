@@ -29,8 +29,9 @@ function ofAgent({ version, ready, state, peers, subnets, unreadable, steps, las
     family('plumb_leases_unreadable', 'gauge', 'Entries of the store that could not be read.', [[{}, unreadable]]),
     family('plumb_peers', 'gauge', 'Other nodes: those that answer, that do not, that were not asked, and whose lease cannot be programmed.', [
       [{ state: 'reachable' }, of('answers')],
+      [{ state: 'narrow' }, of('narrow')],
       [{ state: 'silent' }, of('silent')],
-      [{ state: 'unknown' }, peers.length - lost - of('answers') - of('silent')],
+      [{ state: 'unknown' }, peers.length - lost - of('answers') - of('narrow') - of('silent')],
       [{ state: 'unreachable' }, lost],
     ]),
     ...ofProbes(peers),

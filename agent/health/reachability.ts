@@ -7,7 +7,9 @@ export function nameOf({ node, ips, subnets }: Pick<Peer, 'node' | 'ips' | 'subn
 
 /** The reason why a peer's pods are unreachable. Undefined when no problem is known. */
 export function trouble({ problem, probe }: Pick<Peer, 'problem' | 'probe'>): string | undefined {
-  return problem ?? (probe?.state === 'silent' ? `programmed, but no answer: ${probe.lost} of ${probe.sent} probes lost` : undefined)
+  if (problem !== undefined || !probe) return problem
+  if (probe.state === 'narrow') return 'answers, but packets of full size do not reach it'
+  return probe.state === 'silent' ? `programmed, but no answer: ${probe.lost} of ${probe.sent} probes lost` : undefined
 }
 
 /** Describes the state of a peer. The word "reachable" appears only for a peer that answers probes. */

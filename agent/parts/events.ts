@@ -28,11 +28,12 @@ export async function followEvents(parts: Parts, context: Context, signal: Abort
 
 async function followKernel(parts: Parts, context: Context, signal: AbortSignal): Promise<void> {
   const { converger, firewall, facts, failures } = context
-  const { uplink, table, forward, pluginRules, peers, policy, services } = parts
+  const { uplink, table, forward, pluginRules, peers, dataPath, policy, services } = parts
   function heard(event: Event | undefined): void {
     if (!event) return
     const afterMs = converger.heard(event)
     if (afterMs !== undefined) peers.wakes.poke('drift', afterMs)
+    dataPath.heard(event)
     if (uplink.concerns(event)) uplink.wakes.poke('uplink', UPLINK_MS)
   }
   function ruleChanged(change: RuleChange): void {
@@ -51,6 +52,7 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
       // The part's own transactions are heard, too: a large one for a long time. A delayed wake holds back no other wake.
       services.wakes.poke(services.name, SERVICES_MS)
     }
+    dataPath.ruleHeard(change)
     if (isOfForward(change)) forward.wakes.poke(forward.name)
   }
   // Changes are unknown from before a listener began, or while it had no room for messages.
@@ -58,11 +60,11 @@ async function followKernel(parts: Parts, context: Context, signal: AbortSignal)
     table.doubt()
     policy?.doubt()
     services?.doubt()
-    for (const part of [table, forward, pluginRules, ...(policy ? [policy] : []), ...(services ? [services] : [])]) part.wakes.poke('listening')
+    for (const part of [table, forward, pluginRules, dataPath, ...(policy ? [policy] : []), ...(services ? [services] : [])]) part.wakes.poke('listening')
   }
   const lostAll = () => {
     converger.invalidate()
-    for (const part of [uplink, peers]) part.wakes.poke('listening')
+    for (const part of [uplink, peers, dataPath]) part.wakes.poke('listening')
   }
   const lostTunnels = () => {
     converger.invalidate('tunnel')

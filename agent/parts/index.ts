@@ -15,6 +15,7 @@ import { makeWakes } from '../scheduler/wakes.ts'
 import { type Snapshot, SubnetTakenError } from '../store/store.ts'
 import { keepBridgedFrames } from './bridged-frames.ts'
 import type { Context } from './context.ts'
+import { DataPathPart } from './data-path.ts'
 import { FilesPart } from './files.ts'
 import { ForwardPart, TablePart } from './firewall.ts'
 import { InstallationPart } from './installation.ts'
@@ -39,6 +40,7 @@ export class Parts {
   readonly forward: ForwardPart
   readonly pluginRules: PluginRulesPart
   readonly peers: PeersPart
+  readonly dataPath: DataPathPart
   readonly policy: PolicyPart | undefined
   readonly services: ServicesPart | undefined
   readonly #installation: InstallationPart
@@ -63,6 +65,7 @@ export class Parts {
     this.forward = new ForwardPart(context, now, wakes(), repairs)
     this.pluginRules = new PluginRulesPart(wakes(), repairs)
     this.peers = new PeersPart(context, now, wakes(), repairs, { changed: () => this.#probing?.aimAnew(), note: (text, isNew) => this.note(text, isNew) })
+    this.dataPath = new DataPathPart(context, now, wakes(), repairs)
     this.policy = context.objects && context.isPolicyOn ? new PolicyPart(context, context.objects, now, wakes(), repairs) : undefined
     this.services = context.objects && context.services ? new ServicesPart(context, now, context.objects, context.services, wakes(), repairs) : undefined
     this.#installation = new InstallationPart(
@@ -72,7 +75,7 @@ export class Parts {
       () => context.synced(),
     )
     this.#probing = probes && new Probing(probes, context.backend, now, { note: (text) => this.note(text, true), log, silenced: () => this.#judge(), changed: () => this.#tell() })
-    const all = [this.uplink, this.lease, this.files, this.table, this.forward, this.pluginRules, this.peers, ...(this.policy ? [this.policy] : []), ...(this.services ? [this.services] : []), this.#installation]
+    const all = [this.uplink, this.lease, this.files, this.table, this.forward, this.pluginRules, this.peers, this.dataPath, ...(this.policy ? [this.policy] : []), ...(this.services ? [this.services] : []), this.#installation]
     this.#scheduler = new Scheduler(all, {
       failures: context.failures,
       failed: (text, isNew) => this.note(text, isNew),
@@ -112,6 +115,7 @@ export class Parts {
         (names) => this.#settingsRepaired(guarded, names),
         AbortSignal.any([signal, ended.signal]),
       )
+    this.dataPath.watch(AbortSignal.any([signal, ended.signal]))
     const drops = this.policy?.followDrops(AbortSignal.any([signal, ended.signal]))
     try {
       await this.#scheduler.run(this.#context.resyncMs, signal, end)
@@ -175,7 +179,7 @@ export class Parts {
     this.#now.served = lease
     if (before && isSame(before.subnets, lease.subnets)) return
     this.#probing?.aimAnew()
-    for (const part of [this.table, this.forward, this.peers, ...(this.policy ? [this.policy] : []), ...(this.services ? [this.services] : [])]) part.wakes.poke('lease')
+    for (const part of [this.table, this.forward, this.peers, this.dataPath, ...(this.policy ? [this.policy] : []), ...(this.services ? [this.services] : [])]) part.wakes.poke('lease')
   }
 
   #standing(): Standing {

@@ -27,7 +27,10 @@ export class Probing {
   readonly #now: Standing
   readonly #listener: Listener
   readonly #silent = new Set<SubnetKey>()
+  readonly #narrow = new Set<SubnetKey>()
   #isAimed = false
+  /** The size of probes that are as large as pods' packets. */
+  #mtu = 0
   #ticks = 0
 
   constructor(probes: Probes, backend: Context['backend'], now: Standing, listener: Listener) {
@@ -45,13 +48,21 @@ export class Probing {
 
   /** Probes the peers that are due. It must be called once a second. */
   tick(): void {
-    if (!this.#isAimed) this.#aim()
-    const { silent, back } = this.#probes.tick(performance.now())
-    for (const key of silent) this.#silent.add(key)
-    for (const key of back) this.#silent.delete(key)
+    if (!this.#isAimed || this.#mtu !== this.#now.mtu) this.#aim()
+    const { silent, narrow, back } = this.#probes.tick(performance.now())
+    for (const [keys, own] of [
+      [silent, this.#silent],
+      [narrow, this.#narrow],
+      [back, undefined],
+    ] as const)
+      for (const key of keys) {
+        for (const set of [this.#silent, this.#narrow]) set.delete(key)
+        own?.add(key)
+      }
     if (silent.length > 0) this.#listener.note(`no answer over the overlay from ${this.#named(silent)}`)
+    if (narrow.length > 0) this.#listener.note(`packets of full size (${this.#now.mtu} bytes) do not reach ${this.#named(narrow)}`)
     if (back.length > 0) this.#listener.log(`agent: answering again: ${this.#named(back)}`)
-    const isOther = silent.length + back.length > 0
+    const isOther = silent.length + narrow.length + back.length > 0
     if (isOther) this.#tellSilent()
     if (isOther) this.#listener.silenced()
     // Round trips alone do not cause a report at each tick.
@@ -60,25 +71,38 @@ export class Probing {
 
   // Leaves out unreachable peers, because they have no routes and cannot answer.
   #aim(): void {
-    const { served, snapshot, unreached } = this.#now
+    const { served, snapshot, unreached, mtu } = this.#now
     if (!served || !snapshot) return
     this.#isAimed = true
+    this.#mtu = mtu
     const from = this.#backend.answersAt(served)
     const aims = snapshot.leases.flatMap((peer) => {
       const key = encodeKey(peer.subnets)
       if (isSame(peer.subnets, served.subnets) || unreached.has(key)) return []
       const { v4, v6 } = this.#backend.answersAt(peer)
       const to = { ...(v4 && from.v4 && { v4 }), ...(v6 && from.v6 && { v6 }) }
-      return to.v4 || to.v6 ? [{ key, from, to }] : []
+      return to.v4 || to.v6 ? [{ key, from, to, mtu }] : []
     })
     this.#probes.aim(aims)
-    for (const key of this.#silent) if (this.#probes.of(key)?.state !== 'silent') this.#silent.delete(key)
+    for (const [set, state] of [
+      [this.#silent, 'silent'],
+      [this.#narrow, 'narrow'],
+    ] as const)
+      for (const key of set) if (this.#probes.of(key)?.state !== state) set.delete(key)
     this.#tellSilent()
   }
 
   #tellSilent(): void {
-    const { size } = this.#silent
-    this.#now.silent = size === 0 ? [] : [`${size} ${size > 1 ? 'peers do' : 'peer does'} not answer over the overlay: ${this.#named([...this.#silent])}`]
+    const [silent, narrow] = [this.#silent.size, this.#narrow.size]
+    const { mtu } = this.#now
+    this.#now.silent = [
+      ...(silent === 0 ? [] : [`${silent} ${silent > 1 ? 'peers do' : 'peer does'} not answer over the overlay: ${this.#named([...this.#silent])}`]),
+      ...(narrow === 0
+        ? []
+        : [
+            `packets of full size (${mtu} bytes) do not reach ${narrow} ${narrow > 1 ? 'peers' : 'peer'}, small ones do: ${this.#named([...this.#narrow])}; a link between the nodes has a smaller MTU than the uplink: set "MTU" in the backend's configuration, or raise that link's`,
+          ]),
+    ]
   }
 
   #named(keys: readonly SubnetKey[]): string {

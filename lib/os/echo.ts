@@ -13,8 +13,11 @@ export interface Echoed {
 }
 /** A socket for ICMP echo requests from one address. It belongs to the namespace in which the process opened it. */
 export interface Echoes {
-  /** Sends one request. Returns false when the kernel refuses it. */
-  send(to: Ip, target: number, serial: number): boolean
+  /**
+   * Sends one request, whose packet with its IP header has `bytes`, or as few as possible. Nobody may fragment it. Returns false when the
+   * kernel refuses it.
+   */
+  send(to: Ip, target: number, serial: number, bytes?: number): boolean
   /** The next answer that has arrived. Undefined when there is none. */
   hear(): Echoed | undefined
   close(): void
@@ -25,11 +28,15 @@ const [SOL_SOCKET, SO_ATTACH_FILTER, CLOCK_REALTIME] = [1, 26, 0]
 // linux/sockios.h: the time when the kernel received the last packet that was read. It is wall-clock time in a struct timespec. The
 // first call switches this function on.
 const SIOCGSTAMPNS = 0x8907n
+// linux/in.h and linux/in6.h: never fragment, and do not ask what is known of the path.
+const [IPPROTO_IP, IP_MTU_DISCOVER, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_DONTFRAG, PMTUDISC_PROBE] = [0, 10, 41, 23, 62, 3]
+/** The bytes of the IP headers, without options. */
+const IP_HEADER = { 4: 20, 6: 40 } as const
 /** The protocol and the types of request and answer (RFC 792, RFC 4443). */
 const KINDS = { 4: { protocol: 1, request: 8, reply: 0 }, 6: { protocol: 58, request: 128, reply: 129 } } as const
 // The ICMP header has type, code, checksum, id and sequence number. Then follow plumb's data: a word that only this process knows, the
 // target, the serial and the time.
-const [HEADER_BYTES, PACKET_BYTES, ANSWER_BYTES] = [8, 32, 256]
+const [HEADER_BYTES, PACKET_BYTES, ANSWER_BYTES, LONGEST_BYTES] = [8, 32, 256, 65_000]
 /** The longest credible round trip in ms. A longer value means that the clock was set. */
 const LONGEST_MS = 60_000
 
@@ -54,6 +61,8 @@ export function openEchoes(from: Ip): Echoes {
     throw new Error(`Cannot send from ${from}: ${code === EADDRNOTAVAIL ? 'the node does not have this address' : `errno ${code}`}`)
   }
   c.ioctl(fd, SIOCGSTAMPNS, new BigInt64Array(2))
+  const options = version === 4 ? [[IPPROTO_IP, IP_MTU_DISCOVER, PMTUDISC_PROBE] as const] : [[IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTUDISC_PROBE] as const, [IPPROTO_IPV6, IPV6_DONTFRAG, 1] as const]
+  for (const [level, name, value] of options) c.setsockopt(fd, level, name, Uint32Array.of(value), 4n)
   return echoes(fd, version, id)
 }
 
@@ -61,14 +70,17 @@ function echoes(fd: number, version: 4 | 6, id: number): Echoes {
   const c = libc()
   const { request } = KINDS[version]
   const word = BigInt(Math.floor(Math.random() * 0xffff_ffff))
-  const packet = new DataView(new ArrayBuffer(PACKET_BYTES))
-  const bytes = new Uint8Array(packet.buffer)
+  // The data behind plumb's own is zero.
+  const room = new ArrayBuffer(LONGEST_BYTES)
+  const packet = new DataView(room, 0, PACKET_BYTES)
+  const bytes = new Uint8Array(room)
   const answer = new Uint8Array(ANSWER_BYTES)
   const clock = new BigInt64Array(2)
   const addresses = new Map<Ip, Uint8Array>()
   const now = () => (clock[0] as bigint) * 1_000_000_000n + (clock[1] as bigint)
   return {
-    send(to, target, serial) {
+    send(to, target, serial, wanted = 0) {
+      const size = Math.min(LONGEST_BYTES, Math.max(PACKET_BYTES, wanted - IP_HEADER[version]))
       const address = addresses.get(to) ?? socketAddress(to)
       addresses.set(to, address)
       packet.setUint16(0, request << 8)
@@ -82,7 +94,7 @@ function echoes(fd: number, version: 4 | 6, id: number): Echoes {
       packet.setBigInt64(HEADER_BYTES + 16, now())
       // The ICMPv6 checksum also covers the addresses. The kernel fills it in.
       if (version === 4) packet.setUint16(2, checksum(packet))
-      return Number(c.sendto(fd, bytes, BigInt(PACKET_BYTES), MSG_DONTWAIT, address, address.length)) === PACKET_BYTES
+      return Number(c.sendto(fd, bytes, BigInt(size), MSG_DONTWAIT, address, address.length)) === size
     },
     hear() {
       for (;;) {

@@ -9,7 +9,7 @@ import { type Answer, type Attribute, askRoute, NLM_F_DUMP } from './rtnetlink.t
 // linux/rtnetlink.h, linux/if_link.h, linux/if.h and linux/if_arp.h
 const RTM_GETLINK = 18
 const [IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_LINK, IFLA_MASTER, IFLA_TXQLEN, IFLA_LINKINFO, IFLA_IFALIAS, IFLA_EXT_MASK, IFLA_LINK_NETNSID, IFLA_PERM_ADDRESS] = [1, 3, 4, 5, 10, 13, 18, 20, 29, 37, 54]
-const [IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_INFO_SLAVE_DATA, IFLA_VRF_TABLE, IFLA_BRPORT_LOCKED] = [1, 2, 5, 1, 39]
+const [IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_INFO_SLAVE_DATA, IFLA_VRF_TABLE, IFLA_BRPORT_MODE, IFLA_BRPORT_ISOLATED, IFLA_BRPORT_LOCKED] = [1, 2, 5, 1, 4, 33, 39]
 const [IFINFOMSG_BYTES, IFI_TYPE, IFI_INDEX, IFI_FLAGS] = [16, 2, 4, 8]
 const [IFF_UP, IFF_PROMISC, IFF_ALLMULTI] = [1, 0x100, 0x200]
 const ARPHRD_ETHER = 1
@@ -34,6 +34,9 @@ export interface LinkFacts extends Required<Omit<Settings, 'master'>> {
   readonly master: number | undefined
   /** For a port of a bridge: the port drops packets from unknown source addresses (Linux 5.18). */
   readonly locked: boolean
+  /** For a port of a bridge: the bridge sends a packet back to the port that it came from, and the port reaches no other isolated port. */
+  readonly hairpin: boolean
+  readonly isolated: boolean
   /** For a VRF: its routing table. */
   readonly table: number | undefined
 }
@@ -85,7 +88,9 @@ function read({ body, attributes }: Answer): LinkFacts {
   const inner = info ? attributesOf(info) : undefined
   const kind = textOf(inner?.get(IFLA_INFO_KIND))
   const data = kind === 'vrf' ? inner?.get(IFLA_INFO_DATA) : undefined
-  const port = inner?.get(IFLA_INFO_SLAVE_DATA)
+  const slave = inner?.get(IFLA_INFO_SLAVE_DATA)
+  const port = slave && attributesOf(slave)
+  const isOn = (attribute: number) => port?.get(attribute)?.getUint8(0) === 1
   const flags = body.getUint32(IFI_FLAGS, true)
   const permanent = macOf(attributes.get(IFLA_PERM_ADDRESS))
   return {
@@ -99,7 +104,9 @@ function read({ body, attributes }: Answer): LinkFacts {
     on: numberOf(attributes.get(IFLA_LINK)),
     isOnElsewhere: attributes.has(IFLA_LINK_NETNSID),
     master: numberOf(attributes.get(IFLA_MASTER)),
-    locked: port !== undefined && attributesOf(port).get(IFLA_BRPORT_LOCKED)?.getUint8(0) === 1,
+    locked: isOn(IFLA_BRPORT_LOCKED),
+    hairpin: isOn(IFLA_BRPORT_MODE),
+    isolated: isOn(IFLA_BRPORT_ISOLATED),
     table: data ? numberOf(attributesOf(data).get(IFLA_VRF_TABLE)) : undefined,
     mac: macOf(attributes.get(IFLA_ADDRESS)),
     mtu: numberOf(attributes.get(IFLA_MTU)) ?? 0,

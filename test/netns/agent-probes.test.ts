@@ -98,7 +98,7 @@ describe('plumb agent and whether peers answer', () => {
     const said: (string | undefined)[] = []
     const probes = makeProbes(1000, (why) => said.push(why))
     const key = '10.244.9.0-24' as SubnetKey
-    probes.aim([{ key, from: { v4: '203.0.113.9' as Ip }, to: { v4: '203.0.113.1' as Ip } }])
+    probes.aim([{ key, from: { v4: '203.0.113.9' as Ip }, to: { v4: '203.0.113.1' as Ip }, mtu: 1500 }])
     probes.tick(performance.now() + 5000)
     assert.deepEqual(said, ['Cannot send from 203.0.113.9: the node does not have this address'])
     assert.equal(probes.of(key)?.state, 'unknown')

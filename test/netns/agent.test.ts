@@ -165,6 +165,7 @@ describe('plumb agent', () => {
           return told?.reasons.some((why) => /^the network’s configuration is not known yet: There is no network configuration at .*empty\/config$/.test(why)) ? told : undefined
         }, 10_000)
         assert.deepEqual([subnetEnv(one), seen?.ready], [undefined, false])
+        await until(() => agent.log().includes('waiting: the network'), 5000)
         assert.equal(agent.log().match(/waiting: the network’s configuration is not known yet: There is no network configuration at/g)?.length, 1)
         fileStore({ dir: join(dir, 'x') } as Cluster, VXLAN)
         await one.ns.exec(['sh', '-c', `mkdir -p ${dir}/empty; cp ${dir}/x/store/config ${dir}/empty/config.new; mv ${dir}/empty/config.new ${dir}/empty/config`])

@@ -1,0 +1,117 @@
+import { isSix } from '../../lib/text/cidr.ts'
+import { type Cidr, parseCidr, parseIp, split } from '../../lib/text/ip.ts'
+
+// Which chains of other programs drop what pods forward. Here are the rules that `nft -j` prints, and a packet that is followed through them.
+// A rule whose condition is not understood counts as one that does not drop, so that nothing is told that is not so.
+
+/** A chain as `nft -j list chains` has it. */
+export interface ForwardChain {
+  readonly family: 'ip' | 'ip6' | 'inet'
+  readonly table: string
+  readonly name: string
+  readonly hook?: string
+  readonly type?: string
+  readonly policy?: string
+}
+/** A packet from a pod of this node to a pod of another one. */
+export interface Forwarded {
+  readonly from: Cidr
+  readonly to: Cidr
+  /** The links by which it may come in, and those by which it may go out. */
+  readonly iif: readonly string[]
+  readonly oif: readonly string[]
+}
+/** A part of a rule, by its word: `{"match": …}`, `{"drop": null}`. */
+export type Expression = Readonly<Record<string, unknown>>
+/** The rules of a chain by its name, each as its parts. */
+export type RulesOf = (chain: string) => Promise<readonly (readonly Expression[])[]>
+
+type Answer = 'yes' | 'no' | 'unknown'
+type Verdict = 'drops' | 'passes' | 'goes on'
+/** Chains that lead to each other deeper than this are not followed. The kernel allows 16. */
+const DEEPEST = 16
+
+/** Whether a chain of the hook `forward` drops the packet. */
+export async function drops(chain: ForwardChain, packet: Forwarded, rulesOf: RulesOf): Promise<boolean> {
+  if (chain.family === (isSix(packet.from) ? 'ip' : 'ip6')) return false
+  const verdict = await follow(chain.name, packet, rulesOf, 0)
+  return verdict === 'drops' || (verdict === 'goes on' && chain.policy === 'drop')
+}
+
+async function follow(chain: string, packet: Forwarded, rulesOf: RulesOf, depth: number): Promise<Verdict> {
+  if (depth > DEEPEST) return 'passes'
+  for (const rule of await rulesOf(chain)) {
+    const answers = rule.map((part) => ('match' in part ? isMatch(part['match'], packet) : 'xt' in part ? 'unknown' : 'yes'))
+    if (answers.includes('no')) continue
+    const isSure = !answers.includes('unknown')
+    const [verdict] = rule.flatMap((part) => ['drop', 'reject', 'accept', 'return', 'jump', 'goto', 'vmap'].filter((word) => word in part))
+    if (verdict === 'return' && isSure) return 'goes on'
+    if ((verdict === 'drop' || verdict === 'reject') && isSure) return 'drops'
+    // It may be for these packets.
+    if (verdict === 'accept' || verdict === 'vmap') return 'passes'
+    if (verdict !== 'jump' && verdict !== 'goto') continue
+    const target = (rule.find((part) => verdict in part)?.[verdict] as { target?: unknown })?.target
+    const found = await follow(String(target), packet, rulesOf, depth + 1)
+    if (found === 'passes' || (found === 'drops' && isSure)) return found
+    if (verdict === 'goto' && isSure) return 'goes on'
+  }
+  return 'goes on'
+}
+
+interface Match {
+  readonly op?: unknown
+  readonly left?: { readonly payload?: { readonly protocol?: unknown; readonly field?: unknown }; readonly meta?: { readonly key?: unknown }; readonly ct?: { readonly key?: unknown } }
+  readonly right?: unknown
+}
+
+function isMatch(match: unknown, packet: Forwarded): Answer {
+  const { op, left, right } = (match ?? {}) as Match
+  const answer = answerOf(left ?? {}, right, packet)
+  if (op === '!=') return answer === 'yes' ? 'no' : answer === 'no' ? 'yes' : 'unknown'
+  return op === '==' || op === 'in' ? answer : 'unknown'
+}
+
+function answerOf({ payload, meta, ct }: NonNullable<Match['left']>, right: unknown, packet: Forwarded): Answer {
+  const isV6 = isSix(packet.from)
+  if (payload?.protocol === 'ip' || payload?.protocol === 'ip6') {
+    if ((payload.protocol === 'ip6') !== isV6) return 'no'
+    if (payload.field === 'saddr') return isAmong(packet.from, right)
+    if (payload.field === 'daddr') return isAmong(packet.to, right)
+  }
+  if (meta?.key === 'nfproto') return right === (isV6 ? 'ipv6' : 'ipv4') ? 'yes' : 'no'
+  if (meta?.key === 'iifname') return isLink(packet.iif, right)
+  if (meta?.key === 'oifname') return isLink(packet.oif, right)
+  // The first packet of a connection.
+  if (ct?.key === 'state') return listOf(right).includes('new') ? 'yes' : 'no'
+  return 'unknown'
+}
+
+// Whether addresses or networks contain all of a network.
+function isAmong(network: Cidr, right: unknown): Answer {
+  const { first, last, family } = split(network)
+  const answers = listOf(right).map((one): Answer => {
+    try {
+      const { prefix } = one as { prefix?: { addr: string; len: number } }
+      const cidr = prefix ? parseCidr(`${prefix.addr}/${prefix.len}`) : (`${parseIp(one)}/${family === 4 ? 32 : 128}` as Cidr)
+      const { first: from, last: to, family: other } = split(cidr)
+      if (other !== family || last < from || first > to) return 'no'
+      return from <= first && to >= last ? 'yes' : 'unknown'
+    } catch {
+      return 'unknown'
+    }
+  })
+  return answers.includes('yes') ? 'yes' : answers.every((one) => one === 'no') ? 'no' : 'unknown'
+}
+
+function isLink(links: readonly string[], right: unknown): Answer {
+  const names = listOf(right)
+  if (names.some((one) => typeof one !== 'string')) return 'unknown'
+  const isOne = (link: string) => (names as string[]).some((name) => (name.endsWith('*') ? link.startsWith(name.slice(0, -1)) : name === link))
+  return links.some(isOne) ? 'yes' : 'no'
+}
+
+function listOf(right: unknown): readonly unknown[] {
+  if (Array.isArray(right)) return right
+  const { set } = (typeof right === 'object' && right !== null ? right : {}) as { set?: unknown }
+  return Array.isArray(set) ? set : [right]
+}

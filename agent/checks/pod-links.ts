@@ -1,0 +1,140 @@
+import { type Entry, LINK, type Part } from '../../lib/journal/journal.ts'
+import type { LinkFacts } from '../../lib/os/links.ts'
+import type { Link } from '../../lib/state/kinds/link.ts'
+import { contains, isSix } from '../../lib/text/cidr.ts'
+import { type Cidr, format, type Ip, split } from '../../lib/text/ip.ts'
+import { BRIDGE_ALIAS } from '../../lib/text/owner.ts'
+import type { IfName } from '../../lib/text/values.ts'
+
+// The links of pods on the node, as the journal of plumb's plugins has them: what is not as ADD made it, and the lines of `ip` that mend it.
+
+/** A bridge of pods as it was when it was seen last. */
+interface Bridge {
+  readonly mac: string
+  readonly mtu: number
+  readonly addresses: readonly Cidr[]
+}
+/** What the last look has seen. The journal has only what DEL needs, so it does not have the bridge of a port. */
+export interface Known {
+  readonly bridges: ReadonlyMap<string, Bridge>
+  /** The ports by name: the bridge and the settings. */
+  readonly ports: ReadonlyMap<string, Port>
+}
+interface Port extends Pick<LinkFacts, 'hairpin' | 'isolated' | 'locked'> {
+  readonly bridge: IfName
+}
+/** Nothing was seen. */
+export const NOTHING: Known = { bridges: new Map(), ports: new Map() }
+/** What the check looks at. */
+export interface Seen {
+  readonly entries: readonly Entry[]
+  readonly links: readonly LinkFacts[]
+  /** The addresses of a link by its index, without link-local ones. */
+  addressesOf(index: number): readonly Cidr[]
+  /** Whether the namespace of a pod is still there. */
+  isThere(part: Part): boolean
+  readonly known: Known
+  /** The node's subnets. The first address of each is the gateway of its pods. */
+  readonly subnets: readonly Cidr[]
+}
+/** What the check found. */
+export interface Found {
+  /** Lines for `ip -batch`, and what they mend. */
+  readonly lines: readonly string[]
+  readonly mended: readonly string[]
+  /** What nobody can mend but who made the pod. One sentence each, with the command. */
+  readonly lost: readonly string[]
+  readonly known: Known
+}
+
+/**
+ * Compares the links of pods with the journal: of pods with an address of the node's subnets, because other networks are not the agent's. An
+ * attachment whose ADD or DEL runs is left alone. Pure.
+ */
+export function checkPodLinks({ entries, links, addressesOf, isThere, known: before, subnets }: Seen): Found {
+  const byName = new Map(links.map((one) => [one.name as string, one]))
+  const byIndex = new Map(links.map((one) => [one.index, one]))
+  const [lines, mended, lost]: [string[], string[], string[]] = [[], [], []]
+  const [bridges, ports] = [new Map<string, Bridge>(), new Map<string, Port>()]
+  const wanted = entries.flatMap(({ unfinished, ips, parts, owner }) => {
+    const isOurs = subnets.some((subnet) => ips.some((ip) => contains(subnet, ip as Ip)))
+    const part = unfinished || !isOurs ? undefined : parts[LINK]
+    const veth = part?.own.find((one): one is Link => one.kind === 'link' && one.ns === 'host' && one.type === 'veth')
+    return part && veth ? [{ part, veth, owner }] : []
+  })
+  for (const { part, veth, owner } of wanted) {
+    const link = byName.get(veth.name)
+    const port = portOf(veth.name, link)
+    if (port) ports.set(veth.name, port)
+    const bridge = port && bridgeOf(port.bridge)
+    const isOut = port !== undefined && (link?.master === undefined || byName.get(port.bridge) === undefined)
+    if ((link?.isUp && !isOut) || !isThere(part)) continue
+    if (link === undefined) lost.push(`The link ${veth.name} of container ${owner.containerId} is gone, and its pod has no network: delete the pod`)
+    else if (port && bridge === undefined) lost.push(`The bridge ${port.bridge} of container ${owner.containerId} is gone, and nobody knows its addresses: delete the pod`)
+    else {
+      if (port && isOut) {
+        lines.push(`link set dev ${veth.name} master ${port.bridge}`, ...settings(veth.name, port))
+        mended.push(`port ${veth.name} of bridge ${port.bridge}`)
+      }
+      if (!link.isUp) {
+        lines.push(`link set dev ${veth.name} up`)
+        mended.push(`link ${veth.name} up`)
+      }
+    }
+  }
+  return { lines, mended, lost, known: { bridges, ports } }
+
+  // The bridge and the settings of a port. Another bridge than before is somebody's wish.
+  function portOf(name: string, link: LinkFacts | undefined): Port | undefined {
+    const bridge = link?.master === undefined ? undefined : byIndex.get(link.master)
+    if (link === undefined || bridge?.kind !== 'bridge') return before.ports.get(name)
+    const { hairpin, isolated, locked } = link
+    return { bridge: bridge.name, hairpin, isolated, locked }
+  }
+
+  // The bridge of a port, which is made again or mended once. Undefined when it is gone and unknown.
+  function bridgeOf(name: IfName): Bridge | undefined {
+    const done = bridges.get(name)
+    if (done) return done
+    const [link, known] = [byName.get(name), before.bridges.get(name)]
+    if (link === undefined) {
+      const gateways = known?.addresses ?? subnets.map(gatewayOf)
+      if (gateways.length === 0) return undefined
+      lines.push(`link add name ${name} type bridge`, `link set dev ${name} alias ${BRIDGE_ALIAS}`)
+      if (known) lines.push(`link set dev ${name} address ${known.mac} mtu ${known.mtu}`)
+      lines.push(...gateways.map((cidr) => addressLine(name, cidr)), `link set dev ${name} up`)
+      mended.push(`bridge ${name}`)
+      const made = { mac: known?.mac ?? '', mtu: known?.mtu ?? 0, addresses: gateways }
+      bridges.set(name, made)
+      return made
+    }
+    const addresses = addressesOf(link.index)
+    // An address that came instead of another one is the plugin's, which follows a new subnet.
+    const missing = link.alias === BRIDGE_ALIAS ? (known?.addresses ?? []).filter((one) => !addresses.includes(one) && !addresses.some((other) => isSix(other) === isSix(one))) : []
+    for (const cidr of missing) {
+      lines.push(addressLine(name, cidr))
+      mended.push(`address ${cidr} of ${name}`)
+    }
+    if (!link.isUp) {
+      lines.push(`link set dev ${name} up`)
+      mended.push(`bridge ${name} up`)
+    }
+    const now = { mac: link.mac, mtu: link.mtu, addresses: [...addresses, ...missing] }
+    bridges.set(name, now)
+    return now
+  }
+}
+
+function settings(name: string, port: Port): string[] {
+  const all = (['hairpin', 'isolated', 'locked'] as const).filter((one) => port[one]).map((one) => `${one} on`)
+  return all.length === 0 ? [] : [`link set dev ${name} type bridge_slave ${all.join(' ')}`]
+}
+
+function addressLine(dev: string, cidr: Cidr): string {
+  return `addr add ${cidr} dev ${dev}${isSix(cidr) ? ' nodad' : ' brd +'}`
+}
+
+function gatewayOf(subnet: Cidr): Cidr {
+  const { family, first, length } = split(subnet)
+  return `${format({ family, bits: first + 1n })}/${length}` as Cidr
+}

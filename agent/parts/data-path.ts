@@ -1,0 +1,186 @@
+import { entries, isThere } from '../../lib/journal/journal.ts'
+import { addressesNow, RT_SCOPE_LINK } from '../../lib/os/link-addresses.ts'
+import { linksNow } from '../../lib/os/links.ts'
+import { log } from '../../lib/os/log.ts'
+import { defaultDevice } from '../../lib/os/routes.ts'
+import { maybeSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
+import { isSix } from '../../lib/text/cidr.ts'
+import { ExecError } from '../../lib/text/errors.ts'
+import type { Cidr } from '../../lib/text/ip.ts'
+import { drops, type Expression, type ForwardChain, type Forwarded } from '../checks/forward-chains.ts'
+import { checkPodLinks, type Known, NOTHING } from '../checks/pod-links.ts'
+import type { Standing } from '../health/condition.ts'
+import type { Event } from '../kernel/events.ts'
+import type { RuleChange } from '../kernel/rule-events.ts'
+import { both } from '../lease/families.ts'
+import { GUARD } from '../policy/guard.ts'
+import { TABLE as POLICY_TABLE } from '../policy/table.ts'
+import type { Failure } from '../scheduler/failures.ts'
+import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
+import type { Wakes } from '../scheduler/wakes.ts'
+import { TABLE as SERVICES_TABLE, SOURCES } from '../services/table.ts'
+import type { Context } from './context.ts'
+import type { Repairs } from './repairs.ts'
+
+/** How often settings and the default route are looked at, in milliseconds. The kernel tells nobody of settings. A look reads four small files. */
+const LOOK_MS = 2000
+/** When a change of a pod's link, and when one of a chain, is looked at. An ADD or another program may be at work. Milliseconds. */
+const [LINKS_MS, RULES_MS, BUSY_MS] = [500, 2000, 1000]
+const FORWARDING = { v4: 'ipv4/ip_forward', v6: 'ipv6/conf/all/forwarding' } as const
+const OWN_TABLES: readonly string[] = [POLICY_TABLE, SERVICES_TABLE, SOURCES, GUARD, 'plumb']
+
+/**
+ * Keeps the way of pods' packets through this node: forwarding, the links of pods and their bridge. What plumb made or set comes back.
+ * Anything else that stops packets is a failure: a chain of another program, a lost default route, a link that is gone.
+ */
+export class DataPathPart implements Part {
+  readonly name = 'data path'
+  readonly trouble = 'Cannot look after the way of pods through the node'
+  readonly quietMs = 50
+  readonly wakes: Wakes
+  readonly #context: Context
+  readonly #now: Standing
+  readonly #repairs: Repairs
+  #known: Known = NOTHING
+  readonly #forwarded = new Set<'v4' | 'v6'>()
+  #hadDefault = false
+
+  constructor(context: Context, now: Standing, wakes: Wakes, repairs: Repairs) {
+    this.#context = context
+    this.#now = now
+    this.wakes = wakes
+    this.#repairs = repairs
+  }
+
+  /** Looks at settings and the default route every two seconds until the signal. */
+  watch(signal: AbortSignal): void {
+    const timer = setInterval(() => this.#look(), LOOK_MS)
+    signal.addEventListener('abort', () => clearInterval(timer), { once: true })
+  }
+
+  /** Wakes the part when an event may be about the links of pods. */
+  heard({ kind, gone, resource }: Event): void {
+    if (resource.kind === 'link' && (gone || !resource.up || this.#isKnown(resource.name) || resource.name.startsWith('veth'))) this.wakes.poke('links', LINKS_MS)
+    if (kind === 'addr' && resource.kind === 'addr' && this.#isKnown(resource.dev)) this.wakes.poke('links', LINKS_MS)
+  }
+
+  /** Wakes the part when a chain of another program may have changed. */
+  ruleHeard({ family, table, what }: RuleChange): void {
+    // The tables of iptables with these names have no hook where packets are forwarded, or none that drops.
+    if (what === 'other' || family === undefined || this.#isOwn(table) || (family !== 'inet' && table === 'nat')) return
+    this.wakes.poke('rules', RULES_MS)
+  }
+
+  async step(why: readonly string[]): Promise<Outcome> {
+    if (!this.#now.served) return WAITING
+    this.#look()
+    const { lost, isBusy } = await this.#links()
+    this.#context.failures.report('links of pods', lost)
+    if (why.some((one) => one !== 'links' && one !== 'retry') || this.#context.failures.all().some(({ text }) => text.startsWith(DROPS))) this.#context.failures.report('chains of others', await this.#chains())
+    // A call of a plugin ends without an event.
+    if (isBusy) this.wakes.poke('links', BUSY_MS)
+    return lost.length > 0 ? { isIncomplete: true } : DONE
+  }
+
+  #isKnown(name: string): boolean {
+    return this.#known.bridges.has(name)
+  }
+
+  #isOwn(table: string): boolean {
+    return OWN_TABLES.includes(table) || table === this.#context.firewall.table
+  }
+
+  #look(): void {
+    const { served } = this.#now
+    if (!served) return
+    const failures: Failure[] = []
+    for (const family of ['v4', 'v6'] as const) {
+      const [name, value] = [FORWARDING[family], served.subnets[family] && maybeSysctl(FORWARDING[family])]
+      if (value === '1') this.#forwarded.add(family)
+      // Forwarding of IPv6 changes how the node takes router advertisements. It begins with the first pod (plugin bridge).
+      if (value !== '0' || (family === 'v6' && !this.#forwarded.has('v6'))) continue
+      const title = `net.${name.replaceAll('/', '.')}`
+      try {
+        writeSysctl(name, '1')
+        if (this.#forwarded.has(family)) this.#repairs.note(this, 'sysctl', [{ key: title, title }])
+        else log(`agent: set ${title} to 1: the node forwards what pods send`)
+        this.#forwarded.add(family)
+      } catch (cause) {
+        failures.push({ scope: 'node', text: `This node does not forward: ${title} is 0, and it cannot be set (${(cause as Error).message}): pods reach only this node; run sysctl -w ${title}=1` })
+      }
+    }
+    const hasDefault = defaultDevice() !== undefined
+    this.#hadDefault ||= hasDefault
+    if (this.#hadDefault && !hasDefault) failures.push({ scope: 'part', text: 'This node has lost its default route: its pods reach nobody outside the network; run ip route add default via GATEWAY' })
+    this.#context.failures.report('forwarding', failures)
+  }
+
+  async #links(): Promise<{ readonly lost: readonly Failure[]; readonly isBusy: boolean }> {
+    const all = entries()
+    if (all.length === 0) {
+      this.#known = NOTHING
+      return { lost: [], isBusy: false }
+    }
+    const addressesOf = (index: number) => addressesNow(index).flatMap(({ cidr, scope }) => (scope === RT_SCOPE_LINK ? [] : [cidr]))
+    const subnets = both(this.#now.served?.subnets ?? {})
+    const { lines, mended, lost, known } = checkPodLinks({ entries: all, links: linksNow(), addressesOf, isThere, known: this.#known, subnets })
+    const isHeld = this.#repairs.isHeld(this)
+    if (lines.length > 0 && !isHeld) {
+      const argv = ['ip', '-force', '-batch', '-']
+      const { status, stderr } = await this.#context.run(argv, `${lines.join('\n')}\n`)
+      if (status !== 0) throw new ExecError(argv, undefined, stderr.split('\n', 1)[0] ?? '')
+      this.#repairs.ofPart(this, 'link', mended)
+    }
+    this.#known = known
+    return { lost: lost.map((text): Failure => ({ scope: 'part', text })), isBusy: all.some(({ unfinished }) => unfinished) }
+  }
+
+  // The chains of other programs that drop what pods send to pods of other nodes.
+  async #chains(): Promise<readonly Failure[]> {
+    const { facts } = this.#context
+    // Without nft the parts that load rules say so.
+    const run = (argv: readonly string[]) => this.#context.run(argv, '').catch(() => ({ status: 1, stdout: '' }))
+    const listed = await run(['nft', '-j', 'list', 'chains'])
+    if (listed.status !== 0) return []
+    const rules = new Map<string, Promise<readonly (readonly Expression[])[]>>()
+    const rulesOf = ({ family, table }: ForwardChain) => {
+      return (name: string) => {
+        const key = `${family} ${table} ${name}`
+        const found = rules.get(key) ?? run(['nft', '-j', 'list', 'chain', family, table, name]).then(({ stdout }) => partsOf(stdout).flatMap(({ rule }) => (rule ? [(rule as { expr: Expression[] }).expr] : [])))
+        rules.set(key, found)
+        return found
+      }
+    }
+    const failures: Failure[] = []
+    for (const { chain } of partsOf(listed.stdout)) {
+      const one = chain as ForwardChain | undefined
+      if (one?.hook !== 'forward' || one.type !== 'filter' || this.#isOwn(one.table) || !['ip', 'ip6', 'inet'].includes(one.family)) continue
+      for (const packet of this.#packets(facts.networks)) {
+        if (!(await drops(one, packet, rulesOf(one)))) continue
+        const name = `${one.family} ${one.table} ${one.name}`
+        failures.push({ scope: 'node', text: `${DROPS}${name} of another program drops packets from ${packet.from} to ${packet.to}: see nft list chain ${name}, and accept ${packet.to} there` })
+        break
+      }
+    }
+    return failures
+  }
+
+  #packets(networks: readonly Cidr[]): Forwarded[] {
+    const links = linksNow()
+    const uplink = this.#now.choice?.uplink.name
+    const iif = links.flatMap(({ name, kind }) => (this.#isKnown(name) || (kind === 'veth' && name.startsWith('veth')) ? [name as string] : []))
+    const oif = [...(uplink === undefined ? [] : [uplink as string]), ...links.flatMap(({ name, kind }) => (kind === 'vxlan' ? [name as string] : []))]
+    return both(this.#now.served?.subnets ?? {}).flatMap((from) => networks.flatMap((to) => (isSix(to) === isSix(from) ? [{ from, to, iif: iif.length > 0 ? iif : ['cni0'], oif }] : [])))
+  }
+}
+
+/** The beginning of the sentence about a chain. */
+const DROPS = 'The chain '
+
+function partsOf(text: string): readonly Readonly<Record<string, unknown>>[] {
+  try {
+    return (JSON.parse(text) as { nftables?: Record<string, unknown>[] }).nftables ?? []
+  } catch {
+    return []
+  }
+}
