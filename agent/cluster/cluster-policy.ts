@@ -29,13 +29,13 @@ export interface ClusterPolicy {
   readonly subject: PodSelector
   readonly ingress: readonly TierRule[]
   readonly egress: readonly TierRule[]
-  /** The parts that plumb does not support, one sentence each. Such a rule fails closed. */
-  readonly unsupported: readonly string[]
+  /** The rules that plumb cannot read or does not support, one sentence each. Such a rule fails closed. Absent when there are none. */
+  readonly leftOut?: readonly string[]
 }
 
 /**
- * Reads a ClusterNetworkPolicy. Throws ValueError with the object's name and the path of the wrong field. A peer of an unknown type fails
- * closed, as the API asks of implementations: it accepts nobody, and denies everyone.
+ * Reads a ClusterNetworkPolicy. Throws ValueError with the object's name and the path of a wrong field outside its rules. A rule that nobody
+ * can read fails closed, as the API asks of implementations for a peer of an unknown type: it accepts nobody, or denies everyone.
  */
 export function clusterPolicyOf(raw: unknown): ClusterPolicy {
   const { name } = metaOf(raw, 'ClusterNetworkPolicy')
@@ -45,12 +45,25 @@ export function clusterPolicyOf(raw: unknown): ClusterPolicy {
   if (typeof priority !== 'number' || !Number.isInteger(priority) || priority < 0 || priority > 1000) throw new ValueError(`${what}.priority ${told(priority)}: want a number from 0 to 1000`)
   const selected = podsOf(subject, `${what}.subject`)
   if (!selected) throw new ValueError(`${what}.subject: want namespaces or pods`)
-  const unsupported: string[] = []
-  const rules = (side: 'ingress' | 'egress') => listOf(spec[side] ?? [], `${what}.${side}`).map((one, i) => tierRuleOf(one, side, `${what}.${side}[${i}]`, unsupported))
-  return { name, tier, priority, subject: selected, ingress: rules('ingress'), egress: rules('egress'), unsupported }
+  const leftOut: string[] = []
+  const rules = (side: 'ingress' | 'egress') => listOf(spec[side] ?? [], `${what}.${side}`).map((one, i) => closedRuleOf(one, side, `${what}.${side}[${i}]`, leftOut))
+  const [ingress, egress] = [rules('ingress'), rules('egress')]
+  return { name, tier, priority, subject: selected, ingress, egress, ...(leftOut.length > 0 && { leftOut }) }
 }
 
-function tierRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string, unsupported: string[]): TierRule {
+// A rule, or what stands for one that nobody can read.
+function closedRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string, leftOut: string[]): TierRule {
+  try {
+    return tierRuleOf(raw, side, what, leftOut)
+  } catch (cause) {
+    if (!(cause instanceof ValueError)) throw cause
+    const accepts = (raw as { action?: unknown } | null)?.action === 'Accept'
+    leftOut.push(`${cause.message}; the rule ${accepts ? 'accepts nothing' : 'denies everything'}`)
+    return accepts ? { action: 'Accept', peers: [] } : { action: 'Deny' }
+  }
+}
+
+function tierRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string, leftOut: string[]): TierRule {
   const { name, action, protocols, ...rest } = (raw ?? {}) as Record<string, unknown>
   if (action !== 'Accept' && action !== 'Deny' && action !== 'Pass') throw new ValueError(`${what}.action ${told(action)}: want Accept, Deny or Pass`)
   const key = side === 'ingress' ? 'from' : 'to'
@@ -59,7 +72,7 @@ function tierRuleOf(raw: unknown, side: 'ingress' | 'egress', what: string, unsu
   const named = { ...(typeof name === 'string' && name !== '' && { name }) }
   const unknown = peers.indexOf(undefined)
   if (unknown !== -1) {
-    unsupported.push(`${what}.${key}[${unknown}]: plumb does not support this type of peer; the rule ${action === 'Accept' ? 'accepts nothing for it' : 'denies everything'}`)
+    leftOut.push(`${what}.${key}[${unknown}]: plumb does not support this type of peer; the rule ${action === 'Accept' ? 'accepts nothing for it' : 'denies everything'}`)
     if (action !== 'Accept') return { ...named, action: 'Deny' }
   }
   return { ...named, action, peers: peers.flatMap((one) => one ?? []), ...(ports.length > 0 && { ports }) }

@@ -40,7 +40,7 @@ export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
   pods: { manifest: 'Pod', path: '/api/v1/pods', project: podOf },
   namespaces: { manifest: 'Namespace', path: '/api/v1/namespaces', project: namespaceOf },
   policies: { manifest: 'NetworkPolicy', path: '/apis/networking.k8s.io/v1/networkpolicies', project: policyOf, unreadable: closedPolicyOf },
-  clusterPolicies: { manifest: 'ClusterNetworkPolicy', path: '/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies', isOptional: true, project: clusterPolicyOf },
+  clusterPolicies: { manifest: 'ClusterNetworkPolicy', path: '/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies', isOptional: true, project: clusterPolicyOf, unreadable: () => undefined },
   nodes: { manifest: 'Node', path: '/api/v1/nodes', project: clusterNodeOf },
   services: { manifest: 'Service', path: '/api/v1/services', ...withoutLabels(NOT_OURS), project: serviceOf },
   slices: { manifest: 'EndpointSlice', path: '/apis/discovery.k8s.io/v1/endpointslices', ...withoutLabels(NOT_OURS), project: sliceOf },

@@ -1,5 +1,5 @@
 // The objects of the cluster, kept up to date: from the Kubernetes API, or from a folder of manifests. Policy and Services share one source. Begin with `openObjects`.
-import { readFileSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
 import { parseAllDocuments } from 'yaml'
 import { listFiles } from '../../lib/os/reading.ts'
 import { ValueError } from '../../lib/text/errors.ts'
@@ -24,7 +24,7 @@ export interface ObjectSource {
   readonly origin: string
   /** Whether these kinds were listed completely at least once. Nothing is removed from the kernel before that. */
   isComplete(kinds: readonly KindName[]): boolean
-  /** Objects that cannot be read, one sentence each. All others count. */
+  /** Objects that cannot be read, one sentence each. All others count. Before the first list, the reason why there is none. */
   refused(kinds: readonly KindName[]): readonly string[]
   /** The changes of these kinds, for one part of the agent. Call this before `run`. */
   changes(kinds: readonly KindName[], wake: () => void): Changes
@@ -74,10 +74,12 @@ class Subscribers {
 class ApiSource implements ObjectSource {
   readonly objects: Objects
   readonly origin = 'the Kubernetes API'
+  readonly #api: Api
   readonly #collections: ReadonlyMap<KindName, Collection<unknown>>
   readonly #subscribers = new Subscribers()
 
   constructor(api: Api, kinds: readonly KindName[]) {
+    this.#api = api
     this.#collections = new Map(kinds.map((kind) => [kind, new Collection<unknown>(api, KINDS[kind] as ObjectKind<unknown>, (key) => this.#subscribers.note(kind, key))]))
     this.objects = { ...noObjects(), ...Object.fromEntries([...this.#collections].map(([kind, { items }]) => [kind, items])) }
   }
@@ -87,7 +89,9 @@ class ApiSource implements ObjectSource {
   }
 
   refused(kinds: readonly KindName[]): readonly string[] {
-    return kinds.flatMap((kind) => [...(this.#collections.get(kind)?.refused.values() ?? [])])
+    const { error } = this.#api.state()
+    const away = error !== undefined && !this.isComplete(kinds) ? [error] : []
+    return [...away, ...kinds.flatMap((kind) => [...(this.#collections.get(kind)?.refused.values() ?? [])])]
   }
 
   changes(kinds: readonly KindName[], wake: () => void): Changes {
@@ -124,6 +128,8 @@ class FolderSource implements ObjectSource {
   readonly #kinds: readonly KindName[]
   readonly #subscribers = new Subscribers()
   #refused: readonly string[] = []
+  /** The device and the inode of the folder that was read last. */
+  #id: string | undefined
   /** The file of each object, by kind and key. */
   #files: ReadonlyMap<string, string> = new Map()
   #isRead = false
@@ -158,10 +164,36 @@ class FolderSource implements ObjectSource {
   }
 
   #read(): void {
-    const found = readManifests(this.origin)
+    const found = this.#find()
+    // A folder that is away changes no object that is known.
+    const refused = typeof found === 'string' ? [found] : found.refused
+    const isNew = !this.#isRead && typeof found !== 'string'
     // A refused object changes no object that is known. The parts have to report it all the same.
-    const isTold = !this.#isRead || !Bun.deepEquals(this.#refused, found.refused)
-    ;[this.#refused, this.#isRead] = [found.refused, true]
+    const isTold = isNew || !Bun.deepEquals(this.#refused, refused)
+    this.#refused = refused
+    if (typeof found !== 'string') this.#take(found)
+    if (isTold) for (const kind of this.#kinds) this.#subscribers.note(kind)
+  }
+
+  // The manifests of the folder, or the reason why they cannot be read now. An empty mount point is no folder without manifests.
+  #find(): Manifests | string {
+    try {
+      const before = idOf(this.origin)
+      const found = readManifests(this.origin)
+      const id = idOf(this.origin)
+      if (before === undefined || id === undefined) return `There is no folder ${this.origin}; want it made, or its file system mounted`
+      if (before !== id) return `The folder ${this.origin} was replaced while it was read`
+      if (this.#id !== undefined && this.#id !== id && found.files.size + found.failed.size === 0) return `${this.origin} is another folder than before, without manifests; want its file system mounted, or the agent started again`
+      this.#id = id
+      return found
+    } catch (cause) {
+      if (typeof (cause as NodeJS.ErrnoException).code !== 'string') throw cause
+      return `Cannot read the folder ${this.origin}: ${(cause as Error).message}`
+    }
+  }
+
+  #take(found: Manifests): void {
+    this.#isRead = true
     const files = new Map(found.files)
     for (const kind of this.#kinds) {
       const [now, wanted] = [this.#maps[kind], new Map<string, unknown>(found.objects[kind])]
@@ -178,10 +210,14 @@ class FolderSource implements ObjectSource {
         else now.delete(key)
         this.#subscribers.note(kind, key)
       }
-      if (isTold) this.#subscribers.note(kind)
     }
     this.#files = files
   }
+}
+
+function idOf(dir: string): string | undefined {
+  const stats = statSync(dir, { throwIfNoEntry: false })
+  return stats && `${stats.dev}-${stats.ino}`
 }
 
 /** What a folder of manifests holds. Objects are named by kind and key: `policies x/deny`. */

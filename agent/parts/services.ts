@@ -129,14 +129,18 @@ export class ServicesPart implements Part {
 
   async step(): Promise<Outcome> {
     // The table of an earlier run stays until everything is known.
-    if (!this.#objects.isComplete(SERVICE_KINDS)) return WAITING
+    const refused = (more: string) =>
+      this.#objects
+        .refused(SERVICE_KINDS)
+        .slice(0, NAMED)
+        .map((text): Failure => ({ scope: 'part', text: `${text}${more}` }))
+    if (!this.#objects.isComplete(SERVICE_KINDS)) {
+      this.#context.failures.report('objects of services', refused(''))
+      return WAITING
+    }
     await this.#progress.during(() => this.#update())
-    const refused = this.#objects
-      .refused(SERVICE_KINDS)
-      .slice(0, NAMED)
-      .map((text): Failure => ({ scope: 'part', text: `${text}; the other objects are programmed` }))
     const closed = this.#health.update(this.#programme.health).map((text): Failure => ({ scope: 'part', text }))
-    this.#context.failures.report('objects of services', [...refused, ...closed])
+    this.#context.failures.report('objects of services', [...refused('; the other objects are programmed'), ...closed])
     return DONE
   }
 

@@ -1,8 +1,12 @@
 // Tests agent/cluster: objects of a folder of manifests, read as the Kubernetes API reads them.
 import assert from 'node:assert/strict'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Api } from '../../agent/cluster/api.ts'
+import { clusterPolicyOf } from '../../agent/cluster/cluster-policy.ts'
+import { Collection } from '../../agent/cluster/collection.ts'
+import { KINDS } from '../../agent/cluster/kinds.ts'
 import { policyOf } from '../../agent/cluster/objects.ts'
 import { openObjects } from '../../agent/cluster/source.ts'
 import { until } from '../support/harness.ts'
@@ -58,5 +62,85 @@ describe('a folder of manifests', () => {
       end.abort()
       rmSync(dir, { recursive: true })
     }
+  })
+
+  it('[F20k1] while the folder is missing, unreadable or an empty mount point, the last objects stay, and the reason is told', async () => {
+    const root = mkdtempSync(join(tmpdir(), 'plumb-manifests-'))
+    const [dir, away] = [join(root, 'manifests'), join(root, 'away')]
+    const end = new AbortController()
+    const source = openObjects({ from: 'folder', dir }, ['policies'], 'test')
+    const { policies } = source.objects
+    const told = (pattern: RegExp) => until(() => pattern.test(source.refused(['policies']).join('\n')), 20_000)
+    let notes = 0
+    source.changes(['policies'], () => notes++)
+    try {
+      void source.run(end.signal)
+      await told(/^There is no folder .*manifests; want/)
+      assert.equal(source.isComplete(['policies']), false)
+      mkdirSync(dir)
+      writeFileSync(join(dir, 'deny.yaml'), JSON.stringify(policy({ podSelector: {} })))
+      await until(() => policies.has('x/deny'), 20_000)
+      assert.deepEqual(source.refused(['policies']), [])
+      renameSync(dir, away)
+      await told(/^There is no folder .*manifests; want/)
+      assert.equal(policies.has('x/deny'), true)
+      // What an unmounted file system leaves.
+      mkdirSync(dir)
+      await told(/another folder than before, without manifests/)
+      assert.equal(policies.has('x/deny'), true)
+      rmSync(dir, { recursive: true })
+      const before = notes
+      writeFileSync(dir, '')
+      await told(/^Cannot read the folder .*manifests/)
+      assert.ok(notes > before)
+      assert.deepEqual([policies.has('x/deny'), source.isComplete(['policies'])], [true, true])
+      rmSync(dir)
+      renameSync(away, dir)
+      await until(() => source.refused(['policies']).length === 0, 20_000)
+      rmSync(join(dir, 'deny.yaml'))
+      await until(() => !policies.has('x/deny'), 20_000)
+    } finally {
+      end.abort()
+      rmSync(root, { recursive: true })
+    }
+  })
+
+  it('[F20k2] a rule of ClusterNetworkPolicy that nobody can read fails closed and is named; the other rules count', () => {
+    const everyone = { namespaces: {} }
+    const read = (...ingress: readonly object[]) => clusterPolicyOf({ metadata: { name: 'a' }, spec: { tier: 'Admin', priority: 1, subject: everyone, ingress } })
+    const from = [everyone]
+    const peers = [{ namespaces: [], pods: [] }]
+    const bad: readonly (readonly [object, RegExp])[] = [
+      [{ from, protocols: [{ icmp: {} }] }, /protocols\[0\]: want tcp/],
+      [{ from, protocols: [{ tcp: { destinationPort: { number: 70_000 } } }] }, /destinationPort 70000/],
+      [{ from: [{ pods: { podSelector: { matchExpressions: [{ key: 'a', operator: 'Like' }] } } }] }, /operator "Like"/],
+      [{}, /from is missing/],
+    ]
+    for (const [rule, told] of bad) {
+      for (const action of ['Deny', 'Pass', 'Log']) {
+        const { ingress, leftOut } = read({ action, ...rule }, { action: 'Accept', from })
+        assert.deepEqual(ingress, [{ action: 'Deny' }, { action: 'Accept', peers }])
+        if (action !== 'Log') assert.match(leftOut?.join() ?? '', told)
+        assert.match(leftOut?.join() ?? '', /^ClusterNetworkPolicy a: spec\.ingress\[0\].*; the rule denies everything$/)
+      }
+      const { ingress, leftOut } = read({ action: 'Accept', ...rule }, { action: 'Deny', from })
+      assert.deepEqual(ingress, [
+        { action: 'Accept', peers: [] },
+        { action: 'Deny', peers },
+      ])
+      assert.match(leftOut?.join() ?? '', /; the rule accepts nothing$/)
+    }
+    assert.equal(read({ action: 'Deny', from }).leftOut, undefined)
+  })
+
+  it('[F20k2] a ClusterNetworkPolicy that becomes unreadable as a whole stays as it was', () => {
+    const given = { metadata: { name: 'a' }, spec: { tier: 'Admin', priority: 1, subject: { namespaces: {} }, ingress: [{ action: 'Deny', from: [{ namespaces: {} }] }] } }
+    const collection = new Collection(new Api({ server: 'http://127.0.0.1:1', origin: 'nobody', tls: async () => ({}), headers: async () => ({}), refused() {} }, 'test'), KINDS.clusterPolicies)
+    collection.apply({ type: 'ADDED', object: given })
+    const known = collection.items.get('a')
+    assert.ok(known)
+    collection.apply({ type: 'MODIFIED', object: { ...given, spec: { ...given.spec, priority: 'high' } } })
+    assert.equal(collection.items.get('a'), known)
+    assert.match(collection.refused.get('a') ?? '', /priority "high"/)
   })
 })
