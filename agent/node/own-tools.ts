@@ -1,8 +1,9 @@
-import { mkdirSync, readdirSync, readFileSync, readlinkSync, realpathSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, readlinkSync, realpathSync, renameSync, rmSync, symlinkSync } from 'node:fs'
 import { basename } from 'node:path'
 import { has, locate } from '../../lib/os/exec.ts'
 import { OWN_TOOLS } from '../../lib/os/own-tools.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
+import { placeBytes } from './executables.ts'
 
 /** The tools that plugins start. A plugin works without the last one. */
 const TOOLS = ['ip', 'tc', 'bridge', 'nft', 'conntrack'] as const
@@ -11,7 +12,7 @@ const NEEDED = ['ip', 'nft'] as const
 
 /**
  * Copies the tools of this machine, usually a container image, and the libraries that they load, to `binDir`. Plugins use them on a node
- * that has none. One rename of a link puts all of them in place. Returns the names of the tools, none when they were right already.
+ * that has none. One rename of a link puts all of them in place. Files that are damaged are replaced, each in one step. Returns the names of the tools, none when they were right already.
  * Throws CniError 7 when a needed tool is not here.
  */
 export function installTools(binDir: string): string[] {
@@ -25,19 +26,22 @@ export function installTools(binDir: string): string[] {
   const hash = new Bun.CryptoHasher('blake2b256')
   for (const [name, bytes] of contents) hash.update(name).update(bytes)
   const folder = `${OWN_TOOLS}-${hash.digest('hex').slice(0, 12)}`
-  // The name of the folder is the hash of what it should have. A file that somebody changed is written again.
-  if (linkOf(binDir) === folder && contents.every(([name, bytes]) => isSame(`${binDir}/${folder}/${name}`, bytes))) return []
-  const draft = `${binDir}/${folder}`
-  for (const dir of ['bin', 'lib']) mkdirSync(`${draft}/${dir}`, { recursive: true, mode: 0o755 })
-  for (const [name, bytes] of contents) {
-    if (isSame(`${draft}/${name}`, bytes)) continue
-    // A plugin may run the old file now.
-    writeFileSync(`${draft}/${name}.draft`, bytes, { mode: 0o755 })
-    renameSync(`${draft}/${name}.draft`, `${draft}/${name}`)
+  const [link, draft] = [`${binDir}/${folder}.link`, `${binDir}/${folder}`]
+  // A power failure can leave files without their content.
+  const lacking = contents.filter(([name, bytes]) => !hasContent(`${draft}/${name}`, bytes))
+  if (linkOf(binDir) === folder && lacking.length === 0) return []
+  try {
+    for (const [name, bytes] of lacking) placeBytes(bytes, `${draft}/${name}`)
+    // What a killed call left.
+    rmSync(link, { force: true })
+    symlinkSync(folder, link)
+    renameSync(link, `${binDir}/${OWN_TOOLS}`)
+  } catch (cause) {
+    // Half of the tools would keep a full disk full.
+    rmSync(link, { force: true })
+    if (linkOf(binDir) !== folder) rmSync(draft, { recursive: true, force: true })
+    throw cause
   }
-  rmSync(`${draft}.link`, { force: true })
-  symlinkSync(folder, `${draft}.link`)
-  renameSync(`${draft}.link`, `${binDir}/${OWN_TOOLS}`)
   for (const old of foldersIn(binDir)) if (old !== folder) rmSync(`${binDir}/${old}`, { recursive: true, force: true })
   return names
 }
@@ -97,19 +101,19 @@ function librariesOf(loader: string, tools: readonly string[]): string[] {
   return [...new Set(found)].sort()
 }
 
+function hasContent(path: string, bytes: Buffer): boolean {
+  try {
+    return readFileSync(path).equals(bytes)
+  } catch {
+    return false
+  }
+}
+
 function linkOf(binDir: string): string | undefined {
   try {
     return readlinkSync(`${binDir}/${OWN_TOOLS}`)
   } catch {
     return undefined
-  }
-}
-
-function isSame(path: string, bytes: Uint8Array): boolean {
-  try {
-    return Buffer.compare(readFileSync(path), bytes) === 0
-  } catch {
-    return false
   }
 }
 

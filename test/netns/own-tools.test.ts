@@ -1,6 +1,6 @@
 // Tests agent/node/own-tools.ts and lib/os/own-tools.ts.
 import assert from 'node:assert/strict'
-import { mkdtempSync, readdirSync, readlinkSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { adviceFor } from '../../agent/node/own-tools.ts'
@@ -62,6 +62,41 @@ describe('plumb install --tools', () => {
     assert.deepEqual(tools(), [link, folder])
     await execa(PLUMB, ['uninstall', ...places()])
     assert.deepEqual(tools(), [])
+  })
+
+  it('[F20k3] tools that a power failure damaged are brought again, and a killed call does not keep the next one from its work', async () => {
+    await execa(PLUMB, ['install', '--tools', ...places()])
+    const [link = '', folder = ''] = tools()
+    const ip = join(bin(), link, 'bin/ip')
+    const before = readFileSync(ip)
+    truncateSync(ip, 0)
+    rmSync(join(bin(), link, 'bin/nft'))
+    assert.match((await execa(PLUMB, ['install', '--tools', ...places()])).stdout, /brought/)
+    assert.ok(readFileSync(ip).equals(before))
+    assert.ok(readFileSync(join(bin(), link, 'bin/nft')).length > 0)
+    // A kill came before the last rename.
+    rmSync(join(bin(), link))
+    symlinkSync(folder, join(bin(), `${folder}.link`))
+    assert.match((await execa(PLUMB, ['install', '--tools', ...places()])).stdout, /brought/)
+    assert.deepEqual(tools(), [link, folder])
+    assert.equal(readlinkSync(join(bin(), link)), folder)
+  })
+
+  it('[F20k3] tools that the disk refuses leave nothing, so that they do not keep it full', async () => {
+    const root = join(dir, 'small')
+    mkdirSync(root)
+    await execa('mount', ['-t', 'tmpfs', '-o', 'size=3500k', 'tmpfs', root])
+    try {
+      const { exitCode, stdout, stderr } = await execa(PLUMB, ['install', '--tools', '--bin-dir', root, '--state-dir', join(dir, 'state')], { reject: false })
+      assert.equal(exitCode, 1, stdout + stderr)
+      assert.match(stdout + stderr, /ENOSPC|no space/i)
+      assert.deepEqual(
+        readdirSync(root).filter((name) => name.startsWith('.plumb')),
+        [],
+      )
+    } finally {
+      await execa('umount', [root])
+    }
   })
 
   it('the advice names the packages of the distribution', () => {
