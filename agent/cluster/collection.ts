@@ -108,6 +108,11 @@ export class Collection<T> implements Source<string, WatchEvent> {
     }
   }
 
+  /** Has everything listed again. */
+  doubt(): void {
+    this.#resourceVersion = undefined
+  }
+
   /**
    * Applies one event. Returns false when the server no longer has all changes since the last event (410 Gone). Throws UnavailableError
    * for another error in the stream.

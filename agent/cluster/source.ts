@@ -115,6 +115,7 @@ class ApiSource implements ObjectSource {
       },
       watch: (after: string, until: AbortSignal) => one.watch(after, until),
       apply: (event: Parameters<typeof one.apply>[0]) => one.apply(event),
+      doubt: () => one.doubt(),
     }
     await follow(source, KINDS[kind].isOptional ? OPTIONAL_PATIENCE : PATIENCE, signal)
   }

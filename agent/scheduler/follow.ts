@@ -26,6 +26,11 @@ export interface Source<Revision, Answer> {
   apply(answer: Answer): boolean
   /** Called with true when a watch keeps the data up to date, and with false when it no longer does. */
   live?(isLive: boolean): void
+  /**
+   * Called when two watches in a row were silent for too long. A server whose data was restored from a backup says nothing until it is past
+   * the known revision. The source then forgets its revision, so that it is listed again.
+   */
+  doubt?(): void
 }
 
 /** Waits between attempts, and the longest silence of a watch. Milliseconds. */
@@ -43,6 +48,7 @@ export interface Patience {
  */
 export async function follow<Revision, Answer>(source: Source<Revision, Answer>, { leastMs, mostMs, idleMs }: Patience, signal: AbortSignal): Promise<void> {
   let waits = delays(leastMs, mostMs)
+  let silences = 0
   while (!signal.aborted) {
     const watching = new AbortController()
     const idle = silence(idleMs, () => watching.abort())
@@ -56,7 +62,10 @@ export async function follow<Revision, Answer>(source: Source<Revision, Answer>,
         if (!source.apply(answer)) break
         source.live?.(true)
         waits = delays(leastMs, mostMs)
+        silences = 0
       }
+      // One silence may also be a connection that nobody serves any more.
+      if (watching.signal.aborted && ++silences > 1) source.doubt?.()
     } catch (cause) {
       // The source keeps the error in its own state.
       if (!(cause instanceof UnavailableError)) throw cause

@@ -39,6 +39,9 @@ function server(watches: readonly Watch[], lists: readonly (number | Error)[]) {
       return true
     },
     live: (isLive) => void seen.live.push(isLive),
+    doubt() {
+      seen.revision = undefined
+    },
   }
   return { source, asked, seen }
 }
@@ -90,6 +93,13 @@ describe('follow()', () => {
       [7],
     )
     assert.deepEqual(await asks(one, 3, { ...PATIENCE, idleMs: 20 }), ['list', 'watch after 7', 'watch after 8'])
+  })
+
+  it('[F20k4] lists again after two watches that said nothing: the server was put back to before the known revision, and tells nothing until it is past it', async () => {
+    const silent: Watch = { says: [], ending: 'is silent' }
+    const one = server([{ says: [800], ending: 'ends' }, silent, silent, { says: [9], ending: 'ends' }, silent, { says: [10], ending: 'is silent' }, silent], [7, 8])
+    const wanted = ['list', 'watch after 7', 'watch after 800', 'watch after 800', 'list', 'watch after 8', 'watch after 9', 'watch after 9', 'watch after 10']
+    assert.deepEqual(await asks(one, wanted.length, { ...PATIENCE, idleMs: 20 }), wanted)
   })
 
   it('says when a watch keeps everything up to date, and when none does', async () => {

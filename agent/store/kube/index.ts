@@ -111,6 +111,7 @@ class KubeStore implements SubnetStore {
         },
         watch: (after: string, until: AbortSignal) => nodes.watch(after, until),
         apply: (event: Parameters<typeof nodes.apply>[0]) => nodes.apply(event),
+        doubt: () => nodes.doubt(),
       }
       await follow(source, PATIENCE, ended)
     }
