@@ -1,6 +1,5 @@
 import { shown, ValueError } from '../../../lib/text/errors.ts'
 import { type Cidr, parseCidr, parseIp, split } from '../../../lib/text/ip.ts'
-import { overlaps } from '../../lease/allocate.ts'
 import { type Both, decodeLease, encodeValue, type Lease } from '../../lease/lease.ts'
 import type { NetworkConf, Pool } from '../../lease/network-configuration.ts'
 import type { Snapshot } from '../store.ts'
@@ -98,17 +97,16 @@ export function leaseOf(node: KubeNode, conf: Pick<NetworkConf, 'v4' | 'v6'>): L
 export function snapshotOf(nodes: Iterable<KubeNode>, refused: ReadonlyMap<string, string>, read: (node: KubeNode) => Lease | undefined): Snapshot {
   const unreadable = [...refused].map(([key, why]) => ({ key, why }))
   const leases: Lease[] = []
-  const holders = new Map<string, Lease>()
-  const lengths = new Set<string>()
+  const held = { v4: [], v6: [] } as { readonly [K in 'v4' | 'v6']: Span[] }
   for (const node of [...nodes].sort((a, b) => a.created - b.created || (a.name < b.name ? -1 : 1))) {
     try {
       const lease = read(node)
       if (!lease) continue
-      const other = holderOf(lease, holders, leases, lengths)
+      const spans = FAMILIES.flatMap((family) => spanOf(lease, family, held[family]))
+      const other = spans.flatMap(({ at, all, last }) => (all[at] && all[at].first <= last ? all[at].lease : []))[0]
       if (other) throw new ValueError(`its pod CIDR ${[lease.subnets.v4, lease.subnets.v6].filter(Boolean).join(' and ')} overlaps that of node ${shown(other.node ?? '')}, which is older`)
       leases.push(lease)
-      for (const length of lengthsOf(lease)) lengths.add(length)
-      for (const subnet of [lease.subnets.v4, lease.subnets.v6]) if (subnet) holders.set(subnet, lease)
+      for (const { first, last, at, all } of spans) all.splice(at, 0, { first, last, lease })
     } catch (cause) {
       if (!(cause instanceof ValueError)) throw cause
       unreadable.push({ key: node.name, why: cause.message })
@@ -175,15 +173,24 @@ function conditionOf(status: Record<string, unknown> | undefined): string | unde
   return found === undefined ? undefined : String(found.status)
 }
 
-// The map finds an equal subnet at once. Subnets of another length need a search through all leases. Only a misconfigured cluster has
-// several lengths in one family.
-function holderOf(lease: Lease, holders: ReadonlyMap<string, Lease>, leases: readonly Lease[], lengths: ReadonlySet<string>): Lease | undefined {
-  const same = [lease.subnets.v4, lease.subnets.v6].flatMap((subnet) => (subnet && holders.get(subnet)) || [])[0]
-  if (same) return same
-  const isMixed = FAMILIES.some((family) => new Set([...lengths, ...lengthsOf(lease)].filter((one) => one.startsWith(family))).size > 1)
-  return isMixed ? leases.find((other) => overlaps(other.subnets, lease.subnets)) : undefined
+/** A subnet and its holder. */
+interface Span {
+  readonly first: bigint
+  readonly last: bigint
+  readonly lease: Lease
 }
 
-function lengthsOf({ subnets }: Lease): string[] {
-  return FAMILIES.flatMap((family) => (subnets[family] === undefined ? [] : [`${family} ${subnets[family].split('/')[1]}`]))
+// A subnet of a lease, and its place `at` among `all` of its family. None of these overlap, and they are in the order of their addresses. So
+// only the one at that place can overlap it.
+function spanOf({ subnets }: Lease, family: 'v4' | 'v6', all: Span[]): { first: bigint; last: bigint; at: number; all: Span[] }[] {
+  const subnet = subnets[family]
+  if (subnet === undefined) return []
+  const { first, last } = split(subnet)
+  let [from, to] = [0, all.length]
+  while (from < to) {
+    const middle = (from + to) >> 1
+    if ((all[middle] as Span).last < first) from = middle + 1
+    else to = middle
+  }
+  return [{ first, last, at: from, all }]
 }
