@@ -103,7 +103,9 @@ export function sentences(failed: ReadonlyMap<Step, string>): string[] {
   const groups = new Map<string, Step[]>()
   for (const [step, said] of failed) {
     const reason = `${step.put ? 'make' : 'remove'} ${step.resource.kind} ${said}`
-    groups.set(reason, [...(groups.get(reason) ?? []), step])
+    const group = groups.get(reason)
+    if (group) group.push(step)
+    else groups.set(reason, [step])
   }
   return [...groups.values()].map((steps) => {
     const [first] = steps as [Step]

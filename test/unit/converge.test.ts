@@ -195,6 +195,13 @@ describe('settleIds()', () => {
 })
 
 describe('sentences()', () => {
+  it('[F20k6] thirty thousand failures for one reason are told in one sentence, in a time that grows with their number', () => {
+    const failed = new Map(Array.from({ length: 30_000 }, (_, i) => [putOf({ ...neigh(1), ip: `10.${i >> 8}.${i & 255}.0` as Ip } as Resource), 'Cannot find device "flannel.1"']))
+    const began = performance.now()
+    assert.deepEqual(sentences(failed), ['Cannot make neighbour 10.0.0.0 on flannel.1 and 29999 more: Cannot find device "flannel.1"'])
+    assert.ok(performance.now() - began < 1000, `${performance.now() - began} ms`)
+  })
+
   it('tell of each kind and reason once, by the first and the number of the others', () => {
     const steps = [2, 3, 4].map((n) => putOf(neigh(n)))
     const failed = new Map(steps.map((step) => [step, 'No buffer space available']))
