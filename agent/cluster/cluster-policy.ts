@@ -42,13 +42,38 @@ export function clusterPolicyOf(raw: unknown): ClusterPolicy {
   const what = `ClusterNetworkPolicy ${name}: spec`
   const { tier, priority, subject, ...spec } = objectAt(raw, 'spec')
   if (tier !== 'Admin' && tier !== 'Baseline') throw new ValueError(`${what}.tier ${told(tier)}: want Admin or Baseline`)
-  if (typeof priority !== 'number' || !Number.isInteger(priority) || priority < 0 || priority > 1000) throw new ValueError(`${what}.priority ${told(priority)}: want a number from 0 to 1000`)
+  if (!isPriority(priority)) throw new ValueError(`${what}.priority ${told(priority)}: want a number from 0 to 1000`)
   const selected = podsOf(subject, `${what}.subject`)
   if (!selected) throw new ValueError(`${what}.subject: want namespaces or pods`)
   const leftOut: string[] = []
   const rules = (side: 'ingress' | 'egress') => listOf(spec[side] ?? [], `${what}.${side}`).map((one, i) => closedRuleOf(one, side, `${what}.${side}[${i}]`, leftOut))
   const [ingress, egress] = [rules('ingress'), rules('egress')]
   return { name, tier, priority, subject: selected, ingress, egress, ...(leftOut.length > 0 && { leftOut }) }
+}
+
+/**
+ * What stands for a ClusterNetworkPolicy that nobody can read. Each direction in which it has rules is denied to the pods that it selects, or
+ * to all pods when its subject is unreadable. Tier and priority count where they can be read. Undefined when it has no name.
+ */
+export function closedClusterPolicyOf(raw: unknown): ClusterPolicy | undefined {
+  const { name } = objectAt(raw, 'metadata')
+  if (typeof name !== 'string' || name === '') return undefined
+  const { tier, priority, subject, ingress, egress } = objectAt(raw, 'spec')
+  const closed = (rules: unknown): readonly TierRule[] => (rules === undefined || rules === null || (Array.isArray(rules) && rules.length === 0) ? [] : [{ action: 'Deny' }])
+  return { name, tier: tier === 'Baseline' ? tier : 'Admin', priority: isPriority(priority) ? priority : 0, subject: closedSubjectOf(subject), ingress: closed(ingress), egress: closed(egress) }
+}
+
+function closedSubjectOf(raw: unknown): PodSelector {
+  const all = { namespaces: [], pods: [] }
+  try {
+    return podsOf(raw, 'subject') ?? all
+  } catch {
+    return all
+  }
+}
+
+function isPriority(value: unknown): value is number {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 1000
 }
 
 // A rule, or what stands for one that nobody can read.

@@ -1,5 +1,5 @@
 import type { Query } from './api.ts'
-import { type ClusterPolicy, clusterPolicyOf } from './cluster-policy.ts'
+import { type ClusterPolicy, closedClusterPolicyOf, clusterPolicyOf } from './cluster-policy.ts'
 import { type ClusterNode, closedPolicyOf, clusterNodeOf, type Namespace, namespaceOf, type Pod, type Policy, podOf, policyOf } from './objects.ts'
 import { NOT_OURS, type Service, type Slice, serviceOf, sliceOf } from './services.ts'
 
@@ -40,7 +40,7 @@ export const KINDS: { readonly [K in KindName]: ObjectKind<Values[K]> } = {
   pods: { manifest: 'Pod', path: '/api/v1/pods', project: podOf },
   namespaces: { manifest: 'Namespace', path: '/api/v1/namespaces', project: namespaceOf },
   policies: { manifest: 'NetworkPolicy', path: '/apis/networking.k8s.io/v1/networkpolicies', project: policyOf, unreadable: closedPolicyOf },
-  clusterPolicies: { manifest: 'ClusterNetworkPolicy', path: '/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies', isOptional: true, project: clusterPolicyOf, unreadable: () => undefined },
+  clusterPolicies: { manifest: 'ClusterNetworkPolicy', path: '/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies', isOptional: true, project: clusterPolicyOf, unreadable: closedClusterPolicyOf },
   nodes: { manifest: 'Node', path: '/api/v1/nodes', project: clusterNodeOf },
   services: { manifest: 'Service', path: '/api/v1/services', ...withoutLabels(NOT_OURS), project: serviceOf },
   slices: { manifest: 'EndpointSlice', path: '/apis/discovery.k8s.io/v1/endpointslices', ...withoutLabels(NOT_OURS), project: sliceOf },

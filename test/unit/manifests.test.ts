@@ -143,4 +143,35 @@ describe('a folder of manifests', () => {
     assert.equal(collection.items.get('a'), known)
     assert.match(collection.refused.get('a') ?? '', /priority "high"/)
   })
+
+  it('[F20a] a ClusterNetworkPolicy that was never read denies what it has rules for, to the pods that it selects; one that was read stays as it was', async () => {
+    const dir = mkdtempSync(join(tmpdir(), 'plumb-manifests-'))
+    const end = new AbortController()
+    const policyFile = (name: string, spec: object) => writeFileSync(join(dir, `${name}.yaml`), JSON.stringify({ kind: 'ClusterNetworkPolicy', metadata: { name }, spec }))
+    const subject = { pods: { podSelector: { matchLabels: { app: 'a' } } } }
+    const rule = { action: 'Accept', from: [{ namespaces: {} }] }
+    try {
+      policyFile('good', { tier: 'Admin', priority: 7, subject, ingress: [rule] })
+      policyFile('list', { tier: 'Baseline', priority: 9, subject, ingress: rule })
+      policyFile('subject', { tier: 'Admin', priority: 1, subject: { pods: { podSelector: { matchLabels: { app: 3 } } } }, ingress: [rule], egress: 'none' })
+      policyFile('tier', { tier: 'admin', priority: -1, subject, ingress: [], egress: [] })
+      const source = openObjects({ from: 'folder', dir }, ['clusterPolicies'], 'test')
+      const { clusterPolicies } = source.objects
+      void source.run(end.signal)
+      await until(() => source.isComplete(['clusterPolicies']))
+      const good = clusterPolicies.get('good')
+      const [closed, pods] = [[{ action: 'Deny' }], [{ key: 'app', operator: 'In', values: ['a'] }]]
+      assert.equal(good?.ingress[0]?.action, 'Accept')
+      assert.deepEqual(clusterPolicies.get('list'), { name: 'list', tier: 'Baseline', priority: 9, subject: { namespaces: [], pods }, ingress: closed, egress: [] })
+      assert.deepEqual(clusterPolicies.get('subject'), { name: 'subject', tier: 'Admin', priority: 1, subject: { namespaces: [], pods: [] }, ingress: closed, egress: closed })
+      assert.deepEqual(clusterPolicies.get('tier'), { name: 'tier', tier: 'Admin', priority: 0, subject: { namespaces: [], pods }, ingress: [], egress: [] })
+      assert.equal(source.refused(['clusterPolicies']).length, 3)
+      policyFile('good', { tier: 'Admin', priority: 7, subject, ingress: 'all' })
+      await until(() => source.refused(['clusterPolicies']).some((one) => one.includes('good.yaml')))
+      assert.deepEqual(clusterPolicies.get('good'), good)
+    } finally {
+      end.abort()
+      rmSync(dir, { recursive: true })
+    }
+  })
 })
