@@ -83,17 +83,32 @@ function agentAt(socket: string): Answerer {
   return { socket, name: 'the agent for network policy', advice: 'it listens with --network-policy; start it: systemctl start plumb-agent, or set "socket" of the plugin policy to its --policy-socket' }
 }
 
-// The agent may come between the failed question and this. It then has the addresses, and its elements stay.
 async function closePod({ endpoint: { namespace, pod, addresses, containerId } }: Admission, why: CniError, run: Run): Promise<void> {
   const name = `pod ${namespace}/${pod}`
   if (!isThere('inet', 'plumb_policy')) throw new CniError(CODE.tryLater, `Cannot close ${name}: the agent has not loaded its policies since the node started`, why.message, { cause: why })
-  const lines = addresses.flatMap((ip) => SIDES.map((side) => `add element ${TABLE} ${mapOf(side, ip)} { ${ip} : drop }`))
-  const { failed, said } = await attempt(lines, run)
-  const rest = failed.length === 0 ? lines : lines.filter((_, i) => !failed.includes(i))
-  const wrong = said.filter((text) => !/File exists/.test(text))
-  if (wrong.length > 0) throw new CniError(CODE.tryLater, `Cannot close ${name}: nft: ${wrong[0]}`, why.message, { cause: why })
-  if (failed.length > 0 && rest.length > 0) await attempt(rest, run)
+  const elements = addresses.flatMap((ip) => SIDES.map((side) => ({ map: mapOf(side, ip), ip })))
+  const add = ({ map, ip }: (typeof elements)[number]) => `add element ${TABLE} ${map} { ${ip} : drop }`
+  const { failed, said } = await attempt(elements.map(add), run)
+  const wrong = said.find((text) => !/File exists/.test(text))
+  // An element that does not close the pod is that of a former pod with the address. When the agent has come back meanwhile, it finds this
+  // element changed, and repairs it.
+  const known = elements.filter((_, i) => failed.includes(i))
+  const open = wrong === undefined ? await notClosing(known, run) : []
+  const rest = known.length === 0 ? [] : elements.filter((one) => !known.includes(one) || open.includes(one))
+  const lines = [...open.map(({ map, ip }) => `delete element ${TABLE} ${map} { ${ip} }`), ...rest.map(add)]
+  const again = wrong ?? (lines.length === 0 ? undefined : (await attempt(lines, run)).said[0])
+  if (again !== undefined) throw new CniError(CODE.tryLater, `Cannot close ${name}: nft: ${again}`, why.message, { cause: why })
   log(`plumb: ${name} is closed until the agent knows its policies: ${why.message}`, { container: containerId })
+}
+
+// The elements whose verdict is not one of those that close a pod: that of this file, and that of the agent.
+async function notClosing<T extends { readonly map: string; readonly ip: Ip }>(elements: readonly T[], run: Run): Promise<readonly T[]> {
+  const open: T[] = []
+  for (const one of elements) {
+    const { stdout } = await run(NFT, `get element ${TABLE} ${one.map} { ${one.ip} }\n`)
+    if (!/ : (drop|goto unknown) }/.test(stdout)) open.push(one)
+  }
+  return open
 }
 
 async function takeOut(addresses: readonly Ip[], run: Run): Promise<void> {

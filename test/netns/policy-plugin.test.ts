@@ -288,6 +288,40 @@ describe('the plugin policy', () => {
   )
 
   it(
+    '[F20b] an address that the kernel still knows as that of a former pod is closed for the next pod while the agent is away',
+    inCluster(3, options, async (cluster, test) => {
+      test.timeout(120_000)
+      const bench = new Bench(cluster)
+      const [a, b] = bench.pods as [Namespace, Namespace]
+      const ipam = { type: 'host-local', dataDir: join(bench.node.dir, 'networks'), subnet: '10.61.0.0/24', rangeStart: '10.61.0.2', rangeEnd: '10.61.0.2' }
+      const call = async (command: string, pod: Namespace, name: string) => {
+        const { status, stdout } = await bench.call(command, pod, name, { whenAway: 'closed', timeout: 1 }, { ipam })
+        assert.equal(status, 0, stdout)
+      }
+      // The object of the former pod stays, as that of a pod that the kubelet has not finished with.
+      bench.write('pods.yaml', { ...bench.podObject('a'), status: { phase: 'Running', podIPs: [{ ip: '10.61.0.2' }] } })
+      const first = bench.node.agent()
+      await first.ready(30_000)
+      for (const one of [a, b]) await one.exec(['ip', 'link', 'del', 'eth0'])
+      await call('ADD', a, 'a')
+      assert.deepEqual((await bench.verdicts('10.61.0.2')).sort(), ['egress4 accept', 'ingress4 accept'])
+      await call('DEL', a, 'a')
+      assert.deepEqual(await bench.verdicts('10.61.0.2'), [])
+      await first.stop('SIGKILL')
+      // The next agent knows nothing of the DEL.
+      const second = bench.node.agent()
+      await second.ready(30_000)
+      await second.stop('SIGKILL')
+      await call('ADD', b, 'b')
+      assert.deepEqual((await bench.verdicts('10.61.0.2')).sort(), ['egress4 drop', 'ingress4 drop'])
+      const third = bench.node.agent()
+      await third.ready(30_000)
+      await until(async () => (await bench.verdicts('10.61.0.2')).includes('ingress4 goto unknown'), 10_000)
+      await call('DEL', b, 'b')
+    }),
+  )
+
+  it(
     'a storm of 250 ADDs, with an agent that is killed and started again in its midst: each pod is in the kernel when its ADD returns',
     inCluster(1, options, async (cluster, test) => {
       test.timeout(420_000)
