@@ -96,15 +96,7 @@ export class Parts {
   async run(signal: AbortSignal, end: () => void): Promise<void> {
     const probing = this.#probing && setInterval(() => this.#probing?.tick(), PROBE_MS)
     this.#scheduler.renew('start')
-    const questions =
-      this.policy &&
-      (await openSocket(this.#context.policySocket, () =>
-        listen(
-          { unix: this.#context.policySocket },
-          'policy',
-          commands('command', { ...admissionCommands(this.policy as PolicyPart), ...policyCommands(this.policy as PolicyPart, (ip, protocol, port) => this.services?.translate(ip, protocol, port)) }),
-        ),
-      ))
+    const questions = this.policy && (await this.#answer(this.policy))
     const ended = new AbortController()
     const { policy, services } = this
     const guarded = services ?? policy
@@ -127,6 +119,15 @@ export class Parts {
       await drops
       this.#context.probes?.close()
     }
+  }
+
+  #answer(policy: PolicyPart): Promise<{ stop(): void }> {
+    const { policySocket } = this.#context
+    return openSocket(policySocket, () => {
+      const questions = listen({ unix: policySocket }, 'policy', commands('command', { ...admissionCommands(policy), ...policyCommands(policy, (ip, protocol, port) => this.services?.translate(ip, protocol, port)) }))
+      policy.recall()
+      return questions
+    })
   }
 
   #settingsRepaired(part: Part, names: readonly string[]): void {

@@ -76,6 +76,14 @@ export class PolicyPart implements Part, Admission {
     })
     this.#state = new PolicyState(objects.objects, context.node, this.#endpoints)
     this.#counters = new Counters(context.run, () => this.#state.counted())
+    this.#places = placesOf([], this.#state.locals, true)
+  }
+
+  /**
+   * Takes the attachments of the journal. Call this as soon as the socket listens. An ADD that did not reach the socket has written its
+   * attachment before, and all others come by the socket.
+   */
+  recall(): void {
     for (const one of journaled()) this.#endpoints.admit(one)
     this.#places = placesOf(this.#endpoints.all(), this.#state.locals, true)
   }

@@ -322,6 +322,48 @@ describe('the plugin policy', () => {
   )
 
   it(
+    '[F20c] a pod whose ADD comes between the start of an agent and its socket is known to that agent',
+    inCluster(2, options, async (cluster, test) => {
+      test.timeout(120_000)
+      const bench = new Bench(cluster)
+      const [pod] = bench.pods as [Namespace]
+      const socket = join(bench.node.dir, 'policy.sock')
+      bench.write('pods.yaml', bench.podObject('a'), DENY)
+      const first = bench.node.agent()
+      await first.ready(30_000)
+      await first.stop('SIGKILL')
+      rmSync(socket)
+      // Stands for the socket of an agent that dies slowly. The next agent asks it before it listens, and stands still then.
+      const asked = Promise.withResolvers<void>()
+      const dying = Bun.listen({
+        unix: socket,
+        socket: {
+          open(one) {
+            one.end()
+            asked.resolve()
+          },
+          data() {},
+        },
+      })
+      const second = bench.node.agent()
+      await asked.promise
+      process.kill(second.pid, 'SIGSTOP')
+      try {
+        const [ip = ''] = await bench.add(pod, 'a', { whenAway: 'closed', timeout: 1 })
+        assert.deepEqual((await bench.verdicts(ip)).sort(), ['egress4 drop', 'ingress4 drop'])
+        dying.stop(true)
+        process.kill(second.pid, 'SIGCONT')
+        await second.ready(30_000)
+        assert.match((await bench.verdicts(ip)).join(), /^ingress4 goto in_\w+,egress4 accept$/)
+        assert.equal((await bench.call('DEL', pod, 'a')).status, 0)
+      } finally {
+        dying.stop(true)
+        process.kill(second.pid, 'SIGCONT')
+      }
+    }),
+  )
+
+  it(
     'a storm of 250 ADDs, with an agent that is killed and started again in its midst: each pod is in the kernel when its ADD returns',
     inCluster(1, options, async (cluster, test) => {
       test.timeout(420_000)
