@@ -46,8 +46,8 @@ interface Kept {
 }
 
 const TOOL = ['nft', '-f', '-']
-/** The number of attempts to dump the elements while no other program commits a transaction. */
-const TRIES = 5
+/** The number of attempts to dump a set or map while no other program commits a transaction. */
+const TRIES = 3
 
 /**
  * The elements of sets and maps of one table that belongs to the agent, at any size. `put` and `remove` set the wanted elements. A
@@ -156,9 +156,11 @@ export class Elements {
    * kernel's elements.
    */
   async step(run: Run, { before = [], after = [] }: Around = {}): Promise<Stepped> {
-    const found = this.#isDoubtful ? this.#look() : []
+    const wasDoubtful = this.#isDoubtful
+    // A doubt that comes during the look stays for the next step.
+    this.#isDoubtful = false
+    const found = wasDoubtful ? await this.#look() : []
     const [repaired, inherited] = this.#isFirst ? [[], found] : [found, []]
-    this.#isFirst = this.#isDoubtful = false
     const scripts: string[][] = [[...before]]
     let [changed, room] = [0, this.#most]
     for (const [name, map] of this.#maps) {
@@ -176,8 +178,12 @@ export class Elements {
     }
     scripts.at(-1)?.push(...after)
     const filled = scripts.filter(({ length }) => length > 0)
-    if (filled.length === 0) return { changed, repaired, inherited }
+    if (filled.length === 0) {
+      this.#isFirst = false
+      return { changed, repaired, inherited }
+    }
     const counted = this.#generation()
+    const isSeen = !wasDoubtful || counted === this.#left
     for (const lines of filled) {
       const { status, stderr } = await run(TOOL, `${lines.join('\n')}\n`)
       if (status === 0) continue
@@ -185,27 +191,46 @@ export class Elements {
       this.#left = undefined
       throw new ExecError(TOOL, `table ${this.#family} ${this.#table}`, stderr.split('\n', 1)[0] || `ended with status ${status}`)
     }
+    // After a failed first step, the next one finds the elements of an earlier run again.
+    this.#isFirst = false
     for (const [name, map] of this.#maps) {
       if (map.isDropped) this.#maps.delete(name)
       else settle(map)
     }
     const now = this.#generation()
-    const isAlone = counted !== undefined && now === counted + filled.length
+    const isAlone = isSeen && counted !== undefined && now === counted + filled.length
     // Another program's transaction came between. It may have changed this table.
     this.#left = isAlone ? now : undefined
     return { changed, repaired, inherited }
   }
 
   // Updates `have` with the elements in the kernel. Gives the elements that another program changed.
-  #look(): string[] {
+  async #look(): Promise<string[]> {
+    const first = this.#generation()
+    if (first !== undefined && first === this.#left) return []
+    // A transaction during the dumps may change a map that was dumped before it: then the counter differs at the next doubt.
+    this.#left = first
+    const repaired: string[] = []
+    try {
+      for (const [name, map] of this.#maps) {
+        if (map.isDropped) continue
+        repaired.push(...compare(`${map.shape.value === undefined ? 'set' : 'map'} ${name}`, map, await this.#dumped(name)))
+      }
+    } catch (cause) {
+      this.#isDoubtful = true
+      this.#left = undefined
+      throw cause
+    }
+    return repaired
+  }
+
+  // A dump during a transaction may lack elements or hold them twice, so that one map is dumped again. Other work has its turn before each dump.
+  async #dumped(name: string): Promise<ReadonlyMap<string, string>> {
     for (let tries = 1; ; tries++) {
+      await new Promise((resolve) => setImmediate(resolve))
       const before = this.#generation()
-      if (before !== undefined && before === this.#left) return []
-      const repaired = [...this.#maps].flatMap(([name, map]) => (map.isDropped ? [] : compare(`${map.shape.value === undefined ? 'set' : 'map'} ${name}`, map, this.#dump(this.#table, name, this.#family) ?? new Map())))
-      // A dump during a change of the table may lack elements or hold them twice.
-      if (before !== undefined && this.#generation() !== before && tries < TRIES) continue
-      this.#left = before
-      return repaired
+      const found = this.#dump(this.#table, name, this.#family) ?? new Map<string, string>()
+      if (before === undefined || tries === TRIES || this.#generation() === before) return found
     }
   }
 
@@ -258,7 +283,8 @@ function compare(title: string, map: Kept, kernel: ReadonlyMap<string, string>):
     const bytes = bytesOf(key, shape.key)
     known.add(bytes)
     const [is, was] = [kernel.get(bytes), have.get(key)]
-    if (is === (was === undefined ? undefined : encode(was))) continue
+    // After a failed step the other value is still there.
+    if (was !== OTHER && is === (was === undefined ? undefined : encode(was))) continue
     const want = wanted.get(key)
     const isWanted = want !== undefined && is === encode(want)
     if ((was !== undefined || is !== undefined) && !isWanted) repaired.push(`${title}: ${key}`)

@@ -37,9 +37,13 @@ interface Lab {
   readonly run: Run
   /** How many scripts nft got, and how often the kernel was asked for a set's elements. */
   readonly count: { scripts: number; dumps: number }
+  /** What happens during a dump of a set, before the kernel is asked for the last time. */
+  readonly during: { dump?: (set: string) => void }
   /** A fresh one on the same table, as after a restart. */
   again(): Elements
   by(line: string): Promise<void>
+  /** The same within a dump. */
+  bySync(line: string): void
   /** The elements that nft lists, in its own words. */
   listed(set: string): Promise<string[]>
 }
@@ -49,6 +53,7 @@ function inTable(work: (lab: Lab) => Promise<void>, ms = 20_000) {
     test.timeout(ms)
     const path = parse.netns(node.path)
     const count = { scripts: 0, dumps: 0 }
+    const during: Lab['during'] = {}
     const run: Run = async (argv, stdin) => {
       count.scripts++
       return node.exec(argv, { stdin })
@@ -57,13 +62,16 @@ function inTable(work: (lab: Lab) => Promise<void>, ms = 20_000) {
       generation: () => inside(path, () => generation()),
       dump: (table: string, set: string) => {
         count.dumps++
-        return inside(path, () => dumpElements(table, set))
+        const found = inside(path, () => dumpElements(table, set))
+        during.dump?.(set)
+        return found
       },
     }
     const by = async (line: string) => {
       const { status, stderr } = await node.exec(['nft', '-f', '-'], { stdin: line })
       assert.equal(status, 0, stderr)
     }
+    const bySync = (line: string) => assert.equal(Bun.spawnSync(['nsenter', `--net=${node.path}`, 'nft', ...line.split(' ')]).exitCode, 0)
     const listed = async (set: string) => {
       const { stdout } = await node.exec(['nft', '-y', '-n', 'list', VALUES[set] === undefined ? 'set' : 'map', 'inet', 't', set])
       const text = /elements = \{([^}]*)\}/.exec(stdout)?.[1] ?? ''
@@ -75,7 +83,7 @@ function inTable(work: (lab: Lab) => Promise<void>, ms = 20_000) {
     }
     await by(TABLE)
     const again = () => new Elements('t', SHAPES, kernel)
-    await work({ elements: again(), run, count, again, by, listed })
+    await work({ elements: again(), run, count, during, again, by, bySync, listed })
   })
 }
 
@@ -167,6 +175,72 @@ add element inet t verdicts { 10.1.0.1 : accept, 10.1.0.3 : jump open }
       assert.deepEqual(await listed('pods4'), [])
       assert.deepEqual(await elements.step(run), { changed: 1, repaired: ['set pods4: 10.1.0.1'], inherited: [] })
       assert.deepEqual(await listed('pods4'), ['10.1.0.2'])
+    }),
+  )
+
+  it(
+    'F20s6 transactions of others during a look: only the map in question is dumped again, other work has its turn between two dumps, and no change is lost',
+    inTable(async ({ elements, run, count, during, by, bySync, listed }) => {
+      fill(elements)
+      await elements.step(run)
+      const right = await listed('pods4')
+      await by('add element inet t pods4 { 10.9.9.9 }')
+      const seen: number[] = []
+      let [turns, isOver] = [0, false]
+      const tick = () => {
+        turns++
+        if (!isOver) setImmediate(tick)
+      }
+      tick()
+      try {
+        // Somebody changes a set that was dumped already.
+        during.dump = (set) => {
+          seen.push(turns)
+          if (set === 'slots' && count.dumps === 5) bySync('add element inet t pods4 { 10.9.9.8 }')
+        }
+        count.dumps = 0
+        elements.doubt()
+        assert.deepEqual((await elements.step(run)).repaired, ['set pods4: 10.9.9.9'])
+        assert.equal(count.dumps, Object.keys(SHAPES).length + 1)
+        assert.equal(new Set(seen).size, seen.length, `turns at the dumps: ${seen.join()}`)
+        delete during.dump
+        elements.doubt()
+        assert.deepEqual((await elements.step(run)).repaired, ['set pods4: 10.9.9.8'])
+        assert.deepEqual(await listed('pods4'), right)
+        // Somebody who commits during every dump makes no more than three of each.
+        during.dump = () => bySync('add chain inet t busy')
+        count.dumps = 0
+        await by('add element inet t pods4 { 10.9.9.9 }')
+        elements.doubt()
+        await elements.step(run)
+        assert.ok(count.dumps <= 3 * Object.keys(SHAPES).length, `${count.dumps} dumps`)
+        assert.deepEqual(await listed('pods4'), right)
+      } finally {
+        isOver = true
+      }
+    }),
+  )
+
+  it(
+    'F20s7 a transaction that fails while another program’s elements are in the maps: the next step removes them, and a failed first step still tells what it inherited',
+    inTable(async ({ elements, run, by, again, listed }) => {
+      fill(elements)
+      await elements.step(run)
+      const right = await Promise.all(Object.keys(FULL).map(listed))
+      const foreign = 'add element inet t slots { 1 . 2 : 10.1.0.9 . 1 }\nadd element inet t verdicts { 10.1.0.3 : jump open }\nadd element inet t vips { 10.96.0.2 . tcp . 1 : 0 }\n'
+      const named = ['map slots: 0x00000001 . 0x00000002', 'map verdicts: 10.1.0.3', 'map vips: 10.96.0.2 . tcp . 1']
+      await by(foreign)
+      elements.doubt()
+      const failing = { before: ['add rule inet t absent accept'] }
+      await assert.rejects(elements.step(run, failing))
+      assert.deepEqual((await elements.step(run)).repaired.toSorted(), named)
+      assert.deepEqual(await Promise.all(Object.keys(FULL).map(listed)), right)
+      await by(foreign)
+      const next = again()
+      fill(next)
+      await assert.rejects(next.step(run, failing))
+      assert.deepEqual((await next.step(run)).inherited.toSorted(), named)
+      assert.deepEqual(await Promise.all(Object.keys(FULL).map(listed)), right)
     }),
   )
 
