@@ -1,6 +1,6 @@
 import { ValueError } from '../../lib/text/errors.ts'
 import { type Cidr, type Ip, parseIp, split } from '../../lib/text/ip.ts'
-import { cidrOf, isPort, isProtocol, type Labels, listOf, metaOf, objectAt, type Port, type Protocol, portOf, type Selector, selectorOf, told } from './reading.ts'
+import { cidrOf, ipOf, isPort, isProtocol, type Labels, listOf, metaOf, objectAt, type Port, type Protocol, portOf, readableOf, type Selector, selectorOf, told } from './reading.ts'
 
 // The objects of a cluster that NetworkPolicy needs, as slim values. Each `…Of` reads one object of the API and drops the rest.
 
@@ -26,6 +26,8 @@ export interface ClusterNode {
   readonly ips: readonly Ip[]
   /** The node is being deleted, or the cluster's autoscaler is about to remove it. */
   readonly isLeaving?: true
+  /** The addresses that were left out because nobody can read them, one sentence each. Absent when there are none. */
+  readonly leftOut?: readonly string[]
 }
 /** Who may talk: pods by their labels and those of their namespaces, or addresses. */
 export type Peer = { readonly pods: Selector /** Absent: the policy's own namespace. */; readonly namespaces?: Selector } | { readonly cidr: Cidr; readonly except: readonly Cidr[] }
@@ -69,17 +71,19 @@ export function namespaceOf(raw: unknown): Namespace {
   return { name, labels: { ...labels, 'kubernetes.io/metadata.name': name } }
 }
 
-/** Reads a Node. Throws ValueError. */
+/** Reads a Node. Addresses that nobody can read are left out and named. Throws ValueError. */
 export function clusterNodeOf(raw: unknown): ClusterNode {
   const { name, labels } = metaOf(raw, 'Node')
   const addresses = listOf(objectAt(raw, 'status')['addresses'] ?? [], `Node ${name}: status.addresses`)
-  const ips = addresses.flatMap((one) => {
+  const leftOut: string[] = []
+  const read = (one: unknown, at: string) => {
     const { type, address } = (one ?? {}) as { type?: unknown; address?: unknown }
-    return type === 'InternalIP' || type === 'ExternalIP' ? [parseIp(address)] : []
-  })
+    return type === 'InternalIP' || type === 'ExternalIP' ? [ipOf(address, `${at}.address`)] : []
+  }
+  const ips = readableOf(addresses, `Node ${name}: status.addresses`, read, leftOut).flat()
   const taints = listOf(objectAt(raw, 'spec')['taints'] ?? [], `Node ${name}: spec.taints`)
   const isLeaving = objectAt(raw, 'metadata')['deletionTimestamp'] !== undefined || taints.some((one) => (one as { key?: unknown } | null)?.key === REMOVED_SOON)
-  return { name, labels, ips: [...new Set(ips)], ...(isLeaving && { isLeaving: true }) }
+  return { name, labels, ips: [...new Set(ips)], ...(isLeaving && { isLeaving: true }), ...(leftOut.length > 0 && { leftOut }) }
 }
 /** The taint of nodes that the cluster's autoscaler removes next. kube-proxy knows it, too (pkg/proxy/node.go). */
 const REMOVED_SOON = 'ToBeDeletedByClusterAutoscaler'

@@ -1,6 +1,6 @@
 import { networkOf } from '../../lib/text/cidr.ts'
 import { shown, ValueError } from '../../lib/text/errors.ts'
-import { type Cidr, parseCidr } from '../../lib/text/ip.ts'
+import { type Cidr, type Ip, parseCidr, parseIp } from '../../lib/text/ip.ts'
 
 // Values that several kinds of objects have in common, and how they are read. `what` is the path of a value, for errors.
 
@@ -32,6 +32,32 @@ export function cidrOf(value: unknown, what: string): Cidr {
   } catch (cause) {
     throw new ValueError(`${what} ${told(value)}: want a network such as 10.1.0.0/16`, { cause })
   }
+}
+
+/** Reads an address. Throws ValueError. */
+export function ipOf(value: unknown, what: string): Ip {
+  try {
+    return parseIp(value)
+  } catch (cause) {
+    throw new ValueError(`${what} ${(cause as Error).message}`, { cause })
+  }
+}
+
+/** What can be read of a list. Notes the rest in `leftOut`, one sentence each. */
+export function readableOf<T>(all: readonly unknown[], what: string, read: (one: unknown, what: string) => T, leftOut: string[]): T[] {
+  return [
+    ...new Set(
+      all.flatMap((one, i) => {
+        try {
+          return read(one, `${what}[${i}]`)
+        } catch (cause) {
+          if (!(cause instanceof ValueError)) throw cause
+          leftOut.push(`${cause.message}; it is left out`)
+          return []
+        }
+      }),
+    ),
+  ]
 }
 
 /** Reads a NetworkPolicyPort. Throws ValueError. */

@@ -1,7 +1,7 @@
 import { isSix } from '../../lib/text/cidr.ts'
 import { ValueError } from '../../lib/text/errors.ts'
-import { type Cidr, type Ip, parseIp } from '../../lib/text/ip.ts'
-import { cidrOf, isPort, isProtocol, listOf, metaOf, objectAt, type Protocol, told } from './reading.ts'
+import type { Cidr, Ip } from '../../lib/text/ip.ts'
+import { cidrOf, ipOf, isPort, isProtocol, listOf, metaOf, objectAt, type Protocol, readableOf, told } from './reading.ts'
 
 // Services and their endpoints, as slim values (core/v1 Service, discovery.k8s.io/v1 EndpointSlice). Each `…Of` reads one object of the API and drops the rest.
 
@@ -59,6 +59,8 @@ export interface Slice {
   readonly endpoints: readonly Endpoint[]
   /** When the change happened that led to this version. Milliseconds since 1970. */
   readonly triggeredAt?: number
+  /** The endpoints that were left out because nobody can read them, one sentence each. Absent when there are none. */
+  readonly leftOut?: readonly string[]
 }
 
 const DEFAULT_AFFINITY_S = 10_800
@@ -99,7 +101,10 @@ export function serviceOf(raw: unknown): Service | undefined {
   }
 }
 
-/** Reads an EndpointSlice. Undefined for one that belongs to no Service, or has no addresses. Throws ValueError with the object's name and the path of the wrong field. */
+/**
+ * Reads an EndpointSlice. Undefined for one that belongs to no Service, or has no addresses. Endpoints that nobody can read are left out and
+ * named. Throws ValueError with the object's name and the path of another wrong field.
+ */
 export function sliceOf(raw: unknown): Slice | undefined {
   const { namespace, name, labels } = metaOf(raw, 'EndpointSlice')
   const what = `EndpointSlice ${namespace}/${name}`
@@ -107,6 +112,7 @@ export function sliceOf(raw: unknown): Slice | undefined {
   const service = labels['kubernetes.io/service-name']
   if (service === undefined || service === '' || addressType === 'FQDN') return undefined
   if (addressType !== 'IPv4' && addressType !== 'IPv6') throw new ValueError(`${what}: addressType ${told(addressType)}: want IPv4 or IPv6`)
+  const leftOut: string[] = []
   const triggered = Date.parse(String(objectAt(metadata, 'annotations')['endpoints.kubernetes.io/last-change-trigger-time'] ?? ''))
   return {
     namespace,
@@ -119,8 +125,9 @@ export function sliceOf(raw: unknown): Slice | undefined {
       if (!isPort(port)) throw new ValueError(`${what}: ports[${i}].port ${told(port)}: want a number from 1 to 65535`)
       return [{ name: typeof portName === 'string' ? portName : '', protocol, port }]
     }),
-    endpoints: listOf(endpoints ?? [], `${what}: endpoints`).flatMap((one, i) => endpointOf(one, addressType === 'IPv6', `${what}: endpoints[${i}]`)),
+    endpoints: readableOf(listOf(endpoints ?? [], `${what}: endpoints`), `${what}: endpoints`, (one, at) => endpointOf(one, addressType === 'IPv6', at), leftOut).flat(),
     ...(Number.isFinite(triggered) && { triggeredAt: triggered }),
+    ...(leftOut.length > 0 && { leftOut }),
   }
 }
 
@@ -152,8 +159,9 @@ function balancerIPsOf(raw: unknown, what: string, leftOut: string[]): Ip[] {
 function endpointOf(raw: unknown, isIpv6: boolean, what: string): Endpoint[] {
   const { addresses, nodeName, conditions, hints } = (raw ?? {}) as Record<string, unknown>
   // The other addresses of an endpoint are for the same pod (discovery.k8s.io/v1: consumers use the first one).
-  const [ip] = ipsOf(listOf(addresses ?? [], `${what}.addresses`), `${what}.addresses`)
-  if (ip === undefined) return []
+  const [first] = listOf(addresses ?? [], `${what}.addresses`)
+  if (first === undefined) return []
+  const ip = ipOf(first, `${what}.addresses[0]`)
   if (isSix(ip) !== isIpv6) throw new ValueError(`${what}.addresses[0] ${told(ip)}: want an address of addressType ${isIpv6 ? 'IPv6' : 'IPv4'}`)
   const { ready, serving, terminating } = (conditions ?? {}) as Record<string, unknown>
   const isReady = ready !== false
@@ -167,31 +175,6 @@ const NOBODY: readonly Cidr[] = ['255.255.255.255/32', 'ff02::1/128'] as Cidr[]
 
 function ipsOf(all: readonly unknown[], what: string): Ip[] {
   return [...new Set(all.map((one, i) => ipOf(one, `${what}[${i}]`)))]
-}
-
-function ipOf(value: unknown, what: string): Ip {
-  try {
-    return parseIp(value)
-  } catch (cause) {
-    throw new ValueError(`${what} ${(cause as Error).message}`, { cause })
-  }
-}
-
-// What can be read of a list. Notes the rest.
-function readableOf<T>(all: readonly unknown[], what: string, read: (one: unknown, what: string) => T, leftOut: string[]): T[] {
-  return [
-    ...new Set(
-      all.flatMap((one, i) => {
-        try {
-          return read(one, `${what}[${i}]`)
-        } catch (cause) {
-          if (!(cause instanceof ValueError)) throw cause
-          leftOut.push(`${cause.message}; it is left out`)
-          return []
-        }
-      }),
-    ),
-  ]
 }
 
 function trimmed(value: unknown): unknown {

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { KINDS } from '../../agent/cluster/kinds.ts'
+import { clusterNodeOf } from '../../agent/cluster/objects.ts'
 import { serviceOf, sliceOf } from '../../agent/cluster/services.ts'
 import { readManifests } from '../../agent/cluster/source.ts'
 
@@ -47,6 +48,23 @@ describe('Services and EndpointSlices as slim values', () => {
     assert.equal(service({ sessionAffinity: 'ClientIP' })?.affinitySeconds, 10_800)
   })
 
+  it('[F20k7] an endpoint or an address of a Node that nobody can read is left out and named, and the others count', () => {
+    const found = slice({ endpoints: [{ addresses: ['10.1.0.1'] }, { addresses: ['10.1.0.02'] }, { addresses: ['10.1.0.3', 'not used'] }] })
+    assert.deepEqual(
+      found?.endpoints.map(({ ip }) => ip),
+      ['10.1.0.1', '10.1.0.3'],
+    )
+    assert.match(found?.leftOut?.join('\n') ?? '', /^EndpointSlice x\/s-1: endpoints\[1\]\.addresses\[0\] "10\.1\.0\.02".*; it is left out$/)
+    assert.equal(slice({ endpoints: [{ addresses: ['10.1.0.1'] }] })?.leftOut, undefined)
+    const other = slice({ endpoints: [{ addresses: ['fd00::1'] }, { addresses: ['1.2.3.4; flush ruleset'] }] })
+    assert.deepEqual(other?.endpoints, [])
+    assert.match(other?.leftOut?.join('\n') ?? '', /endpoints\[0\]\.addresses\[0\] "fd00::1": want an address of addressType IPv4; it is left out\n.*endpoints\[1\]\.addresses\[0\] "1\.2\.3\.4; flush ruleset"/)
+    const address = (type: string, text: string) => ({ type, address: text })
+    const node = clusterNodeOf({ metadata: { name: 'n', labels: { zone: 'a' } }, status: { addresses: [address('InternalIP', '192.0.2.1'), address('InternalIP', 'fe80::1%eth0'), address('Hostname', 'n'), address('ExternalIP', '192.0.2.2')] } })
+    assert.deepEqual([node.ips, node.labels], [['192.0.2.1', '192.0.2.2'], { zone: 'a' }])
+    assert.match(node.leftOut?.join('\n') ?? '', /^Node n: status\.addresses\[1\]\.address "fe80::1%eth0".*; it is left out$/)
+  })
+
   it('[F9] an address or a source range that nobody can read is left out and named, and the rest is served; without any range left nobody may use the address', () => {
     const found = service({ type: 'LoadBalancer', externalIPs: ['192.0.2.010', '192.0.2.11'], loadBalancerSourceRanges: ['10.00.0.0/8', '10.1.0.0/16'] }, { loadBalancer: { ingress: [{ ip: '192.0.02.2' }, { ip: '192.0.2.3' }] } })
     assert.deepEqual([found?.externalIPs, found?.balancerIPs, found?.sourceRanges], [['192.0.2.11'], ['192.0.2.3'], ['10.1.0.0/16']])
@@ -84,8 +102,6 @@ describe('Services and EndpointSlices as slim values', () => {
       [() => service({ ports: [{ port: 1, protocol: 'tcp' }] }), /ports\[0\]\.protocol "tcp": want TCP, UDP or SCTP/],
       [() => service({ ports: [{ port: 1, nodePort: 70_000 }] }), /ports\[0\]\.nodePort 70000: want/],
       [() => service({ sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } } }), /timeoutSeconds 0: want a number from 1 to 86400/],
-      [() => slice({ endpoints: [{ addresses: ['fd00::1'] }] }), /^EndpointSlice x\/s-1: endpoints\[0\]\.addresses\[0\] "fd00::1": want an address of addressType IPv4/],
-      [() => slice({ endpoints: [{ addresses: ['1.2.3.4; flush ruleset'] }] }), /endpoints\[0\]\.addresses\[0\]/],
       [() => slice({ addressType: 'IPX' }), /addressType "IPX": want IPv4 or IPv6/],
       [() => slice({ ports: [{ port: 'http' }] }), /ports\[0\]\.port "http": want a number/],
       [() => serviceOf({ metadata: { name: 'A b', namespace: 'x' }, spec: { clusterIP: '10.96.0.1' } }), /metadata\.name "A b"/],
