@@ -11,7 +11,7 @@ import { CniError, CODE } from '../text/errors.ts'
 import { type Cidr, split } from '../text/ip.ts'
 import { fileName, type Owner, type PartName } from '../text/owner.ts'
 import { brief, type NetnsPath, type NetworkName } from '../text/values.ts'
-import { ENTRIES, holdersOf, release, share } from './shared.ts'
+import { ENTRIES, holdersOf, LOCK, release, share } from './shared.ts'
 
 /** The journal's entry of an attachment: one file. plumb writes it before it changes the kernel, and removes it last (docs/journal.md). */
 export interface Entry {
@@ -136,7 +136,7 @@ function forgetting(owner: Owner, to: (before: Entry) => Entry): void {
 export function ready(): void {
   try {
     // This makes the folder. The test file has no name (O_TMPFILE), so a killed call leaves nothing.
-    withLock(`${DIR}/lock`, () => writeUnnamed(DIR, 'x'))
+    withLock(LOCK, () => writeUnnamed(DIR, 'x'))
   } catch (cause) {
     throw new CniError(CODE.notReady, `Cannot write to ${DIR}: no pod can be attached`, (cause as Error).message, { cause })
   }
@@ -184,13 +184,14 @@ export function isSameContainer(part: PartName, other: PartName): boolean {
   return part.split(':')[2] === other.split(':')[2]
 }
 
-/** The entries of the attachments that have an address, or had it when their entry was written. */
+/**
+ * The entries of the attachments that have an address, or had it when their entry was written. A note without an entry stays: an ADD may
+ * have written the entry since.
+ */
 export function attachmentsWith(ip: string): Entry[] {
   return holdersOf(`addresses/${ip}`).flatMap((part) => {
     const entry = read(splitName(part)[1])
-    if (entry?.ips.includes(ip)) return [entry]
-    release(`addresses/${ip}`, part)
-    return []
+    return entry?.ips.includes(ip) ? [entry] : []
   })
 }
 
@@ -203,7 +204,7 @@ export function isThere({ netns, inode, cookie }: Part): boolean {
 function change(owner: Owner, to: (before: Entry) => Entry): void {
   const { network, containerId, ifname } = owner
   const name = fileName(owner)
-  withLock(`${DIR}/lock`, () => {
+  withLock(LOCK, () => {
     const before = read(name)
     const after = to(before ?? { owner: { network, containerId, ifname }, ips: [], parts: {} })
     const isEmpty = !after.unfinished && Object.keys(after.parts).length === 0

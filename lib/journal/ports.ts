@@ -1,5 +1,5 @@
 import { withLock } from '../os/files.ts'
-import { fs } from '../os/fs.ts'
+import { inodeOf } from '../os/netns.ts'
 import type { Claim } from '../state/kinds/claim.ts'
 import type { Resource } from '../state/resource.ts'
 import { CniError, CODE } from '../text/errors.ts'
@@ -47,12 +47,15 @@ export function isElsewhere(claim: Claim): boolean {
   return !holds(claim) && inTheWay(claim).some((owner) => isSameContainer(owner, claim.part))
 }
 
-/** The parts of other containers that block these claims although their network namespace is gone. No DEL was called for them. */
+/**
+ * The parts of other containers that block these claims although their network namespace is gone. No DEL was called for them. The inode
+ * decides, because the namespace of another pod may have the path now. Enters no namespace.
+ */
 export function lapsed(claims: readonly Claim[]): PartName[] {
   const others = claims.flatMap((claim) => inTheWay(claim).filter((owner) => !isSameContainer(owner, claim.part)))
   return [...new Set(others)].filter((owner) => {
-    const netns = readPart(owner)?.netns
-    return netns !== undefined && !fs.existsSync(netns)
+    const part = readPart(owner)
+    return part?.netns !== undefined && inodeOf(part.netns) !== part.inode
   })
 }
 

@@ -1,4 +1,4 @@
-import { remove } from '../os/files.ts'
+import { remove, withLock } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
 import { listFiles } from '../os/reading.ts'
 import type { PartName } from '../text/owner.ts'
@@ -10,6 +10,8 @@ const DIR = '/run/cni/plumb/shared'
 
 /** The folder of the attachments' entries. */
 export const ENTRIES = '/run/cni/plumb/attachments'
+/** The lock for writing an entry. */
+export const LOCK = '/run/cni/plumb/lock'
 
 /**
  * Notes that a part needs a thing. `thing` is `<sort>/<key>`: `addresses/10.1.0.2`, `elements/masq4 10.1.0.2`, `links/br0.5`,
@@ -62,10 +64,16 @@ export function thingsOf(sort: string): string[] {
   return listFiles(`${DIR}/${sort}`)
 }
 
-/** Removes the notes of attachments that have no entry. */
+/**
+ * Removes the notes of attachments that have no entry. An ADD may run meanwhile. It writes its entry before its notes, and nobody writes
+ * an entry while this process holds the journal's lock.
+ */
 export function sweep(): void {
-  const entries = new Set(listFiles(ENTRIES))
-  for (const sort of listFiles(DIR)) for (const key of thingsOf(sort)) for (const holder of holdersOf(`${sort}/${key}`)) if (!entries.has(attachmentOf(holder))) release(`${sort}/${key}`, holder)
+  const things = listFiles(DIR).flatMap((sort) => thingsOf(sort).map((key) => `${sort}/${key}`))
+  for (const thing of things) {
+    const lost = () => holdersOf(thing).filter((holder) => !fs.existsSync(`${ENTRIES}/${attachmentOf(holder)}`))
+    if (lost().length > 0) withLock(LOCK, () => lost().map((holder) => release(thing, holder)))
+  }
 }
 
 function attachmentOf(holder: string): string {

@@ -2,15 +2,28 @@
 import assert from 'node:assert/strict'
 import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import type { Attachment } from '../../lib/cni/plugin.ts'
+import { attachmentsWith, begin, LINK, note, partName } from '../../lib/journal/journal.ts'
+import { reindex } from '../../lib/journal/reindex.ts'
+import { holdersOf, share, sweep, thingsOf } from '../../lib/journal/shared.ts'
+import { parseCidr } from '../../lib/text/ip.ts'
+import type { PartName } from '../../lib/text/owner.ts'
+import { parse } from '../../lib/text/values.ts'
 import { inNamespaces, type Namespace } from '../support/harness.ts'
 import { entries, JOURNAL } from '../support/journal.ts'
 import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
 const PLUMB = join(import.meta.dir, '../../dist/plumb')
+const LIB = join(import.meta.dir, '../../lib')
 const SHARED = `${JOURNAL}/shared`
 const CONF = { isDefaultGateway: true, ipMasq: true, firewall: {}, portmap: {}, runtimeConfig: { portMappings: [{ hostPort: 8080, containerPort: 80 }] } }
 
 describe('the journal', () => {
+  // The file of turns stays: this process has it open.
+  beforeEach(() => {
+    for (const dir of ['attachments', 'shared']) rmSync(`${JOURNAL}/${dir}`, { recursive: true, force: true })
+  })
+
   it(
     'has one entry per attachment, complete when ADD has answered, with its addresses and what each plugin made; it goes with DEL',
     inNamespaces(['node', 'pod', 'other'], async ({ node, pod, other }) => {
@@ -49,7 +62,86 @@ describe('the journal', () => {
       )
     }),
   )
+
+  it(
+    'F20r2 `plumb cni gc` beside ADDs removes no note of an attachment that began meanwhile',
+    inNamespaces(['node'], async () => {
+      // The sweep is at work for a while before it comes to the links, in whichever order it reads the folders.
+      begin(attachment('old'))
+      for (const sort of ['first', 'links', 'second']) for (let i = 0; i < 1500; i++) share(`${sort}/${i}`, part('old'))
+      const sweeper = child(`const { sweep } = await import('${LIB}/journal/shared.ts'); for (;;) { sweep(); writeSync(1, '.') }`)
+      try {
+        const passes = sweeper.stdout.getReader()
+        await passes.read()
+        for (let i = 0; i < 300; i++) {
+          begin(attachment(`c${i}`))
+          share('links/br0.5', part(`c${i}`))
+          if (i % 20 === 0) await passes.read()
+        }
+        for (let i = 0; i < 2; i++) await passes.read()
+        assert.equal(holdersOf('links/br0.5').length, 300)
+      } finally {
+        sweeper.kill('SIGKILL')
+        await sweeper.exited
+      }
+      rmSync(`${JOURNAL}/attachments`, { recursive: true })
+      sweep()
+      assert.deepEqual(thingsOf('links'), [])
+    }),
+  )
+
+  it(
+    'F20r3 who had an address is only read: the note of an ADD that is about to write its entry stays',
+    inNamespaces(['node'], async () => {
+      share('addresses/10.1.0.9', part('new'))
+      assert.deepEqual(attachmentsWith('10.1.0.9'), [])
+      assert.deepEqual(holdersOf('addresses/10.1.0.9'), [part('new')])
+      begin(attachment('new'))
+      note(attachment('new'), {}, [{ address: parseCidr('10.1.0.9/24') }])
+      assert.deepEqual(
+        attachmentsWith('10.1.0.9').map(({ owner }) => owner.containerId),
+        ['new'],
+      )
+    }),
+  )
+
+  it(
+    'F20r4 `plumb cni gc` beside a DEL does not bring back the notes that the DEL has removed',
+    inNamespaces(['node'], async () => {
+      const deleting = child(`
+        const { begin, note } = await import('${LIB}/journal/journal.ts')
+        const at = { network: 'net', containerId: 'c', ifname: 'eth0' }
+        begin(at)
+        note(at, { masquerade: [{ kind: 'element', ns: 'host', set: 'local4', key: '10.1.0.0/24', part: 'masquerade:net:c:eth0' }] })
+        writeSync(1, '.')
+        await new Promise((done) => setTimeout(done, 60_000))`)
+      try {
+        await deleting.stdout.getReader().read()
+        reindex()
+        assert.deepEqual(thingsOf('elements'), [])
+      } finally {
+        deleting.kill('SIGKILL')
+        await deleting.exited
+      }
+      // The call was killed, and its note is missing: now it is noted.
+      reindex()
+      assert.deepEqual(thingsOf('elements'), ['local4 10.1.0.0_24'])
+    }),
+  )
 })
+
+function attachment(containerId: string): Attachment {
+  return { network: parse.network('net'), containerId: parse.containerId(containerId), ifname: parse.ifname('eth0'), args: new Map() } as unknown as Attachment
+}
+
+function part(id: string): PartName {
+  return partName(LINK, attachment(id))
+}
+
+/** A process of its own that runs a program with the journal. */
+function child(code: string) {
+  return Bun.spawn([process.execPath, '-e', `const { writeSync } = await import('node:fs')\n${code}`], { stdout: 'pipe', stderr: 'inherit' })
+}
 
 function shared(): string[] {
   return readdirSync(SHARED, { recursive: true }).map(String).sort()

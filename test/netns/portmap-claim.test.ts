@@ -1,5 +1,6 @@
 // Tests plugins/portmap.ts and lib/nft.
 import assert from 'node:assert/strict'
+import { rmSync, symlinkSync } from 'node:fs'
 import { execa } from 'execa'
 import { inNamespaces, type Namespace } from '../support/harness.ts'
 import { mappings, type Port, portNetwork, works } from '../support/host-ports.ts'
@@ -77,6 +78,26 @@ describe('portmap: whose port it is', () => {
       await node.ip('addr', 'add', '192.0.2.1/32', 'dev', 'br0')
       assert.match(await reach(node, NODE, 8080), /^own /)
       assert.match(await reach(node, '192.0.2.1', 8080), /^all /)
+    }),
+  )
+
+  it(
+    'F20r1 an owner whose namespace is gone does not keep its ports when another pod has the path of the namespace',
+    inNamespaces(['node', 'pod', 'other', 'third'], async ({ node, pod, other, third }) => {
+      const net = portNetwork(node)
+      const path = `/run/path-of-${containerId(pod)}`
+      const lead = (to: Namespace) => rmSync(path, { force: true }) ?? symlinkSync(to.path, path)
+      lead(pod)
+      await net.add(pod, [PORT], { netns: path })
+      const prevResult = await net.add(third, [])
+      const ask = () => net.call('ADD', third, { prevResult, runtimeConfig: { portMappings: [PORT] } })
+      assert.equal((await ask()).error.code, 7)
+      await node.exec(['ip', 'netns', 'delete', pod.path.slice('/run/netns/'.length)])
+      lead(other)
+      works(await ask())
+      assert.deepEqual(noted('portmap'), [containerId(third)])
+      await net.del(third)
+      assert.deepEqual([await mappings(node), ports()], [[], []])
     }),
   )
 
