@@ -67,12 +67,12 @@ export class ServicesPart implements Part {
   /** The chains that the kernel has. Undefined before the first step. */
   #chains: Map<string, Chain> | undefined
   /** The texts of the last transaction for source ranges and for addresses of pods. */
-  #sources = { text: '', of: 0 }
+  #sources = ''
   #addresses = ''
   #isDoubtful = true
   #node: NodeFacts
-  /** UDP frontends whose connections are not looked at yet, by kind, family and key. Of several states of one, the last one counts. */
-  readonly #stale = new Map<string, StaleFrontend>()
+  /** UDP frontends whose connections are not looked at yet. */
+  #stale: StaleFrontend[] = []
   #isForgetting = false
   /** When the changes happened that are not in the kernel yet. Milliseconds since 1970. */
   #triggered: number[] = []
@@ -148,9 +148,9 @@ export class ServicesPart implements Part {
   async #update(): Promise<void> {
     const isFirst = this.#chains === undefined
     const changed = this.#compileChanged(this.#changes.take())
-    this.#note(isFirst ? allUdp(this.#programme.served.values()) : staleOf(changed.values()))
+    this.#stale.push(...(isFirst ? allUdp(this.#programme.served.values()) : staleOf(changed.values())))
     const inherited = await this.#program(isFirst)
-    this.#note(formerUdp(inherited, this.#programme.served))
+    this.#stale.push(...formerUdp(inherited, this.#programme.served))
     // What happened before the start was not this run's to wait for.
     for (const at of isFirst ? [] : this.#triggered) this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
     this.#triggered = []
@@ -158,29 +158,20 @@ export class ServicesPart implements Part {
     void this.#forgetStale()
   }
 
-  // A step that fails again and again notes the same frontends.
-  #note(stale: readonly StaleFrontend[]): void {
-    for (const one of stale) this.#stale.set(`${one.kind}${one.family} ${one.key}`, one)
-  }
-
   // Runs beside the steps: nothing that cleans holds back what programs. A failed look is repeated after the next change.
   async #forgetStale(): Promise<void> {
     if (this.#isForgetting) return
     this.#isForgetting = true
     try {
-      while (this.#stale.size > 0) {
-        const stale = [...this.#stale.values()]
-        this.#stale.clear()
+      while (this.#stale.length > 0) {
+        const stale = this.#stale.splice(0)
         try {
           const forgotten = await forgetStale(stale)
           this.#forgotten += forgotten
           if (forgotten > 0) log(`agent: forgot ${forgotten} UDP connections to former endpoints of Services`)
           this.#context.failures.report('connections of services', [])
         } catch (cause) {
-          // What was noted meanwhile is newer.
-          const newer = [...this.#stale.values()]
-          this.#note(stale)
-          this.#note(newer)
+          this.#stale.unshift(...stale)
           this.#context.failures.report('connections of services', [{ scope: 'part', text: `Cannot forget UDP connections to former endpoints of Services: ${(cause as Error).message}` }])
           return
         }
@@ -258,7 +249,7 @@ export class ServicesPart implements Part {
   // What is wrong with tables and chains, by the kernel's count of rules.
   #look(): string | undefined {
     if (!isThere('inet', TABLE)) return `nft table ${TABLE}`
-    if (this.#sources.text.includes('{') && !isThere('inet', SOURCES)) return `nft table ${SOURCES}`
+    if (this.#sources.includes('{') && !isThere('inet', SOURCES)) return `nft table ${SOURCES}`
     const counts = ruleCounts('inet', TABLE)
     const wrong = [...(this.#chains ?? [])].find(([name, { rules }]) => (counts.get(name) ?? 0) !== rules.length)
     return wrong && `nft table ${TABLE}, chain ${wrong[0]}`
@@ -266,25 +257,22 @@ export class ServicesPart implements Part {
 
   async #commit(wanted: Map<string, Chain>, way: Way): Promise<Stepped> {
     const fresh = new Map([...wanted].filter(([name]) => !this.#chains?.has(name)))
-    // After a start, the subnets of the run before count until the lease is served.
-    const lease = this.#now.served ?? this.#now.lease
-    const subnets = both(lease?.subnets ?? this.#context.before ?? {})
+    const subnets = this.#now.served ? both(this.#now.served.subnets) : []
     const addresses = podAddresses(subnets, [...this.#context.facts.networks, ...(this.#context.services?.clusterCidrs ?? [])]).join('\n')
-    const { restrictions } = this.#programme
-    const restricted = this.#sources.of === restrictions ? this.#sources.text : sources(new Map([...this.#programme.restricted.values()].flatMap((one) => [...one]))).join('\n')
+    const restricted = sources(new Map([...this.#programme.restricted.values()].flatMap((one) => [...one]))).join('\n')
     const isWhole = way !== 'step'
     const before = [
       ...(way === 'anew' ? [`table inet ${TABLE}`, `delete table inet ${TABLE}`] : []),
       ...(isWhole ? declaration(wanted) : addition(fresh)),
       ...(isWhole || addresses !== this.#addresses ? [addresses] : []),
-      ...(isWhole || restricted !== this.#sources.text ? [restricted] : []),
+      ...(isWhole || restricted !== this.#sources ? [restricted] : []),
     ]
     if (way === 'anew' || (isWhole && !isThere('inet', TABLE))) this.#elements.forget()
     const stepped = await this.#elements.step(this.#context.run, { before })
     // A chain that no element leads to costs nothing, and the next change may need it.
     this.#chains = new Map([...(isWhole ? [] : (this.#chains ?? [])), ...wanted])
     this.#addresses = addresses
-    this.#sources = { text: restricted, of: restrictions }
+    this.#sources = restricted
     return stepped
   }
 

@@ -14,8 +14,6 @@ export class Programme {
   /** Of each Service that has them: the frontends that only some sources may use, and the port of its health check. */
   readonly restricted = new Map<string, CompiledService['restricted']>()
   readonly health = new Map<string, NonNullable<CompiledService['health']>>()
-  /** Another number after each change of `restricted`. */
-  restrictions = 1
 
   constructor(elements: Pick<Elements, 'put' | 'remove'>) {
     this.#elements = elements
@@ -62,7 +60,6 @@ export class Programme {
       }
       for (const [set, key] of shared(before)) this.#count(set, key, -1)
       for (const [set, key] of shared(next)) this.#count(set, key, 1)
-      if (next.restricted.size > 0 || before.restricted.size > 0) this.restrictions++
       if (next.restricted.size > 0) this.restricted.set(service, next.restricted)
       else this.restricted.delete(service)
       if (next.health) this.health.set(service, next.health)
