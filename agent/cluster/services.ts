@@ -82,7 +82,7 @@ export function serviceOf(raw: unknown): Service | undefined {
   const leftOut: string[] = []
   const ranges = isBalanced ? listOf(spec['loadBalancerSourceRanges'] ?? [], `${what}.loadBalancerSourceRanges`) : []
   const readable = readableOf(ranges, `${what}.loadBalancerSourceRanges`, (one, at) => cidrOf(trimmed(one), at), leftOut)
-  const externalIPs = readableOf(listOf(spec['externalIPs'] ?? [], `${what}.externalIPs`), `${what}.externalIPs`, ipOf, leftOut)
+  const externalIPs = readableOf(listOf(spec['externalIPs'] ?? [], `${what}.externalIPs`), `${what}.externalIPs`, ordinaryIpOf, leftOut)
   const balancerIPs = isBalanced ? balancerIPsOf(raw, `Service ${namespace}/${name}: status.loadBalancer.ingress`, leftOut) : []
   return {
     namespace,
@@ -153,7 +153,7 @@ function balancerIPsOf(raw: unknown, what: string, leftOut: string[]): Ip[] {
     const { ip, ipMode } = (one ?? {}) as Record<string, unknown>
     return ip === undefined || ip === '' || ipMode === 'Proxy' ? [] : [ip]
   })
-  return readableOf(ips, what, ipOf, leftOut)
+  return readableOf(ips, what, ordinaryIpOf, leftOut)
 }
 
 function endpointOf(raw: unknown, isIpv6: boolean, what: string): Endpoint[] {
@@ -161,7 +161,7 @@ function endpointOf(raw: unknown, isIpv6: boolean, what: string): Endpoint[] {
   // The other addresses of an endpoint are for the same pod (discovery.k8s.io/v1: consumers use the first one).
   const [first] = listOf(addresses ?? [], `${what}.addresses`)
   if (first === undefined) return []
-  const ip = ipOf(first, `${what}.addresses[0]`)
+  const ip = ordinaryIpOf(first, `${what}.addresses[0]`)
   if (isSix(ip) !== isIpv6) throw new ValueError(`${what}.addresses[0] ${told(ip)}: want an address of addressType ${isIpv6 ? 'IPv6' : 'IPv4'}`)
   const { ready, serving, terminating } = (conditions ?? {}) as Record<string, unknown>
   const isReady = ready !== false
@@ -175,6 +175,22 @@ const NOBODY: readonly Cidr[] = ['255.255.255.255/32', 'ff02::1/128'] as Cidr[]
 
 function ipsOf(all: readonly unknown[], what: string): Ip[] {
   return [...new Set(all.map((one, i) => ipOf(one, `${what}[${i}]`)))]
+}
+
+// The API server refuses these for endpoints and external addresses, but not in the status of a load balancer. A folder of manifests has no API server. With an endpoint 127.0.0.1,
+// pods would reach the node's own loopback.
+const SPECIAL = 'want no address of loopback, link-local or multicast, and not 0.0.0.0 or ::'
+// Addresses have one text each. There may be hundreds of thousands of endpoints.
+const SPECIALS = /^(127\.|169\.254\.|2(2[4-9]|3\d)\.|0\.0\.0\.0$|255\.255\.255\.255$|::1?$|fe[89ab][\da-f]:|ff[\da-f]{2}:)/
+
+function isSpecial(ip: Ip): boolean {
+  return SPECIALS.test(ip)
+}
+
+function ordinaryIpOf(value: unknown, what: string): Ip {
+  const ip = ipOf(value, what)
+  if (isSpecial(ip)) throw new ValueError(`${what} ${told(ip)}: ${SPECIAL}`)
+  return ip
 }
 
 function trimmed(value: unknown): unknown {

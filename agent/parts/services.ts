@@ -1,6 +1,7 @@
 import { log } from '../../lib/os/log.ts'
 import { chainUses, isThere, ruleCounts } from '../../lib/os/nftables.ts'
 import { localAddresses } from '../../lib/os/routes.ts'
+import type { Run } from '../../lib/os/run.ts'
 import { readSysctl, writeSysctl } from '../../lib/os/sysctls.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
@@ -18,7 +19,7 @@ import type { Failure } from '../scheduler/failures.ts'
 import { DONE, type Outcome, type Part, WAITING } from '../scheduler/part.ts'
 import type { Wakes } from '../scheduler/wakes.ts'
 import { type CompiledService, compile } from '../services/compile.ts'
-import { allUdp, forgetStale, formerUdp, type StaleFrontend, staleOf } from '../services/conntrack.ts'
+import { allUdp, forgetStale, formerUdp, StaleFrontends, staleOf } from '../services/conntrack.ts'
 import type { NodeFacts } from '../services/endpoints.ts'
 import { HealthServers, Progress } from '../services/health.ts'
 import { LoopbackPorts } from '../services/loopback-ports.ts'
@@ -36,6 +37,11 @@ const NAMED = 20
 
 /** The most elements in one transaction. A quarter of a million endpoints would else take nft 600 MB. */
 const MOST = 50_000
+
+/** The lines that take the table away, if it is there. */
+const AWAY = [`table inet ${TABLE}`, `delete table inet ${TABLE}`]
+/** Chains that no element leads to are removed when there are more. */
+const SPARE = 100
 
 /** The maps with one element per endpoint of a frontend. */
 const ENDPOINT_MAPS = Object.keys(SHAPES).filter((name) => /^(port)?(eps|sel)/.test(name))
@@ -66,16 +72,20 @@ export class ServicesPart implements Part {
   readonly #owners = new Map<string, string>()
   /** The chains that the kernel has. Undefined before the first step. */
   #chains: Map<string, Chain> | undefined
-  /** The texts of the last transaction for source ranges and for addresses of pods. */
-  #sources = ''
+  /** The source ranges in the kernel: their version in the programme, and whether there are any. The text for addresses of pods. */
+  #sources = { version: 0, isAny: false }
   #addresses = ''
   #isDoubtful = true
+  /** The kernel has chains that could not be removed. */
+  #isUnusedLeft = false
+  /** The transaction that nft refused last. */
+  #refused: string | undefined
   #node: NodeFacts
   /** UDP frontends whose connections are not looked at yet. */
-  #stale: StaleFrontend[] = []
+  readonly #stale = new StaleFrontends()
   #isForgetting = false
-  /** When the changes happened that are not in the kernel yet. Milliseconds since 1970. */
-  #triggered: number[] = []
+  /** When the changes of slices happened that are not in the kernel yet: the first one of each slice. Milliseconds since 1970. */
+  readonly #triggered = new Map<string, number>()
   #programming: Durations = { count: 0, sum: 0, buckets: PROGRAMMING_BUCKETS.map(() => 0) }
   #forgotten = 0
 
@@ -148,12 +158,12 @@ export class ServicesPart implements Part {
   async #update(): Promise<void> {
     const isFirst = this.#chains === undefined
     const changed = this.#compileChanged(this.#changes.take())
-    this.#stale.push(...(isFirst ? allUdp(this.#programme.served.values()) : staleOf(changed.values())))
+    this.#stale.note(isFirst ? allUdp(this.#programme.served.values()) : staleOf(changed.values()))
     const inherited = await this.#program(isFirst)
-    this.#stale.push(...formerUdp(inherited, this.#programme.served))
+    this.#stale.note(formerUdp(inherited, this.#programme.served))
     // What happened before the start was not this run's to wait for.
-    for (const at of isFirst ? [] : this.#triggered) this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
-    this.#triggered = []
+    for (const at of isFirst ? [] : this.#triggered.values()) this.#programming = withDuration(this.#programming, Math.max(0, (Date.now() - at) / 1000))
+    this.#triggered.clear()
     this.#tell()
     void this.#forgetStale()
   }
@@ -163,15 +173,15 @@ export class ServicesPart implements Part {
     if (this.#isForgetting) return
     this.#isForgetting = true
     try {
-      while (this.#stale.length > 0) {
-        const stale = this.#stale.splice(0)
+      while (this.#stale.size > 0) {
+        const stale = this.#stale.take()
         try {
           const forgotten = await forgetStale(stale)
           this.#forgotten += forgotten
           if (forgotten > 0) log(`agent: forgot ${forgotten} UDP connections to former endpoints of Services`)
           this.#context.failures.report('connections of services', [])
         } catch (cause) {
-          this.#stale.unshift(...stale)
+          this.#stale.giveBack(stale)
           this.#context.failures.report('connections of services', [{ scope: 'part', text: `Cannot forget UDP connections to former endpoints of Services: ${(cause as Error).message}` }])
           return
         }
@@ -188,7 +198,8 @@ export class ServicesPart implements Part {
     const dirty = new Set(keys.get('services'))
     for (const key of keys.get('slices') ?? []) {
       const slice = slices.get(key)
-      if (slice?.triggeredAt !== undefined) this.#triggered.push(slice.triggeredAt)
+      if (slice === undefined) this.#triggered.delete(key)
+      else if (slice.triggeredAt !== undefined && !this.#triggered.has(key)) this.#triggered.set(key, slice.triggeredAt)
       const [before, owner] = [this.#owners.get(key), slice && `${slice.namespace}/${slice.service}`]
       for (const one of [before, owner]) if (one !== undefined) dirty.add(one)
       if (before !== undefined && before !== owner) this.#slices.get(before)?.delete(key)
@@ -233,23 +244,31 @@ export class ServicesPart implements Part {
     this.#isDoubtful = false
     const { repaired, inherited } = await this.#commit(wanted, way).catch(async (cause) => {
       this.#isDoubtful = true
-      // The table of another version may have sets of other types.
-      if (way === 'step') throw cause
+      if (way === 'step' || !(await this.#isTableWrong(wanted))) throw cause
       return this.#commit(wanted, 'anew')
     })
     // The kernel never takes packets for 127.0.0.0/8 from other links without the chain that drops them.
     if (wanted.has(MARTIANS) && (isFirst || wasDoubtful)) this.#takeLocalnet(isFirst)
-    if (isFirst) await this.#removeUnused(wanted)
+    await this.#removeUnused(wanted, way)
     if (this.#isOnLoopback) this.#loopback.update(this.#programme.served.values())
     const titles = [...(wrong !== undefined && !isFirst ? [wrong] : []), ...repaired.map((text) => `nft table ${TABLE}, ${text}`)]
     if (titles.length > 0) this.#repairs.ofPart(this, 'nft', titles)
     return inherited
   }
 
+  // The table of another version may have sets of other types. nft then refuses the same transaction again, and takes the declaration instead of that table. Any other
+  // failure, such as a lack of memory, leaves the table that works. Both are checks, which change nothing.
+  async #isTableWrong(wanted: ReadonlyMap<string, Chain>): Promise<boolean> {
+    const isTaken = async (script: string) => (await this.#context.run(['nft', '-c', '-f', '-'], script)).status === 0
+    const script = this.#refused
+    this.#refused = undefined
+    return script !== undefined && !(await isTaken(script)) && (await isTaken([...AWAY, ...declaration(wanted), ''].join('\n')))
+  }
+
   // What is wrong with tables and chains, by the kernel's count of rules.
   #look(): string | undefined {
     if (!isThere('inet', TABLE)) return `nft table ${TABLE}`
-    if (this.#sources.includes('{') && !isThere('inet', SOURCES)) return `nft table ${SOURCES}`
+    if (this.#sources.isAny && !isThere('inet', SOURCES)) return `nft table ${SOURCES}`
     const counts = ruleCounts('inet', TABLE)
     const wrong = [...(this.#chains ?? [])].find(([name, { rules }]) => (counts.get(name) ?? 0) !== rules.length)
     return wrong && `nft table ${TABLE}, chain ${wrong[0]}`
@@ -257,22 +276,26 @@ export class ServicesPart implements Part {
 
   async #commit(wanted: Map<string, Chain>, way: Way): Promise<Stepped> {
     const fresh = new Map([...wanted].filter(([name]) => !this.#chains?.has(name)))
-    const subnets = this.#now.served ? both(this.#now.served.subnets) : []
+    // Before the lease of this run is known, the pods have the addresses of the one before.
+    const lease = this.#now.served ?? this.#now.lease
+    const subnets = both(lease?.subnets ?? this.#context.before ?? {})
     const addresses = podAddresses(subnets, [...this.#context.facts.networks, ...(this.#context.services?.clusterCidrs ?? [])]).join('\n')
-    const restricted = sources(new Map([...this.#programme.restricted.values()].flatMap((one) => [...one]))).join('\n')
     const isWhole = way !== 'step'
-    const before = [
-      ...(way === 'anew' ? [`table inet ${TABLE}`, `delete table inet ${TABLE}`] : []),
-      ...(isWhole ? declaration(wanted) : addition(fresh)),
-      ...(isWhole || addresses !== this.#addresses ? [addresses] : []),
-      ...(isWhole || restricted !== this.#sources ? [restricted] : []),
-    ]
+    const { sourcesVersion } = this.#programme
+    const restricted = isWhole || sourcesVersion !== this.#sources.version ? this.#programme.sources() : undefined
+    const before = [...(way === 'anew' ? AWAY : []), ...(isWhole ? declaration(wanted) : addition(fresh)), ...(isWhole || addresses !== this.#addresses ? [addresses] : []), ...(restricted ? sources(restricted) : [])]
     if (way === 'anew' || (isWhole && !isThere('inet', TABLE))) this.#elements.forget()
-    const stepped = await this.#elements.step(this.#context.run, { before })
+    this.#refused = undefined
+    const run: Run = async (argv, script) => {
+      const output = await this.#context.run(argv, script)
+      if (output.status !== 0) this.#refused = script
+      return output
+    }
+    const stepped = await this.#elements.step(run, { before })
     // A chain that no element leads to costs nothing, and the next change may need it.
     this.#chains = new Map([...(isWhole ? [] : (this.#chains ?? [])), ...wanted])
     this.#addresses = addresses
-    this.#sources = restricted
+    if (restricted) this.#sources = { version: sourcesVersion, isAny: restricted.size > 0 }
     return stepped
   }
 
@@ -283,13 +306,19 @@ export class ServicesPart implements Part {
     else this.#repairs.note(this, 'sysctl', [{ key: name, title: name }])
   }
 
-  // Chains of an earlier run. In a transaction of their own: nothing leads to them any more.
-  async #removeUnused(wanted: ReadonlyMap<string, Chain>): Promise<void> {
-    const unused = [...chainUses('inet', TABLE).keys()].filter((name) => !wanted.has(name))
-    if (unused.length === 0) return
+  // Chains of an earlier run, and those of shapes that Services once had. In a transaction of their own: nothing leads to them any more. A failure
+  // holds back nothing, and the next time is another try.
+  async #removeUnused(wanted: ReadonlyMap<string, Chain>, way: Way): Promise<void> {
+    const isKnown = way === 'step' && !this.#isUnusedLeft
+    const there = isKnown ? this.#chains : chainUses('inet', TABLE)
+    const unused = [...(there?.keys() ?? [])].filter((name) => !wanted.has(name))
+    if (unused.length <= (isKnown ? SPARE : 0)) return
     if (unused.includes(MARTIANS)) writeSysctl(LOCALNET, '0')
     const lines = [...unused.map((name) => `flush chain inet ${TABLE} ${name}`), ...unused.map((name) => `delete chain inet ${TABLE} ${name}`)]
-    await this.#context.run(['nft', '-f', '-'], `${lines.join('\n')}\n`)
+    const { status, stderr } = await this.#context.run(['nft', '-f', '-'], `${lines.join('\n')}\n`)
+    this.#isUnusedLeft = status !== 0
+    if (status === 0) this.#chains = new Map([...(this.#chains ?? [])].filter(([name]) => wanted.has(name)))
+    this.#context.failures.report('chains of services', status === 0 ? [] : [{ scope: 'part', text: `Cannot remove unused chains of nft table ${TABLE}: ${stderr.split('\n', 1)[0]}` }])
   }
 }
 

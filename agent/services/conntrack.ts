@@ -12,6 +12,37 @@ export interface StaleFrontend extends Pick<Frontend, 'kind' | 'family' | 'key'>
   readonly endpoints: ReadonlySet<string>
 }
 
+/** UDP frontends that have to be looked at. There is one of each, however often steps fail: a later state takes the place of an earlier one. */
+export class StaleFrontends {
+  #all = new Map<string, StaleFrontend>()
+
+  get size(): number {
+    return this.#all.size
+  }
+
+  note(stale: Iterable<StaleFrontend>): void {
+    for (const one of stale) this.#all.set(nameOf(one), one)
+  }
+
+  /** Gives all, and has none any more. */
+  take(): StaleFrontend[] {
+    const all = [...this.#all.values()]
+    this.#all = new Map()
+    return all
+  }
+
+  /** Takes back what was not looked at. States that came meanwhile stay. */
+  giveBack(stale: Iterable<StaleFrontend>): void {
+    const later = this.take()
+    this.note(stale)
+    this.note(later)
+  }
+}
+
+function nameOf({ kind, family, key }: StaleFrontend): string {
+  return `${kind}${family} ${key}`
+}
+
 /** The UDP frontends among changed ones whose clients have to be looked at: an endpoint went, the first one came, or all went. */
 export function staleOf(changed: Iterable<{ readonly before: Frontend | undefined; readonly now: Frontend | undefined }>): StaleFrontend[] {
   return [...changed].flatMap(({ before, now }) => {
@@ -49,14 +80,15 @@ const TURN_MS = 20
 /**
  * Makes the kernel forget UDP connections to these frontends that do not lead to one of their endpoints. The kernel lists only those to the
  * frontends. Works in turns with the agent's other work. Gives the number of deleted connections. Throws Error when the kernel refuses.
+ * `list` gives the connections.
  */
-export async function forgetStale(frontends: readonly StaleFrontend[]): Promise<number> {
+export async function forgetStale(frontends: readonly StaleFrontend[], list: (sought: Sought) => Iterable<Connection[]> = connectionPieces): Promise<number> {
   let [count, since] = [0, performance.now()]
   for (const family of [4, 6] as const) {
     const own = frontends.filter((one) => one.family === family)
     for (const sought of soughtOf(family, own)) {
       const isStale = staleBy(own, () => localAddresses(family))
-      for (const piece of connectionPieces(sought)) {
+      for (const piece of list(sought)) {
         count += forget(piece.filter(isStale))
         if (performance.now() - since < TURN_MS) continue
         await new Promise((resolve) => setImmediate(resolve))

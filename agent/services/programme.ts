@@ -1,3 +1,4 @@
+import type { Cidr } from '../../lib/text/ip.ts'
 import type { Elements } from '../kernel/elements.ts'
 import { type ChainShape, type CompiledService, chainName, elementsOf, type Frontend, isSame, NOTHING } from './compile.ts'
 
@@ -11,8 +12,10 @@ export class Programme {
   /** How many Services need an element of a set, and how many frontends a chain. */
   readonly #uses = new Map<string, number>()
   readonly #shapes = new Map<string, { readonly shape: ChainShape; count: number }>()
-  /** Of each Service that has them: the frontends that only some sources may use, and the port of its health check. */
-  readonly restricted = new Map<string, CompiledService['restricted']>()
+  /** The Services with frontends that only some sources may use. */
+  readonly #restricted = new Set<string>()
+  #sourcesVersion = 0
+  /** The health checks, by Service. */
   readonly health = new Map<string, NonNullable<CompiledService['health']>>()
 
   constructor(elements: Pick<Elements, 'put' | 'remove'>) {
@@ -32,6 +35,17 @@ export class Programme {
   /** All Services. */
   get all(): ReadonlyMap<string, CompiledService> {
     return this.#compiled
+  }
+
+  /** Differs after each change of `sources`. */
+  get sourcesVersion(): number {
+    return this.#sourcesVersion
+  }
+
+  /** The frontends that only some sources may use, by address, protocol and port. The Service that has a frontend decides about its sources. */
+  sources(): Map<string, readonly Cidr[]> {
+    const isOwner = (service: string, key: string) => this.#claims.get(`vip${key.split(' ', 1)[0]?.includes(':') ? 6 : 4} ${key}`)?.[0] === service
+    return new Map([...this.#restricted].flatMap((service) => [...(this.#compiled.get(service)?.restricted ?? [])].filter(([key]) => isOwner(service, key))))
   }
 
   /** The chains that the wanted elements lead to. */
@@ -60,8 +74,9 @@ export class Programme {
       }
       for (const [set, key] of shared(before)) this.#count(set, key, -1)
       for (const [set, key] of shared(next)) this.#count(set, key, 1)
-      if (next.restricted.size > 0) this.restricted.set(service, next.restricted)
-      else this.restricted.delete(service)
+      if (!isEqual(before.restricted, next.restricted)) this.#sourcesVersion++
+      if (next.restricted.size > 0) this.#restricted.add(service)
+      else this.#restricted.delete(service)
       if (next.health) this.health.set(service, next.health)
       else this.health.delete(service)
       if (next === NOTHING) this.#compiled.delete(service)
@@ -90,6 +105,8 @@ export class Programme {
     const left = (this.#claims.get(name) ?? []).filter((one) => one !== service)
     if (left.length > 0) this.#claims.set(name, left)
     else this.#claims.delete(name)
+    // Another Service has the frontend now, with its own sources.
+    if (left.length > 0 && this.#restricted.size > 0) this.#sourcesVersion++
   }
 
   #countChain(shape: ChainShape, change: 1 | -1): void {
@@ -107,6 +124,10 @@ export class Programme {
     if (uses > 0) this.#elements.put(set, key)
     else this.#elements.remove(set, key)
   }
+}
+
+function isEqual(one: CompiledService['restricted'], other: CompiledService['restricted']): boolean {
+  return (one.size === 0 && other.size === 0) || Bun.deepEquals([...one], [...other])
 }
 
 // The elements that several Services may need.

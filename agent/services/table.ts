@@ -94,9 +94,9 @@ export function declaration(chains: ReadonlyMap<string, Chain>): string[] {
   ]
 }
 
-/** The lines that add new chains to the table. */
+/** The lines that add new chains to the table. Chains that a failed step left are emptied first. */
 export function addition(chains: ReadonlyMap<string, Chain>): string[] {
-  return [...[...chains.keys()].map((name) => `add chain inet ${TABLE} ${name}`), ...rulesOf(chains)]
+  return [...[...chains.keys()].flatMap((name) => [`add chain inet ${TABLE} ${name}`, `flush chain inet ${TABLE} ${name}`]), ...rulesOf(chains)]
 }
 
 /** A transaction that removes both tables. A missing table is no error. */

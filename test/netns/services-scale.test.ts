@@ -4,8 +4,10 @@ import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluste
 import { dumpElements } from '../../agent/kernel/element-dump.ts'
 import { Elements } from '../../agent/kernel/elements.ts'
 import { compile } from '../../agent/services/compile.ts'
+import { forgetStale } from '../../agent/services/conntrack.ts'
 import { Programme } from '../../agent/services/programme.ts'
 import { baseChains, declaration, SHAPES, shapeChains, TABLE } from '../../agent/services/table.ts'
+import { connectionCount, connectionPieces } from '../../lib/os/conntrack.ts'
 import { inside } from '../../lib/os/netns.ts'
 import { generation } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
@@ -77,6 +79,43 @@ describe('many Services', () => {
         assert.equal(dumps, 0)
       }),
     )
+
+  it(
+    'F7 what is read to forget connections of a UDP Service does not grow with the connections that the kernel has',
+    inNamespaces(['node'], async ({ node }, test) => {
+      test.timeout(120_000)
+      const path = parse.netns(node.path)
+      let made = 0
+      const fill = async (until: number) => {
+        const lines: string[] = []
+        for (; made < until; made++)
+          for (const [src, dst] of [
+            ['10.9.0.1', '10.9.0.2'],
+            ['fd09::1', 'fd09::2'],
+          ])
+            lines.push(`-I -p udp -s ${src} -d ${dst} --sport ${1024 + made} --dport 5000 -t 600`)
+        const { status, stderr } = await node.exec(['sh', '-ec', 'lines=$(mktemp); cat >"$lines"; conntrack -R "$lines"; rm "$lines"'], { stdin: `${lines.join('\n')}\n` })
+        assert.equal(status, 0, stderr)
+      }
+      const frontends = (['10.96.0.1 . udp . 53', 'fd00:96::1 . udp . 53'] as const).map((key) => ({ kind: 'vip' as const, family: key.includes(':') ? (6 as const) : (4 as const), key, endpoints: new Set<string>() }))
+      const read = async () => {
+        let pieces = 0
+        await forgetStale(frontends, (sought) => {
+          const all = inside(path, () => [...connectionPieces(sought)])
+          pieces += all.length
+          return all
+        })
+        return pieces
+      }
+      await fill(500)
+      const few = await read()
+      await fill(5000)
+      assert.ok(inside(path, () => connectionCount()) >= 10_000)
+      assert.equal(await read(), few)
+      // The test is no empty one: a list of all grows.
+      assert.ok(inside(path, () => [...connectionPieces({ family: 4, protocol: 17 })]).length > 10)
+    }),
+  )
 
   it(
     'SV47 a first packet passes the same rules among 10 and among 30,000 Services',

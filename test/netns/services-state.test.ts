@@ -1,8 +1,11 @@
 // Tests agent/services and agent/parts/services.ts: session affinity, restarts, repairs, and kube-proxy beside.
 import assert from 'node:assert/strict'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { until } from '../support/harness.ts'
+import { PASS } from '../support/missing-tools.ts'
 import { inWorld, type World } from '../support/services-world.ts'
+import { shimmed } from '../support/tool-shims.ts'
 
 const [VIP, VIP6, NODE] = ['10.96.0.10', 'fd00:96::10', '172.30.0.1'] as const
 const PORT = 30_080
@@ -148,6 +151,62 @@ describe('Services: state', () => {
       assert.doesNotMatch(await world.nft('list', 'map', 'inet', 'plumb_services', 'svc4'), /10\.96\.7\.7/)
       await world.n1.ns.exec(['nft', 'delete', 'table', 'inet', 'plumb_services_sources'])
       await until(async () => (await world.nft('list', 'table', 'inet', 'plumb_services_sources')).includes('192.0.2.20'), 15_000)
+    }),
+  )
+
+  it(
+    'F20s1 F20s4 a start with an nft that fails once leaves the table and what it remembers, and never takes away the addresses of pods; a table of another version is replaced',
+    inWorld(async (world) => {
+      const { n1, agents } = world
+      serve(world, sticky(600))
+      await world.sync()
+      const first = names(await world.tcp('p', VIP, 80))
+      // A table that was made again has another number.
+      const handle = async () => /^table inet plumb_services \{ # handle (\d+)/m.exec((await n1.ns.exec(['nft', '-a', '-t', 'list', 'table', 'inet', 'plumb_services'])).stdout)?.[1]
+      const before = await handle()
+      assert.ok(before)
+      await agents[0]?.stop()
+      const fails = 'if grep -q "flush chain inet plumb_services services" "$input" && [ ! -e "$dir/failed" ]; then touch "$dir/failed"; echo "Error: Could not process rule: Cannot allocate memory" >&2; exit 1; fi'
+      const shim = shimmed('plumb', { nft: `case "$*" in *monitor*) exec "$real" "$@";; esac\n${fails}\n${PASS}` })
+      const failing = n1.agentAs(shim.file)
+      await until(() => existsSync(join(shim.dir, 'failed')), 30_000)
+      await failing.ready(30_000)
+      await world.sync()
+      assert.equal(await handle(), before)
+      assert.equal(names(await world.tcp('p', VIP, 80, { count: 20 })), first)
+      const scripts = readdirSync(shim.dir).flatMap((name) => (name.startsWith('input.') ? [readFileSync(join(shim.dir, name), 'utf8')] : []))
+      const flushing = scripts.filter((text) => text.includes('flush set inet plumb_services own4'))
+      assert.ok(flushing.length >= 2, `${flushing.length}`)
+      for (const text of flushing) assert.match(text, /add element inet plumb_services own4 \{ 10\.244\./)
+      await failing.stop()
+      const older = 'delete table inet plumb_services\ntable inet plumb_services {\n set vips4 { type ipv6_addr; }\n map svc4 { type ipv4_addr : verdict; }\n}\n'
+      assert.equal((await n1.ns.exec(['nft', '-f', '-'], { stdin: older })).status, 0)
+      const again = n1.agent()
+      await again.ready(30_000)
+      await world.sync()
+      assert.match(names(await world.tcp('p', VIP, 80, { count: 20 })), /^[abc]$/)
+    }),
+  )
+
+  it(
+    'F20s3 chains of shapes that no Service has any more are removed once there are many',
+    inWorld(async (world) => {
+      const chains = async () => (await world.nft('list', 'chains', 'inet')).match(/chain vip4_tcp_1_s\d+/g)?.length ?? 0
+      const count = 120
+      for (let i = 0; i < count; i++) {
+        world.service(`s${i}`, { clusterIP: `10.96.1.${i + 1}`, sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds: 100 + i } } })
+        world.slice(`s${i}`, ['a'])
+      }
+      await world.sync()
+      assert.equal(await chains(), count)
+      for (let i = 0; i < count - 1; i++) world.remove('Service', `s${i}`)
+      await world.sync()
+      await until(async () => (await chains()) === 1, 10_000)
+      assert.equal(names(await world.tcp('p', `10.96.1.${count}`, 80)), 'a')
+      // A shape that comes again has its chain again.
+      world.service('s0', { clusterIP: '10.96.1.1', sessionAffinity: 'ClientIP', sessionAffinityConfig: { clientIP: { timeoutSeconds: 100 } } })
+      await world.sync()
+      assert.equal(names(await world.tcp('p', '10.96.1.1', 80)), 'a')
     }),
   )
 

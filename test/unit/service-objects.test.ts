@@ -73,6 +73,15 @@ describe('Services and EndpointSlices as slim values', () => {
     assert.deepEqual(service({ type: 'LoadBalancer', loadBalancerSourceRanges: ['010.0.0.0/8'] })?.sourceRanges, ['255.255.255.255/32', 'ff02::1/128'])
   })
 
+  it('F20s8 addresses of loopback, link-local and multicast are no external addresses, and no endpoints', () => {
+    const special = ['127.0.0.1', '169.254.169.254', '224.0.0.1', '0.0.0.0', '255.255.255.255', '::1', '::', 'fe80::1', 'ff02::1']
+    const found = service({ type: 'LoadBalancer', externalIPs: [...special, '192.0.2.1', 'ff::1'] }, { loadBalancer: { ingress: [...special, '192.0.2.2'].map((ip) => ({ ip })) } })
+    assert.deepEqual([found?.externalIPs, found?.balancerIPs], [['192.0.2.1', 'ff::1'], ['192.0.2.2']])
+    assert.equal(found?.leftOut?.length, 2 * special.length)
+    assert.match(found?.leftOut?.[0] ?? '', /^Service x\/s: spec\.externalIPs\[0\] "127\.0\.0\.1": want no address of loopback, .*; it is left out$/)
+    for (const ip of special) assert.throws(() => slice({ addressType: ip.includes(':') ? 'IPv6' : 'IPv4', endpoints: [{ addresses: [ip] }] }), /addresses\[0\] ".*": want no address of loopback/, ip)
+  })
+
   it('SV45 ExternalName and headless Services are nothing to the proxy', () => {
     assert.deepEqual([service({ type: 'ExternalName', clusterIP: undefined }), service({ clusterIP: 'None' }), service({ clusterIP: '' })], [undefined, undefined, undefined])
   })

@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict'
 import { type Service, type Slice, serviceOf, sliceOf } from '../../agent/cluster/services.ts'
 import { type CompiledService, compile, elementsOf } from '../../agent/services/compile.ts'
+import { allUdp, StaleFrontends } from '../../agent/services/conntrack.ts'
 import { endpointsOf, type NodeFacts } from '../../agent/services/endpoints.ts'
+import { Programme } from '../../agent/services/programme.ts'
 import { parseIp } from '../../lib/text/ip.ts'
 
 const NODE: NodeFacts = { name: 'n1', zone: 'a' }
@@ -157,5 +159,41 @@ describe('the compiler of Services', () => {
   it('SV27 healthCheckNodePort counts the ready endpoints of this node', () => {
     const spec = { type: 'LoadBalancer', externalTrafficPolicy: 'Local', healthCheckNodePort: 30_001 }
     assert.deepEqual(compile(service(spec), [slice('10.1.0.2', '10.1.0.3@n2', '-10.1.0.4')], NODE).health, { port: 30_001, local: 1 })
+  })
+
+  it('F20s2 UDP frontends that wait to be looked at are one each, however often steps fail; the latest state counts', () => {
+    const { frontends } = compile(service({ ports: [{ port: 53, protocol: 'UDP' }] }), [sliceFor([{ name: '', port: 5353, protocol: 'UDP' }], '10.1.0.2')], NODE)
+    const stale = new StaleFrontends()
+    for (let i = 0; i < 100; i++) stale.note(allUdp(frontends.values()))
+    assert.equal(stale.size, 1)
+    const looked = stale.take()
+    const [one] = looked
+    assert.ok(one)
+    stale.note([{ ...one, endpoints: new Set() }])
+    stale.giveBack(looked)
+    assert.deepEqual([stale.size, stale.take()[0]?.endpoints.size, stale.size], [1, 0, 0])
+  })
+
+  it('F20s5 F20s9 source ranges are written again only when they change, and are those of the Service that has the address', () => {
+    const programme = new Programme({ put() {}, remove() {} })
+    const balanced = (name: string, ...loadBalancerSourceRanges: readonly string[]) =>
+      compile(
+        serviceOf({ metadata: { namespace: 'x', name }, spec: { clusterIP: '10.96.0.1', type: 'LoadBalancer', ports: [{ port: 80 }], loadBalancerSourceRanges }, status: { loadBalancer: { ingress: [{ ip: '192.0.2.1' }] } } }) as Service,
+        [],
+        NODE,
+      )
+    const update = (...changes: readonly (readonly [string, CompiledService | undefined])[]) => {
+      const before = programme.sourcesVersion
+      programme.update(new Map(changes))
+      return [programme.sourcesVersion !== before, Object.fromEntries(programme.sources())]
+    }
+    const key = '192.0.2.1 . tcp . 80'
+    assert.deepEqual(update(['x/a', balanced('a', '10.0.0.0/8')]), [true, { [key]: ['10.0.0.0/8'] }])
+    assert.deepEqual(update(['x/c', compile(service({ clusterIP: '10.96.0.9' }), [slice('10.1.0.2')], NODE)]), [false, { [key]: ['10.0.0.0/8'] }])
+    assert.deepEqual(update(['x/a', balanced('a', '10.0.0.0/8')]), [false, { [key]: ['10.0.0.0/8'] }])
+    // Another Service that names the same address neither opens nor closes it.
+    assert.deepEqual(update(['x/b', balanced('b', '172.16.0.0/12')])[1], { [key]: ['10.0.0.0/8'] })
+    assert.deepEqual(update(['x/a', undefined]), [true, { [key]: ['172.16.0.0/12'] }])
+    assert.deepEqual(update(['x/b', undefined]), [true, {}])
   })
 })
