@@ -60,7 +60,6 @@ export default definePlugin<Conf>({
       },
       release: (owner) => store.release(owner),
       holds: (owner) => store.holds(owner),
-      takeBack: (isDry) => store.takeBack(isDry),
       keepOnly: (owners) => store.keepOnly(owners),
       ready: () => store.ready(setsOf(some, [])),
     }

@@ -93,8 +93,6 @@ export interface Pool {
   check?(previous: Result): void
   /** Frees the addresses of the network that belong to none of these owners (GC). */
   keepOnly(owners: readonly Owner[]): void
-  /** Frees what an earlier boot left and nobody has any more. Gives the number of addresses. With `isDry` it only counts them. Absent for a pool without state. */
-  takeBack?(isDry?: boolean): Promise<number>
   /** Throws CniError 50 when the pool cannot give out addresses. */
   ready(): void
 }

@@ -33,11 +33,6 @@ export function addressesNow(index: number, family?: 4 | 6): Held[] {
   return found
 }
 
-/** The addresses of all links of this thread's namespace. */
-export function addressesHere(): Ip[] {
-  return askRoute(RTM_GETADDR, new Uint8Array(IFADDRMSG_BYTES), NLM_F_DUMP).flatMap(({ attributes }) => addressOf(attributes.get(IFA_LOCAL) ?? attributes.get(IFA_ADDRESS)) ?? [])
-}
-
 /** The IP address in an attribute. Undefined when the attribute holds none. */
 export function addressOf(bytes: DataView | undefined): Ip | undefined {
   if (bytes?.byteLength === 4) return format({ family: 4, bits: BigInt(bytes.getUint32(0)) })

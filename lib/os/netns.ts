@@ -2,7 +2,6 @@ import { CniError, CODE } from '../text/errors.ts'
 import type { Netns, NetnsPath } from '../text/values.ts'
 import { fs } from './fs.ts'
 import { setns } from './libc.ts'
-import { listFiles, readText } from './reading.ts'
 import { netnsCookie } from './sockets.ts'
 
 const OWN = '/proc/self/ns/net'
@@ -39,51 +38,6 @@ export function netnsState(path: NetnsPath): 'pod' | 'own' | 'gone' | 'other' {
   if (fs.statfsSync(path) !== NSFS) return 'other'
   const own = fs.statSync(OWN)
   return found.ino === own?.ino && found.dev === own.dev ? 'own' : 'pod'
-}
-
-/**
- * Does the work in each network namespace of the node: those of processes, and those that a file keeps. A namespace that only an open file of
- * a process keeps is missing. Throws CniError 3 when a namespace that is there cannot be entered.
- */
-export function inEach(work: () => void): void {
-  const found = new Map<bigint, NetnsPath[]>()
-  const kept = (readText('/proc/self/mountinfo') ?? '').split('\n').flatMap((line) => {
-    const [words = '', kind = ''] = line.split(' - ')
-    return kind.startsWith('nsfs ') && words.includes(' net:[') ? [unescaped(words.split(' ')[4] ?? '')] : []
-  })
-  const ofProcesses = listFiles('/proc').flatMap((pid) => (/^\d+$/.test(pid) ? [`/proc/${pid}/ns/net`] : []))
-  for (const path of [...kept, ...ofProcesses]) {
-    const inode = attempt(() => fs.statSync(path)?.ino)
-    if (inode !== undefined) found.set(inode, [...(found.get(inode) ?? []), path as NetnsPath])
-  }
-  for (const [inode, paths] of found) {
-    let failure: unknown
-    // A process or a file may go at any time, and another one may keep the namespace.
-    const isSeen = paths.some((path) => {
-      try {
-        inside(path, work)
-        return true
-      } catch (cause) {
-        if (attempt(() => fs.statSync(path)?.ino) === inode) failure = cause
-        return false
-      }
-    })
-    if (!isSeen && failure !== undefined) throw failure
-  }
-}
-
-// mountinfo writes spaces and backslashes as octal numbers (proc_pid_mountinfo(5)).
-function unescaped(path: string): string {
-  return path.replace(/\\([0-7]{3})/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 8)))
-}
-
-// A process may end at any time, and the files of a kernel thread cannot be followed.
-function attempt<T>(look: () => T): T | undefined {
-  try {
-    return look()
-  } catch {
-    return undefined
-  }
 }
 
 /**

@@ -3,7 +3,6 @@
 import type { IpConfig } from '../cni/result.ts'
 import { remove, withLock } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
-import { log } from '../os/log.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { type Ip, split } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
@@ -33,11 +32,6 @@ export interface AddressStore {
   holds(owner: Owner): boolean
   /** Frees the addresses that belong to none of these owners. */
   keepOnly(owners: readonly Owner[]): void
-  /**
-   * Frees the addresses of containers that an earlier boot left and nobody has any more. Says in the log which. Gives their number. With
-   * `isDry` it only counts them.
-   */
-  takeBack(isDry?: boolean): Promise<number>
   /** Throws CniError 50 when a set has no free address. */
   ready(sets: readonly RangeSet[]): void
 }
@@ -63,10 +57,6 @@ export function addressStore(dataDir: string, network: NetworkName, cooldown = 0
     release: (owner) => ifThere(() => release(openLedger(place), owner, cooldown)),
     holds: (owner) => ifThere(() => holds(openLedger(place), owner)) ?? false,
     keepOnly: (owners) => ifThere(() => keepOnly(place, owners, cooldown)),
-    async takeBack(isDry = false) {
-      const { ofEarlierBoots } = await import('./earlier-boots.ts')
-      return ifThere(() => takeBack(place, ofEarlierBoots(place), isDry)) ?? 0
-    },
     ready: (sets) => ifThere(() => ready({ place, cooldown }, sets)),
   }
 }
@@ -204,21 +194,6 @@ function keepOnly(place: Place, owners: readonly Owner[], cooldown: number): voi
     gone.map(([, holder]) => [holder, []]),
   )
   if (gone.length === all.size) removeIndex(place)
-}
-
-function takeBack(place: Place, gone: ReadonlyMap<Ip, Holder>, isDry: boolean): number {
-  if (gone.size === 0 || isDry) return gone.size
-  const ledger = openLedger(place)
-  for (const [ip, { containerId }] of gone) {
-    log(`plumb: took back ${ip}: container ${containerId} had it before the node was booted, and has no attachment now`)
-    remove(`${place.dir}/${ip}`)
-  }
-  const left = [...new Map([...gone.values()].map((holder) => [`${holder.containerId} ${holder.ifname}`, holder])).values()]
-  settle(
-    ledger,
-    left.map((holder) => [holder, heldBy(ledger, holder as Owner).names]),
-  )
-  return gone.size
 }
 
 function ready({ place, cooldown }: Pool, sets: readonly RangeSet[]): void {

@@ -1,10 +1,7 @@
 import type { Call, Verbs } from '../cni/call.ts'
 import type { IpamPlugin, NetConf, Pool } from '../cni/plugin.ts'
-import type { Result } from '../cni/result.ts'
 import { encode } from '../cni/versions.ts'
 import { CniError, CODE } from '../text/errors.ts'
-import type { Ip } from '../text/ip.ts'
-import type { Owner } from '../text/owner.ts'
 import { readLoose } from '../text/shape.ts'
 import { readConf, requirePrevious, validAttachments } from './call.ts'
 
@@ -14,7 +11,7 @@ export function ipam<C extends NetConf>(plugin: IpamPlugin<C>): Verbs {
   return {
     async add(call) {
       const pool = open(call)
-      const result = await takeFrom(pool, call.at)
+      const result = pool.take(call.at)
       const undo = async () => pool.release(call.at)
       try {
         return { text: encode(result, call.version), undo }
@@ -36,24 +33,8 @@ export function ipam<C extends NetConf>(plugin: IpamPlugin<C>): Verbs {
       if (valid) open(call).keepOnly(valid)
     },
     async status(call) {
-      const pool = open(call)
-      try {
-        pool.ready()
-      } catch (cause) {
-        // The next ADD takes back what an earlier boot left.
-        if (!((await pool.takeBack?.(true)) ?? 0)) throw cause
-      }
+      open(call).ready()
     },
-  }
-}
-
-/** Takes addresses. A pool that cannot give them first takes back what an earlier boot left. Throws like `take`. */
-export async function takeFrom(pool: Pool, owner: Owner, former?: readonly Ip[]): Promise<Result> {
-  try {
-    return pool.take(owner, former)
-  } catch (cause) {
-    if (!(cause instanceof CniError) || !((await pool.takeBack?.()) ?? 0)) throw cause
-    return pool.take(owner, former)
   }
 }
 

@@ -6,7 +6,7 @@ import { CniError, CODE, shown } from '../text/errors.ts'
 import type { Ip } from '../text/ip.ts'
 import { readConf } from './call.ts'
 import { findPlugin, runDelegate } from './delegate.ts'
-import { ipam, openPool, takeFrom } from './ipam.ts'
+import { ipam, openPool } from './ipam.ts'
 import { leases } from './lease.ts'
 
 /** A pool that an interface plugin delegates to, in this process or as another program (CNI spec 1.1.0 section 4). */
@@ -39,7 +39,7 @@ export async function delegate(type: string, call: Call): Promise<Delegate> {
     foreign: false,
     byLink: false,
     valid: () => pool().valid(),
-    add: async (former) => inVersion(await takeFrom(pool(), call.at, former), call.version),
+    add: async (former) => inVersion(pool().take(call.at, former), call.version),
     check: () => verbs.check(call),
     del: () => verbs.del(call),
     gc: () => verbs.gc(call),
