@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import { type Attachment, definePlugin } from '../lib/cni/plugin.ts'
 import type { Dns, IpConfig, Result } from '../lib/cni/result.ts'
-import { addressStore } from '../lib/pools/addresses.ts'
+import { addressStore, heldIn } from '../lib/pools/addresses.ts'
 import { ipOrNone, onePerFamily, routesShape } from '../lib/pools/configuration.ts'
 import { type RangeConf, type RangeSet, readRangeSets, type SetConf } from '../lib/pools/ranges.ts'
 import { readResolv } from '../lib/pools/resolv.ts'
@@ -49,19 +49,19 @@ export default definePlugin<Conf>({
     const asked = () => (read ??= readAsked(some, at))
     return {
       valid: () => void asked(),
-      take(owner, former) {
+      async take(owner, former) {
         const { wanted, sets, dns } = asked()
-        return resultOf(store.take(owner, sets, wanted, former), some, dns)
+        return resultOf(await store.orAfterBoot((left) => store.take(owner, sets, wanted, [...heldIn(left, owner), ...(former ?? [])])), some, dns)
       },
-      foresee(owner, isFreed) {
+      async foresee(owner, isFreed) {
         const { wanted, sets, dns } = asked()
-        const { ips, why } = store.foresee(owner, sets, wanted, isFreed)
+        const { ips, why } = await store.orAfterBoot((left) => store.foresee(owner, sets, wanted, isFreed, left), true)
         return { result: resultOf(ips, some, dns), why }
       },
       release: (owner) => store.release(owner),
       holds: (owner) => store.holds(owner),
       keepOnly: (owners) => store.keepOnly(owners),
-      ready: () => store.ready(setsOf(some, [])),
+      ready: () => store.orAfterBoot(() => store.ready(setsOf(some, []))),
     }
   },
 })

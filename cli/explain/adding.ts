@@ -89,7 +89,7 @@ async function asked(type: string, call: Call, answer: Json | undefined): Promis
   const found = await findPool(type, call)
   const program = typeof found === 'string' ? { program: found } : {}
   if (typeof found !== 'string' && found.role === 'lease') found.valid(readConf(found, call), call.io.env['CNI_ARGS'] ?? '')
-  const told = typeof found === 'string' || found.role === 'lease' ? undefined : foreseen(found, call)
+  const told = typeof found === 'string' || found.role === 'lease' ? undefined : await foreseen(found, call)
   const byLink = typeof found === 'string' ? type === 'dhcp' : found.role === 'lease'
   if (told) return { byLink, pool: { type, result: shape(told.result, call), about: told.why }, result: inVersion(told.result, call.version) }
   if (answer === undefined) return { byLink, pool: { type, ...program, about: 'what it answers is not known' } }
@@ -97,10 +97,10 @@ async function asked(type: string, call: Call, answer: Json | undefined): Promis
   return { byLink, pool: { type, ...program, result: shape(result, call), about: GIVEN }, result }
 }
 
-function foreseen(plugin: IpamPlugin<NetConf>, call: Call): Foreseen | undefined {
+async function foreseen(plugin: IpamPlugin<NetConf>, call: Call): Promise<Foreseen | undefined> {
   const pool = openPool(plugin, call)
   pool.valid()
-  return pool.foresee?.(call.at, readEntry(call.at)?.unfinished === true)
+  return await pool.foresee?.(call.at, readEntry(call.at)?.unfinished === true)
 }
 
 function shape(result: Result, { version }: Call): Json {
@@ -198,7 +198,7 @@ export function noted(type: string, { at }: Call): readonly Resource[] | undefin
 }
 
 async function lone(plugin: IpamPlugin<NetConf>, call: Call): Promise<Added> {
-  const told = foreseen(plugin, call)
+  const told = await foreseen(plugin, call)
   if (!told) return { runs: [], isWhole: true, notes: ['what it answers is not known'] }
   const result = shape(told.result, call)
   return { pool: { type: call.raw['type'] as string, result, about: told.why }, runs: [], isWhole: true, notes: [], result }

@@ -83,9 +83,9 @@ export interface Pool {
   /** Throws for a configuration or a request that the pool can never satisfy. Called before anything is made. */
   valid(): void
   /** Takes one address per range set for the owner, one of `former` where that is free and no other is wanted. Throws CniError: 11 none free, 7 a wanted address cannot be had. */
-  take(owner: Owner, former?: readonly Ip[]): Result
+  take(owner: Owner, former?: readonly Ip[]): Result | Promise<Result>
   /** Predicts the answer of `take`, for `explain`. Locks, takes and writes nothing. A pool that cannot be read gives an example. `isFreed` predicts the answer after a release. Throws like `take`. Absent when the pool cannot predict. */
-  foresee?(owner: Owner, isFreed?: boolean): Foreseen
+  foresee?(owner: Owner, isFreed?: boolean): Foreseen | Promise<Foreseen>
   /** Frees the addresses of the owner. An owner without addresses is no error. */
   release(owner: Owner): void
   holds(owner: Owner): boolean
@@ -94,7 +94,7 @@ export interface Pool {
   /** Frees the addresses of the network that belong to none of these owners (GC). */
   keepOnly(owners: readonly Owner[]): void
   /** Throws CniError 50 when the pool cannot give out addresses. */
-  ready(): void
+  ready(): void | Promise<void>
 }
 
 /** A plugin: the default export of one file. Its role gives it the standard verbs (lib/verbs). */

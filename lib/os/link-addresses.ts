@@ -18,16 +18,16 @@ export interface Held {
 
 /**
  * The addresses of a link of this thread's namespace, by the link's index, of one family or both. The kernel looks at no other link
- * (Linux 4.20), however many links exist. `ip -batch` makes the kernel go through all links. Throws Error with the errno when the
- * request fails.
+ * (Linux 4.20), however many links exist. `ip -batch` makes the kernel go through all links. With index 0, returns the addresses of all
+ * links. Throws Error with the errno when the request fails.
  */
-export function addressesNow(index: number, family?: 4 | 6): Held[] {
+export function addressesNow(index = 0, family?: 4 | 6): Held[] {
   const body = new Uint8Array(IFADDRMSG_BYTES)
   body[0] = family === undefined ? 0 : family === 4 ? AF_INET : AF_INET6
   new DataView(body.buffer).setUint32(IFA_INDEX, index, true)
   const found: Held[] = []
   for (const { body: told, attributes } of askRoute(RTM_GETADDR, body, NLM_F_DUMP, [], true)) {
-    const ip = told.getUint32(IFA_INDEX, true) === index ? addressOf(attributes.get(IFA_LOCAL) ?? attributes.get(IFA_ADDRESS)) : undefined
+    const ip = index === 0 || told.getUint32(IFA_INDEX, true) === index ? addressOf(attributes.get(IFA_LOCAL) ?? attributes.get(IFA_ADDRESS)) : undefined
     if (ip !== undefined) found.push({ cidr: `${ip}/${told.getUint8(IFA_PREFIXLEN)}` as Cidr, scope: told.getUint8(IFA_SCOPE) })
   }
   return found

@@ -3,6 +3,7 @@
 import type { IpConfig } from '../cni/result.ts'
 import { remove, withLock } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
+import { log } from '../os/log.ts'
 import { CniError, CODE } from '../text/errors.ts'
 import { type Ip, split } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
@@ -12,6 +13,8 @@ import { capacity, describe, type RangeSet, rangeOf, search } from './ranges.ts'
 import { type Holder, holderOf, lastReserved, names, type Place, readAll, reserve } from './reservations.ts'
 import { putToRest, resting } from './resting.ts'
 
+/** The addresses that an earlier boot left reserved, with their holders. */
+export type Left = ReadonlyMap<string, Holder>
 /**
  * The addresses of one network on disk, in host-local's layout and shared with host-local. Every method except `foresee` holds
  * host-local's lock. Only `take` makes a missing directory. All methods throw CniError 5 when the disk fails.
@@ -23,11 +26,16 @@ export interface AddressStore {
    */
   take(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[], former?: readonly Ip[]): IpConfig[]
   /**
+   * Runs `work`. When it fails because addresses are reserved, frees those that an earlier boot of the node left, logs them, and runs
+   * `work` again. With `isQuestion` it frees and logs nothing.
+   */
+  orAfterBoot<T>(work: (left: Left) => T, isQuestion?: boolean): Promise<T>
+  /**
    * Predicts the answer of `take`, without the lock and without a change. Returns the owner's addresses when it holds some. Otherwise
    * returns addresses that look free to this user. `why` says which case it is.
-   * `isFreed` predicts the answer after a release of the owner's addresses. Throws like `take`.
+   * `isFreed` predicts the answer after a release of the owner's addresses. Addresses in `left` count as free. Throws like `take`.
    */
-  foresee(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[], isFreed?: boolean): { readonly ips: IpConfig[]; readonly why: string }
+  foresee(owner: Owner, sets: readonly RangeSet[], wanted: readonly Ip[], isFreed?: boolean, left?: Left): { readonly ips: IpConfig[]; readonly why: string }
   release(owner: Owner): void
   holds(owner: Owner): boolean
   /** Frees the addresses that belong to none of these owners. */
@@ -53,13 +61,29 @@ export function addressStore(dataDir: string, network: NetworkName, cooldown = 0
       const given = assign(sets, wanted)
       return locked(() => take({ place, cooldown }, owner, sets, given, former))
     },
-    foresee: (owner, sets, wanted, isFreed) => foresee({ place, cooldown }, owner, sets, assign(sets, wanted), isFreed),
+    async orAfterBoot(work, isQuestion = false) {
+      try {
+        return work(new Map())
+      } catch (cause) {
+        if (!(cause instanceof Occupied)) throw cause
+        // An ADD that finds a free address does not load this.
+        const { leftByEarlierBoot } = await import('./earlier-boots.ts')
+        const left = isQuestion ? leftByEarlierBoot(place) : (ifThere(() => takeBack(place, leftByEarlierBoot(place))) ?? new Map())
+        if (left.size === 0) throw cause
+        if (!isQuestion) log('plumb: freed addresses that an earlier boot of the node left', { network, addresses: listed(left) })
+        return work(left)
+      }
+    },
+    foresee: (owner, sets, wanted, isFreed, left) => foresee({ place, cooldown }, owner, sets, assign(sets, wanted), isFreed, left),
     release: (owner) => ifThere(() => release(openLedger(place), owner, cooldown)),
     holds: (owner) => ifThere(() => holds(openLedger(place), owner)) ?? false,
     keepOnly: (owners) => ifThere(() => keepOnly(place, owners, cooldown)),
     ready: (sets) => ifThere(() => ready({ place, cooldown }, sets)),
   }
 }
+
+// The refusal of a request because of addresses that are reserved.
+class Occupied extends CniError {}
 
 interface Pool {
   readonly place: Place
@@ -84,7 +108,7 @@ function take(pool: Pool, owner: Owner, sets: readonly RangeSet[], wanted: reado
   const { place } = pool
   const ledger = openLedger(place)
   const [held] = heldBy(ledger, owner).names.toSorted()
-  if (held !== undefined) throw new CniError(CODE.env, `${held} has been allocated to ${owner.containerId}, duplicate allocation is not allowed`, `${owner.ifname} of this container has an address in network ${owner.network}; DEL it first`)
+  if (held !== undefined) throw new Occupied(CODE.env, `${held} has been allocated to ${owner.containerId}, duplicate allocation is not allowed`, `${owner.ifname} of this container has an address in network ${owner.network}; DEL it first`)
   const free = finder(pool)
   const picks = sets.map((set, n) => {
     const ip = wanted[n]
@@ -102,13 +126,14 @@ function configured(ip: Ip, set: RangeSet): IpConfig {
   return { address: `${ip}/${split(subnet).length}` as IpConfig['address'], gateway }
 }
 
-function unavailable(ip: Ip, set: RangeSet, holder: Holder | undefined): CniError {
+function unavailable(ip: Ip, set: RangeSet, holder: Holder | undefined): Occupied {
   const details = holder ? `${holder.ifname || 'an interface'} of container ${holder.containerId} has it` : 'it belongs to another attachment'
-  return new CniError(CODE.config, `requested IP address ${ip} is not available in range set ${describe(set)}`, details)
+  return new Occupied(CODE.config, `requested IP address ${ip} is not available in range set ${describe(set)}`, details)
 }
 
-function foresee({ place, cooldown }: Pool, owner: Owner, sets: readonly RangeSet[], wanted: readonly (Ip | undefined)[], isFreed = false): { ips: IpConfig[]; why: string } {
-  const [all, tired] = [visible(() => names(place), []), visible(() => resting(place, cooldown), new Set<string>())]
+function foresee({ place, cooldown }: Pool, owner: Owner, sets: readonly RangeSet[], wanted: readonly (Ip | undefined)[], isFreed = false, left: Left = new Map()): { ips: IpConfig[]; why: string } {
+  const [reserved, tired] = [visible(() => names(place), []), visible(() => resting(place, cooldown), new Set<string>())]
+  const all = reserved?.filter((name) => !left.has(name))
   const mine = (all ?? []).filter((name) =>
     isHeldBy(
       visible(() => holderOf(place, name), undefined),
@@ -133,6 +158,11 @@ function foresee({ place, cooldown }: Pool, owner: Owner, sets: readonly RangeSe
   if (held.length > 0) return { ips, why: 'held by this attachment already' }
   if (wanted.every((ip) => ip !== undefined)) return { ips, why: 'asked for' }
   return { ips, why: all && tired ? 'free now; the pool decides when it is asked' : `an example: ${place.dir} cannot be read, the pool decides when it is asked` }
+}
+
+/** The addresses that an owner had in an earlier boot. A runtime may start the same container again. It gets the same addresses. */
+export function heldIn(left: Left, owner: Owner): Ip[] {
+  return [...left].flatMap(([name, holder]) => (isHeldBy(holder, owner) ? (name as Ip) : []))
 }
 
 // A file of an old host-local names the container alone.
@@ -182,7 +212,21 @@ function keepOnly(place: Place, owners: readonly Owner[], cooldown: number): voi
   // A file of an old host-local names the container alone. It stays as long as any interface of the container does.
   const keep = new Set(owners.flatMap(({ containerId, ifname }) => [`${containerId} ${ifname}`, `${containerId} `]))
   const all = readAll(place)
-  const gone = [...all].filter(([, { containerId, ifname }]) => !keep.has(`${containerId} ${ifname}`))
+  drop(
+    place,
+    all,
+    [...all].filter(([, { containerId, ifname }]) => !keep.has(`${containerId} ${ifname}`)),
+    cooldown,
+  )
+}
+
+// No pod of this boot has had these addresses, so they do not rest.
+function takeBack(place: Place, left: Left): Left {
+  if (left.size > 0) drop(place, readAll(place), [...left], 0)
+  return left
+}
+
+function drop(place: Place, all: ReadonlyMap<string, Holder>, gone: readonly (readonly [string, Holder])[], cooldown: number): void {
   const ledger = openLedger(place, all)
   free(
     place,
@@ -194,6 +238,12 @@ function keepOnly(place: Place, owners: readonly Owner[], cooldown: number): voi
     gone.map(([, holder]) => [holder, []]),
   )
   if (gone.length === all.size) removeIndex(place)
+}
+
+// A pool may have 65,000 addresses.
+function listed(left: Left): string {
+  const some = [...left.keys()].sort().slice(0, 100)
+  return `${some.join(',')}${left.size > some.length ? ` and ${left.size - some.length} more` : ''}`
 }
 
 function ready({ place, cooldown }: Pool, sets: readonly RangeSet[]): void {
@@ -229,9 +279,9 @@ function figures(set: RangeSet, all: Iterable<string>, tired: ReadonlySet<string
   return { size: capacity(set), used: used.size, rest: inSet(tired).filter((name) => !used.has(name)).length }
 }
 
-function exhausted(code: number, set: RangeSet, { size, used, rest }: Figures): CniError {
+function exhausted(code: number, set: RangeSet, { size, used, rest }: Figures): Occupied {
   const resting = rest > 0 ? ` and ${rest} were freed so recently that they rest ("cooldown")` : ''
-  return new CniError(code, `no IP addresses available in range set: ${describe(set)}`, `${used} of ${size} are in use${resting}; delete pods, widen the range, or run GC to free those of containers that no longer exist`)
+  return new Occupied(code, `no IP addresses available in range set: ${describe(set)}`, `${used} of ${size} are in use${resting}; delete pods, widen the range, or run GC to free those of containers that no longer exist`)
 }
 
 const ADVICE: Readonly<Record<string, string>> = {

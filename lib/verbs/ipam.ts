@@ -11,7 +11,7 @@ export function ipam<C extends NetConf>(plugin: IpamPlugin<C>): Verbs {
   return {
     async add(call) {
       const pool = open(call)
-      const result = pool.take(call.at)
+      const result = await pool.take(call.at)
       const undo = async () => pool.release(call.at)
       try {
         return { text: encode(result, call.version), undo }
@@ -33,7 +33,7 @@ export function ipam<C extends NetConf>(plugin: IpamPlugin<C>): Verbs {
       if (valid) open(call).keepOnly(valid)
     },
     async status(call) {
-      open(call).ready()
+      await open(call).ready()
     },
   }
 }

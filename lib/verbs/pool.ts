@@ -39,7 +39,7 @@ export async function delegate(type: string, call: Call): Promise<Delegate> {
     foreign: false,
     byLink: false,
     valid: () => pool().valid(),
-    add: async (former) => inVersion(pool().take(call.at, former), call.version),
+    add: async (former) => inVersion(await pool().take(call.at, former), call.version),
     check: () => verbs.check(call),
     del: () => verbs.del(call),
     gc: () => verbs.gc(call),

@@ -1,0 +1,39 @@
+import { entries } from '../journal/journal.ts'
+import { bootTimeNs } from '../os/boot.ts'
+import { fs } from '../os/fs.ts'
+import { log } from '../os/log.ts'
+import { addressesOfNode } from '../os/namespaces.ts'
+import { parseIp } from '../text/ip.ts'
+import { type Holder, holderOf, names, type Place } from './reservations.ts'
+
+// linux/magic.h: file systems that other nodes may share. A reservation there may belong to a pod of another node.
+const SHARED: readonly number[] = [0x6969, 0x517b, 0xfe534d42, 0xff534d42, 0x00c36400, 0x65735546, 0x01021997]
+
+/**
+ * The reservations that an earlier boot of the node left. No network namespace survives a boot, but host-local's files do. A runtime that
+ * forgets its containers never calls DEL for them.
+ *
+ * A reservation is left over when all of this is true:
+ * - its file is older than the boot. Alone this is not enough: the clock may have been set after the file was written;
+ * - no entry of the journal has the address. The journal does not survive a boot;
+ * - no link in any network namespace of the node has the address. This covers the pods of other plugins, too.
+ *
+ * Changes nothing. When something cannot be read, returns nothing: the reservations stay.
+ */
+export function leftByEarlierBoot(place: Place): ReadonlyMap<string, Holder> {
+  try {
+    const boot = bootTimeNs()
+    const old = names(place).filter((name) => (fs.statSync(`${place.dir}/${name}`)?.mtimeNs ?? boot) < boot)
+    if (old.length === 0 || SHARED.includes(fs.statfsSync(place.dir))) return new Map()
+    const used = new Set([...entries().flatMap(({ ips }) => ips), ...addressesOfNode()])
+    const left = new Map<string, Holder>()
+    for (const name of old) {
+      const holder = used.has(parseIp(name)) ? undefined : holderOf(place, name)
+      if (holder) left.set(name, holder)
+    }
+    return left
+  } catch (cause) {
+    log(`plumb: Cannot tell which addresses an earlier boot left; they stay reserved: ${(cause as Error).message}`, { pool: place.dir })
+    return new Map()
+  }
+}
