@@ -81,6 +81,13 @@ describe('what is deployed', () => {
       assert.deepEqual([binding.roleRef.name, binding.subjects[0].name, binding.subjects[0].namespace, pod.serviceAccountName], [of('ClusterRole').metadata.name, account.name, account.namespace, account.name])
     })
 
+    it('[F20k9] the uninstallation may only read Nodes and change their status, not read pods, namespaces and policies', () => {
+      const [, role = ''] = /^kind: ClusterRole\n([^]*?)^---/m.exec(read('conf/chart/templates/uninstall.yaml')) ?? []
+      const rules = role.slice(role.indexOf('rules:'))
+      assert.match(rules, /^rules:\n {2}- apiGroups: \[""\]\n {4}resources: \[nodes\]\n {4}verbs: \[get\]\n {2}- apiGroups: \[""\]\n {4}resources: \[nodes\/status\]\n {4}verbs: \[patch\]\n/)
+      assert.doesNotMatch(rules, /plumb\.rights|pods|namespaces|networkpolicies/)
+    })
+
     it('runs in the node’s network, and has every path that the agent writes from the node itself', () => {
       assert.deepEqual([pod.hostNetwork, agent.securityContext.privileged], [true, true])
       for (const path of [dirname(settings.files.subnetEnv), dirname(settings.files.socket), dirname(settings.files.policySocket), settings.files.stateDir, settings.files.confDir, settings.files.binDir, '/run/cni', '/var/lib/cni'])
