@@ -24,7 +24,9 @@ export interface ObjectSource {
   readonly origin: string
   /** Whether these kinds were listed completely at least once. Nothing is removed from the kernel before that. */
   isComplete(kinds: readonly KindName[]): boolean
-  /** Objects that cannot be read, one sentence each. All others count. Before the first list, the reason why there is none. */
+  /** Why the objects of these kinds are not known yet, or may be out of date. Undefined while the source answers. */
+  trouble(kinds: readonly KindName[]): string | undefined
+  /** Objects that cannot be read, one sentence each. All others count. */
   refused(kinds: readonly KindName[]): readonly string[]
   /** The changes of these kinds, for one part of the agent. Call this before `run`. */
   changes(kinds: readonly KindName[], wake: () => void): Changes
@@ -34,6 +36,8 @@ export interface ObjectSource {
 
 /** How often a folder is read without an event of the kernel, because it may be another machine's. Milliseconds. */
 const POLL_MS = 10_000
+/** An API that fails for this long is told of. A server that starts again is back before that. Milliseconds. */
+const AWAY_MS = 10_000
 /** Files are written in groups. A change is read after this many milliseconds, together with those that follow. */
 const QUIET_MS = 20
 /** The waits for a kind that the API does not have: its CustomResourceDefinition may come at any time. */
@@ -77,6 +81,8 @@ class ApiSource implements ObjectSource {
   readonly #api: Api
   readonly #collections: ReadonlyMap<KindName, Collection<unknown>>
   readonly #subscribers = new Subscribers()
+  /** Since when the requests of a kind fail, by performance.now(). */
+  readonly #failing = new Map<KindName, number>()
 
   constructor(api: Api, kinds: readonly KindName[]) {
     this.#api = api
@@ -88,10 +94,13 @@ class ApiSource implements ObjectSource {
     return kinds.every((kind) => this.#collections.get(kind)?.isListed)
   }
 
+  trouble(kinds: readonly KindName[]): string | undefined {
+    const isLate = (kind: KindName) => performance.now() - (this.#failing.get(kind) ?? Number.POSITIVE_INFINITY) >= AWAY_MS
+    return kinds.some((kind) => isLate(kind) || !this.#collections.get(kind)?.isListed) ? this.#api.state().error : undefined
+  }
+
   refused(kinds: readonly KindName[]): readonly string[] {
-    const { error } = this.#api.state()
-    const away = error !== undefined && !this.isComplete(kinds) ? [error] : []
-    return [...away, ...kinds.flatMap((kind) => [...(this.#collections.get(kind)?.refused.values() ?? [])])]
+    return kinds.flatMap((kind) => [...(this.#collections.get(kind)?.refused.values() ?? [])])
   }
 
   changes(kinds: readonly KindName[], wake: () => void): Changes {
@@ -103,17 +112,45 @@ class ApiSource implements ObjectSource {
   }
 
   async #follow(kind: KindName, one: Collection<unknown>, signal: AbortSignal): Promise<void> {
+    const note = () => this.#subscribers.note(kind)
+    let isTold = false
+    const heard = () => {
+      this.#failing.delete(kind)
+      if (isTold) note()
+      isTold = false
+    }
+    const failed = () => {
+      const since = this.#failing.get(kind)
+      if (since === undefined) this.#failing.set(kind, performance.now())
+      if (since === undefined || isTold || performance.now() - since < AWAY_MS) return
+      isTold = true
+      note()
+    }
     const source = {
       known: () => one.known(),
       // An empty list changes no object. The parts have to know all the same that it is complete.
       list: async (until: AbortSignal) => {
         try {
           await one.list(until)
+          heard()
+        } catch (cause) {
+          failed()
+          throw cause
         } finally {
-          this.#subscribers.note(kind)
+          note()
         }
       },
-      watch: (after: string, until: AbortSignal) => one.watch(after, until),
+      async *watch(after: string, until: AbortSignal) {
+        try {
+          for await (const event of one.watch(after, until)) {
+            heard()
+            yield event
+          }
+        } catch (cause) {
+          failed()
+          throw cause
+        }
+      },
       apply: (event: Parameters<typeof one.apply>[0]) => one.apply(event),
       doubt: () => one.doubt(),
     }
@@ -129,6 +166,7 @@ class FolderSource implements ObjectSource {
   readonly #kinds: readonly KindName[]
   readonly #subscribers = new Subscribers()
   #refused: readonly string[] = []
+  #away: string | undefined
   /** The device and the inode of the folder that was read last. */
   #id: string | undefined
   /** The file of each object, by kind and key. */
@@ -143,6 +181,10 @@ class FolderSource implements ObjectSource {
 
   isComplete(): boolean {
     return this.#isRead
+  }
+
+  trouble(): string | undefined {
+    return this.#away
   }
 
   refused(): readonly string[] {
@@ -166,14 +208,12 @@ class FolderSource implements ObjectSource {
 
   #read(): void {
     const found = this.#find()
+    const before = [this.#isRead, this.#away, this.#refused]
+    this.#away = typeof found === 'string' ? found : undefined
     // A folder that is away changes no object that is known.
-    const refused = typeof found === 'string' ? [found] : found.refused
-    const isNew = !this.#isRead && typeof found !== 'string'
-    // A refused object changes no object that is known. The parts have to report it all the same.
-    const isTold = isNew || !Bun.deepEquals(this.#refused, refused)
-    this.#refused = refused
     if (typeof found !== 'string') this.#take(found)
-    if (isTold) for (const kind of this.#kinds) this.#subscribers.note(kind)
+    // The parts have to report it all the same, and also what was refused.
+    if (!Bun.deepEquals(before, [this.#isRead, this.#away, this.#refused])) for (const kind of this.#kinds) this.#subscribers.note(kind)
   }
 
   // The manifests of the folder, or the reason why they cannot be read now. An empty mount point is no folder without manifests.
@@ -194,7 +234,7 @@ class FolderSource implements ObjectSource {
   }
 
   #take(found: Manifests): void {
-    this.#isRead = true
+    ;[this.#refused, this.#isRead] = [found.refused, true]
     const files = new Map(found.files)
     for (const kind of this.#kinds) {
       const [now, wanted] = [this.#maps[kind], new Map<string, unknown>(found.objects[kind])]

@@ -173,7 +173,7 @@ export class PolicyPart implements Part, Admission {
     if (!this.#objects.isComplete(POLICY_KINDS)) {
       // The table of an earlier run stays until everything is known. Without one, no pod may be open by chance.
       if (options.subnets.length > 0 && !isThere('inet', TABLE)) await load(new PolicyState(this.#objects.objects, ''), options, this.#context.run)
-      this.#reportObjects('')
+      this.#reportObjects()
       return WAITING
     }
     const [written, began] = [this.#waiting.begin(), performance.now()]
@@ -195,15 +195,16 @@ export class PolicyPart implements Part, Admission {
     this.#steps = withStep(this.#steps, (performance.now() - began) / 1000)
     this.#tell()
     this.#context.failures.report('bridges', this.#unfiltered())
-    this.#reportObjects('; the other objects are enforced')
+    this.#reportObjects()
     return this.#tightened.size > 0 ? { isIncomplete: true } : DONE
   }
 
-  #reportObjects(more: string): void {
-    const failures = this.#objects
-      .refused(POLICY_KINDS)
-      .slice(0, NAMED)
-      .map((text): Failure => ({ scope: 'part', text: `${text}${more}` }))
+  #reportObjects(): void {
+    const trouble = this.#objects.trouble(POLICY_KINDS)
+    const more = this.#objects.isComplete(POLICY_KINDS) ? '; the last known objects are enforced' : ''
+    const refused = this.#objects.refused(POLICY_KINDS).slice(0, NAMED)
+    const texts = [...(trouble === undefined ? [] : [`${trouble}${more}`]), ...refused.map((text) => `${text}; the other objects are enforced`)]
+    const failures = texts.map((text): Failure => ({ scope: 'part', text }))
     this.#context.failures.report('objects of policy', failures)
   }
 

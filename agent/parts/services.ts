@@ -139,18 +139,16 @@ export class ServicesPart implements Part {
 
   async step(): Promise<Outcome> {
     // The table of an earlier run stays until everything is known.
-    const refused = (more: string) =>
-      this.#objects
-        .refused(SERVICE_KINDS)
-        .slice(0, NAMED)
-        .map((text): Failure => ({ scope: 'part', text: `${text}${more}` }))
+    const trouble = this.#objects.trouble(SERVICE_KINDS)
     if (!this.#objects.isComplete(SERVICE_KINDS)) {
-      this.#context.failures.report('objects of services', refused(''))
+      this.#context.failures.report('objects of services', trouble === undefined ? [] : [{ scope: 'part', text: trouble }])
       return WAITING
     }
     await this.#progress.during(() => this.#update())
-    const closed = this.#health.update(this.#programme.health).map((text): Failure => ({ scope: 'part', text }))
-    this.#context.failures.report('objects of services', [...refused('; the other objects are programmed'), ...closed])
+    const refused = this.#objects.refused(SERVICE_KINDS).slice(0, NAMED)
+    const texts = [...(trouble === undefined ? [] : [`${trouble}; the last known objects are programmed`]), ...refused.map((text) => `${text}; the other objects are programmed`), ...this.#health.update(this.#programme.health)]
+    const failures = texts.map((text): Failure => ({ scope: 'part', text }))
+    this.#context.failures.report('objects of services', failures)
     return DONE
   }
 

@@ -10,6 +10,7 @@ import { KINDS } from '../../agent/cluster/kinds.ts'
 import { policyOf } from '../../agent/cluster/objects.ts'
 import { openObjects } from '../../agent/cluster/source.ts'
 import { until } from '../support/harness.ts'
+import { kubeServer } from '../support/kube-server.ts'
 
 const policy = (spec: object, name = 'deny') => ({ kind: 'NetworkPolicy', metadata: { namespace: 'x', name }, spec })
 
@@ -70,7 +71,7 @@ describe('a folder of manifests', () => {
     const end = new AbortController()
     const source = openObjects({ from: 'folder', dir }, ['policies'], 'test')
     const { policies } = source.objects
-    const told = (pattern: RegExp) => until(() => pattern.test(source.refused(['policies']).join('\n')), 20_000)
+    const told = (pattern: RegExp) => until(() => pattern.test(source.trouble(['policies']) ?? ''), 20_000)
     let notes = 0
     source.changes(['policies'], () => notes++)
     try {
@@ -80,7 +81,7 @@ describe('a folder of manifests', () => {
       mkdirSync(dir)
       writeFileSync(join(dir, 'deny.yaml'), JSON.stringify(policy({ podSelector: {} })))
       await until(() => policies.has('x/deny'), 20_000)
-      assert.deepEqual(source.refused(['policies']), [])
+      assert.equal(source.trouble(['policies']), undefined)
       renameSync(dir, away)
       await told(/^There is no folder .*manifests; want/)
       assert.equal(policies.has('x/deny'), true)
@@ -96,7 +97,7 @@ describe('a folder of manifests', () => {
       assert.deepEqual([policies.has('x/deny'), source.isComplete(['policies'])], [true, true])
       rmSync(dir)
       renameSync(away, dir)
-      await until(() => source.refused(['policies']).length === 0, 20_000)
+      await until(() => source.trouble(['policies']) === undefined, 20_000)
       rmSync(join(dir, 'deny.yaml'))
       await until(() => !policies.has('x/deny'), 20_000)
     } finally {
@@ -172,6 +173,44 @@ describe('a folder of manifests', () => {
     } finally {
       end.abort()
       rmSync(dir, { recursive: true })
+    }
+  })
+
+  it('[F20k8] an API that is away, or no longer allows a kind, is told of when it lasts; what is known stays', async function () {
+    this.timeout(120_000)
+    const server = await kubeServer()
+    const end = new AbortController()
+    const source = openObjects({ from: 'api', kubeconfig: server.kubeconfig }, ['nodes'], 'test')
+    let notes = 0
+    source.changes(['nodes'], () => notes++)
+    const trouble = () => source.trouble(['nodes'])
+    try {
+      void source.run(end.signal)
+      await until(() => source.isComplete(['nodes']) && server.asked().some((one) => one.includes('watch=true')))
+      server.close()
+      const began = performance.now()
+      let before = notes
+      await until(() => notes > before, 40_000)
+      assert.match(trouble() ?? '', /does not answer/)
+      assert.ok(performance.now() - began > 8000)
+      before = notes
+      server.open()
+      await until(() => trouble() === undefined, 20_000)
+      server.tell('{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}')
+      await until(() => notes > before, 20_000)
+      server.fault = () => new Response('{"message":"nodes is forbidden"}', { status: 403 })
+      server.cut()
+      before = notes
+      await until(() => notes > before, 40_000)
+      assert.match(trouble() ?? '', /403 nodes is forbidden; want a role/)
+      assert.equal(source.isComplete(['nodes']), true)
+      // An agent that starts now.
+      const other = openObjects({ from: 'api', kubeconfig: server.kubeconfig }, ['nodes'], 'test')
+      void other.run(end.signal)
+      await until(() => /403 nodes is forbidden/.test(other.trouble(['nodes']) ?? ''))
+      assert.equal(other.isComplete(['nodes']), false)
+    } finally {
+      end.abort()
     }
   })
 })
