@@ -256,7 +256,7 @@ export class PolicyPart implements Part, Admission {
     if (addresses.size === 0 || isAudit || keepsEstablished) return
     const objects = objectsOf(this.#objects.objects)
     const end = (ip: Ip) => this.#state.podAt(ip) ?? { ip }
-    const isAllowed = ({ source, destination, protocol, port }: Flow) => decide(objects, { from: end(source), to: end(destination), source, destination, protocol, port }).passes
+    const isAllowed = ({ source, destination, protocol, port }: Flow) => !this.#state.isClosed(source) && !this.#state.isClosed(destination) && decide(objects, { from: end(source), to: end(destination), source, destination, protocol, port }).passes
     const failures: Failure[] = []
     try {
       await endRefused(addresses, isAllowed, this.#context.run)

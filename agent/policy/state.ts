@@ -106,6 +106,11 @@ export class PolicyState {
     return (all.find(({ key }) => key === owner) ?? all.at(-1))?.pod
   }
 
+  /** Whether an address is that of a pod of this node whose object is not known. */
+  isClosed(ip: Ip): boolean {
+    return this.#localAt(ip)?.isClosed === true
+  }
+
   /** What the counters of the table count, by name. */
   counted(): ReadonlyMap<string, Counted> {
     return new Map([...this.items.all()].flatMap((item) => (item.kind === 'counter' ? [[item.name, (item as CounterItem).counted]] : [])))
@@ -149,7 +154,7 @@ export class PolicyState {
     for (const side of SIDES) if (before?.chains[side]) this.items.release(before.chains[side])
     if (now) this.#locals.set(key, now)
     else this.#locals.delete(key)
-    const isSame = SIDES.every((side) => before?.chains[side]?.name === now?.chains[side]?.name)
+    const isSame = before?.isClosed === now?.isClosed && SIDES.every((side) => before?.chains[side]?.name === now?.chains[side]?.name)
     // An address that a pod gets or gives back begins without connections, whatever the policies are (docs/decisions/0032).
     const has = (one: LocalPod | undefined, ip: Ip) => one?.ips.includes(ip) === true
     for (const ip of before?.ips ?? []) this.#leave(ip, key)
@@ -167,11 +172,15 @@ export class PolicyState {
   }
 
   // Two objects may have one address while one of them is late to go. The pod that ADD has admitted counts, else the latest one.
-  #write(ip: Ip): void {
+  #localAt(ip: Ip): LocalPod | undefined {
     const keys = [...(this.#localsAt.get(ip) ?? [])]
     const owner = this.#attached.ownerOf(ip)
     const key = owner !== undefined && keys.includes(owner) ? owner : keys.at(-1)
-    const local = key === undefined ? undefined : this.#locals.get(key)
+    return key === undefined ? undefined : this.#locals.get(key)
+  }
+
+  #write(ip: Ip): void {
+    const local = this.#localAt(ip)
     const family = isSix(ip) ? 6 : 4
     for (const side of SIDES) {
       const [map, chain]: [MapName, Item | undefined] = [`${side}${family}`, local?.chains[side]]

@@ -1,5 +1,6 @@
 import { type Answerer, question, Unreachable } from '../os/ask.ts'
 import { NFT } from '../os/batch-tools.ts'
+import { forgetAddresses } from '../os/conntrack.ts'
 import { sleep } from '../os/door.ts'
 import { has } from '../os/exec.ts'
 import { log } from '../os/log.ts'
@@ -98,6 +99,8 @@ async function closePod({ endpoint: { namespace, pod, addresses, containerId } }
   const lines = [...open.map(({ map, ip }) => `delete element ${TABLE} ${map} { ${ip} }`), ...rest.map(add)]
   const again = wrong ?? (lines.length === 0 ? undefined : (await attempt(lines, run)).said[0])
   if (again !== undefined) throw new CniError(CODE.tryLater, `Cannot close ${name}: nft: ${again}`, why.message, { cause: why })
+  // The pod's link was up before. What was sent meanwhile may have begun connections.
+  forgetAddresses(addresses)
   log(`plumb: ${name} is closed until the agent knows its policies: ${why.message}`, { container: containerId })
 }
 

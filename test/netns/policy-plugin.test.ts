@@ -9,6 +9,7 @@ import { chainedNetwork } from '../support/chained-network.ts'
 import { type Answer, type Namespace, namespaceAt, ping, plugin, type Row, until } from '../support/harness.ts'
 import { bridgeConf, containerId } from '../support/network.ts'
 import { type Cluster, fileStore, inCluster, type Node } from '../support/nodes.ts'
+import { type Answering, startPod } from '../support/policy-world.ts'
 import { ADMITTING } from '../support/samples.ts'
 import { testPlugin } from '../support/suites/testPlugin.ts'
 
@@ -359,6 +360,45 @@ describe('the plugin policy', () => {
       } finally {
         dying.stop(true)
         process.kill(second.pid, 'SIGCONT')
+      }
+    }),
+  )
+
+  it(
+    '[F20d] a closed pod has no connections: neither one from before its object went, nor one that began before ADD had closed it',
+    inCluster(3, options, async (cluster, test) => {
+      test.timeout(120_000)
+      const bench = new Bench(cluster)
+      const [a, b] = bench.pods as [Namespace, Namespace]
+      bench.write('a.yaml', bench.podObject('a'))
+      bench.write('b.yaml', bench.podObject('b'))
+      const agent = bench.node.agent()
+      await agent.ready(30_000)
+      const [ipA = ''] = await bench.add(a, 'a')
+      const [ipB = ''] = await bench.add(b, 'b')
+      const [server, client] = [a, b].map(({ path }) => startPod(path.slice('/run/netns/'.length))) as [Answering, Answering]
+      const came = async (ip: string) => (await server.tell()).came[ip] ?? 0
+      const isSilent = async (ip: string) => {
+        const before = await came(ip)
+        await Bun.sleep(300)
+        return before === (await came(ip))
+      }
+      try {
+        for (const one of [server, client]) await one.ready()
+        await client.flow('udp', ipA, false)
+        await until(async () => (await came(ipB)) > 20, 10_000)
+        bench.write('b.yaml')
+        await until(async () => (await bench.verdicts(ipB)).includes('ingress4 goto unknown'), 10_000)
+        await until(() => isSilent(ipB), 10_000)
+        assert.equal((await bench.call('DEL', b, 'b')).status, 0)
+        await agent.stop('SIGKILL')
+        // The flow goes on in the namespace. ADD makes its link before it closes the pod.
+        const [next = ''] = await bench.add(b, 'b', { whenAway: 'closed', timeout: 1 })
+        assert.deepEqual((await bench.verdicts(next)).sort(), ['egress4 drop', 'ingress4 drop'])
+        assert.equal(await isSilent(next), true)
+        for (const pod of [a, b]) assert.equal((await bench.call('DEL', pod, pod === a ? 'a' : 'b')).status, 0)
+      } finally {
+        for (const one of [server, client]) one.kill()
       }
     }),
   )
