@@ -82,7 +82,7 @@ describe('what is deployed', () => {
     })
 
     it('[F20k9] the uninstallation may only read Nodes and change their status, not read pods, namespaces and policies', () => {
-      const [, role = ''] = /^kind: ClusterRole\n([^]*?)^---/m.exec(read('conf/chart/templates/uninstall.yaml')) ?? []
+      const [, role = ''] = /^kind: ClusterRole\n([\s\S]*?)^---/m.exec(read('conf/chart/templates/uninstall.yaml')) ?? []
       const rules = role.slice(role.indexOf('rules:'))
       assert.match(rules, /^rules:\n {2}- apiGroups: \[""\]\n {4}resources: \[nodes\]\n {4}verbs: \[get\]\n {2}- apiGroups: \[""\]\n {4}resources: \[nodes\/status\]\n {4}verbs: \[patch\]\n/)
       assert.doesNotMatch(rules, /plumb\.rights|pods|namespaces|networkpolicies/)
