@@ -3,7 +3,7 @@ import { draftOf, remove } from '../lib/os/files.ts'
 import { linksNow } from '../lib/os/links.ts'
 import { chainUses, isThere } from '../lib/os/nftables.ts'
 import type { Run } from '../lib/os/run.ts'
-import { writeSysctl } from '../lib/os/sysctls.ts'
+import { readSysctl, writeSysctl } from '../lib/os/sysctls.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
 import { openBackend } from './backend/open.ts'
 import { leaveForward } from './firewall/forward.ts'
@@ -19,7 +19,7 @@ import { listenerOf } from './node/instance-lock.ts'
 import { isTaken } from './node/socket.ts'
 import { REMOVE as REMOVE_GUARD } from './policy/guard.ts'
 import { TABLE as POLICY_TABLE, REMOVE } from './policy/table.ts'
-import { LOCALNET, MARTIANS, REMOVE as REMOVE_SERVICES, TABLE as SERVICES_TABLE } from './services/table.ts'
+import { isOnLoopback, LOCALNET, MARTIANS, REMOVE as REMOVE_SERVICES, TABLE as SERVICES_TABLE } from './services/table.ts'
 import type { Settings } from './settings/settings.ts'
 import { openStore } from './store/open.ts'
 
@@ -59,12 +59,13 @@ export async function withdraw(settings: Settings, { dryRun = false } = {}): Pro
     [POLICY_TABLE, `${REMOVE}${REMOVE_GUARD}`],
     [SERVICES_TABLE, REMOVE_SERVICES],
   ] as const) {
-    if (!isThere('inet', table)) continue
-    // Without this chain, other machines could reach 127.0.0.0/8.
-    if (table === SERVICES_TABLE && chainUses('inet', table).has(MARTIANS)) {
+    // Without this chain, other machines could reach 127.0.0.0/8. Somebody may have removed it.
+    const isOpen = chainUses('inet', table).has(MARTIANS) || (settings.services !== undefined && isOnLoopback(settings.services, 4) && readSysctl(LOCALNET) === '1')
+    if (table === SERVICES_TABLE && isOpen) {
       if (!dryRun) writeSysctl(LOCALNET, '0')
       done.push(`${dryRun ? 'would set' : 'set'} net.${LOCALNET.replaceAll('/', '.')} to 0`)
     }
+    if (!isThere('inet', table)) continue
     const { status, stderr } = await tools(['nft', '-f', '-'], removing)
     if (!dryRun) done.push(status === 0 ? `removed nft table inet ${table}` : `nft: ${stderr.trim()}`)
   }

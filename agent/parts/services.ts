@@ -12,6 +12,7 @@ import type { Slice } from '../cluster/services.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import type { Standing } from '../health/condition.ts'
 import { type Durations, PROGRAMMING_BUCKETS } from '../health/status.ts'
+import { dumpElements } from '../kernel/element-dump.ts'
 import { Elements, type Stepped } from '../kernel/elements.ts'
 import { both } from '../lease/families.ts'
 import type { Translated } from '../policy/view.ts'
@@ -40,6 +41,7 @@ const MOST = 50_000
 
 /** The lines that take the table away, if it is there. */
 const AWAY = [`table inet ${TABLE}`, `delete table inet ${TABLE}`]
+const INTERVALS = [4, 6].flatMap((family) => [...['own', 'inside'].map((set) => [TABLE, `${set}${family}`] as const), ...['restricted', 'allowed'].map((set) => [SOURCES, `${set}${family}`] as const)])
 /** Chains that no element leads to are removed when there are more. */
 const SPARE = 100
 
@@ -78,6 +80,8 @@ export class ServicesPart implements Part {
   #isDoubtful = true
   /** The kernel has chains that could not be removed. */
   #isUnusedLeft = false
+  /** What the kernel had of the sets and chains below `contentOfIntervals` after this agent wrote them. */
+  #intervals: string | undefined
   /** The transaction that nft refused last. */
   #refused: string | undefined
   #node: NodeFacts
@@ -267,6 +271,8 @@ export class ServicesPart implements Part {
   #look(): string | undefined {
     if (!isThere('inet', TABLE)) return `nft table ${TABLE}`
     if (this.#sources.isAny && !isThere('inet', SOURCES)) return `nft table ${SOURCES}`
+    // Without transactions of others nobody changed them.
+    if (this.#intervals !== undefined && this.#elements.isInDoubt && contentOfIntervals() !== this.#intervals) return `nft table ${SOURCES}, or addresses of pods in nft table ${TABLE}`
     const counts = ruleCounts('inet', TABLE)
     const wrong = [...(this.#chains ?? [])].find(([name, { rules }]) => (counts.get(name) ?? 0) !== rules.length)
     return wrong && `nft table ${TABLE}, chain ${wrong[0]}`
@@ -292,6 +298,7 @@ export class ServicesPart implements Part {
     const stepped = await this.#elements.step(run, { before })
     // A chain that no element leads to costs nothing, and the next change may need it.
     this.#chains = new Map([...(isWhole ? [] : (this.#chains ?? [])), ...wanted])
+    if (isWhole || restricted || addresses !== this.#addresses) this.#intervals = contentOfIntervals()
     this.#addresses = addresses
     if (restricted) this.#sources = { version: sourcesVersion, isAny: restricted.size > 0 }
     return stepped
@@ -318,6 +325,12 @@ export class ServicesPart implements Part {
     if (status === 0) this.#chains = new Map([...(this.#chains ?? [])].filter(([name]) => wanted.has(name)))
     this.#context.failures.report('chains of services', status === 0 ? [] : [{ scope: 'part', text: `Cannot remove unused chains of nft table ${TABLE}: ${stderr.split('\n', 1)[0]}` }])
   }
+}
+
+// Sets with intervals, which `Elements` does not have, and the rules that use source ranges: as the kernel gives them.
+function contentOfIntervals(): string {
+  const sets = INTERVALS.map(([table, set]) => [...(dumpElements(table, set) ?? [])].map((pair) => pair.join(' ')).sort())
+  return JSON.stringify([...sets, [...ruleCounts('inet', SOURCES)].map((pair) => pair.join(' ')).sort()])
 }
 
 // nft's text `10.1.0.2 . 8080`.

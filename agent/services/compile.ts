@@ -1,5 +1,5 @@
 import { contains, hostCidr, isSix } from '../../lib/text/cidr.ts'
-import { type Cidr, type Ip, split } from '../../lib/text/ip.ts'
+import { bitsOf, type Cidr, type Ip, split } from '../../lib/text/ip.ts'
 import type { Service, ServicePort, Slice } from '../cluster/services.ts'
 import { type Endpoints, endpointsOf, type NodeFacts } from './endpoints.ts'
 
@@ -199,8 +199,13 @@ function allowed({ sourceRanges }: Service, ip: Ip, { ips = [] }: NodeFacts): Ci
   return widest([...ranges, ...(isNodeAllowed ? [hostCidr(ip)] : [])])
 }
 
-// nft refuses overlapping elements of one set.
+// nft refuses overlapping elements of one set. In order of their first address, what contains a range comes before it. There may be tens of thousands.
 function widest(ranges: readonly Cidr[]): Cidr[] {
-  const sorted = [...new Set(ranges)].sort((a, b) => split(a).length - split(b).length)
-  return sorted.filter((one, i) => !sorted.slice(0, i).some((wider) => contains(wider, split(one).ip)))
+  const sorted = [...new Set(ranges)].map((range) => ({ range, first: bitsOf(range).bits, length: split(range).length })).sort((a, b) => (a.first === b.first ? a.length - b.length : a.first < b.first ? -1 : 1))
+  const kept: Cidr[] = []
+  for (const { range } of sorted) {
+    const last = kept.at(-1)
+    if (last === undefined || !contains(last, split(range).ip)) kept.push(range)
+  }
+  return kept
 }

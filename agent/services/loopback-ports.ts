@@ -4,6 +4,9 @@ import type { Frontend } from './compile.ts'
 
 const LOOPBACK = '::1'
 
+/** The most connections at once, over all ports. Each takes two files of the agent. */
+const MOST = 1000
+
 /** A server on `::1`, and the endpoints that it leads to. */
 interface Port {
   readonly server: Server
@@ -18,6 +21,7 @@ interface Port {
  */
 export class LoopbackPorts {
   readonly #ports = new Map<number, Port>()
+  #connections = 0
   readonly #report: (failures: readonly Failure[]) => void
 
   /** `report` gets all failures, each time they change. */
@@ -28,11 +32,12 @@ export class LoopbackPorts {
   /** Opens and closes ports, so that they are those of the frontends. A port that could not be opened is tried again. */
   update(frontends: Iterable<Frontend>): void {
     const wanted = new Map([...frontends].flatMap((one) => (one.kind === 'port' && one.family === 6 && one.protocol === 'tcp' && one.cluster.length > 0 ? [[Number(one.key.split(' . ')[1]), one] as const] : [])))
-    for (const [port, { failure }] of this.#ports) if (failure !== undefined || !wanted.has(port)) this.#close(port)
+    for (const port of [...this.#ports.keys()]) if (!wanted.has(port)) this.#close(port)
     for (const [port, frontend] of wanted) {
       const open = this.#ports.get(port)
       if (open) open.frontend = frontend
-      else this.#open(port, frontend)
+      if (open?.failure !== undefined) this.#close(port)
+      if (!open || open.failure !== undefined) this.#open(port, frontend, open?.failure)
     }
     this.#tell()
   }
@@ -42,9 +47,13 @@ export class LoopbackPorts {
     for (const port of [...this.#ports.keys()]) this.#close(port)
   }
 
-  #open(port: number, frontend: Frontend): void {
+  // A failure stands until the port is open.
+  #open(port: number, frontend: Frontend, failure?: string): void {
     const sockets = new Set<Socket>()
     const server = createServer({ allowHalfOpen: true }, (client) => {
+      if (this.#connections >= MOST) return void client.destroy()
+      this.#connections++
+      client.on('close', () => this.#connections--)
       const { host, port: to } = chosen(open.frontend)
       const endpoint = connect({ host, port: to, allowHalfOpen: true })
       for (const [one, other] of [
@@ -56,10 +65,14 @@ export class LoopbackPorts {
         one.pipe(other)
       }
     })
-    const open: Port = { server, sockets, frontend }
+    const open: Port = { server, sockets, frontend, ...(failure !== undefined && { failure }) }
     this.#ports.set(port, open)
     server.on('error', ({ message }) => {
       open.failure = message
+      this.#tell()
+    })
+    server.on('listening', () => {
+      delete open.failure
       this.#tell()
     })
     server.listen({ host: LOOPBACK, port })

@@ -61,7 +61,7 @@ describe('Services: from outside', () => {
   )
 
   it(
-    'F10 NodePorts on 127.0.0.1 open 127.0.0.0/8 to no other machine and no pod, and restart and cleanup take the setting back',
+    'F10 NodePorts on 127.0.0.1 open 127.0.0.0/8 to no other machine and no pod, and restart and cleanup take the setting back (F20s13: without the table, too)',
     inWorld(async (world) => {
       const { n1, client, agents } = world
       const localnet = async () => (await n1.ns.exec(['sysctl', '-n', 'net.ipv4.conf.all.route_localnet'])).stdout.trim()
@@ -109,6 +109,13 @@ describe('Services: from outside', () => {
       const { status, stdout } = await n1.ns.exec([plumb, 'agent', 'cleanup', ...n1.options])
       assert.equal(status, 0)
       assert.match(stdout, /set net\.ipv4\.conf\.all\.route_localnet to 0/)
+      assert.equal(await localnet(), '0')
+      // F20s13 Somebody has removed the table while no agent ran.
+      const last = n1.agent()
+      await until(async () => (await localnet()) === '1', 30_000)
+      await last.stop()
+      assert.equal((await n1.ns.exec(['nft', 'flush', 'ruleset'])).status, 0)
+      assert.equal((await n1.ns.exec([plumb, 'agent', 'cleanup', ...n1.options])).status, 0)
       assert.equal(await localnet(), '0')
     }, '--node-port-addresses=127.0.0.0/8'),
   )

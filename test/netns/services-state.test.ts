@@ -189,6 +189,30 @@ describe('Services: state', () => {
   )
 
   it(
+    'F20s10 source ranges that somebody opens come back: a rule, a restricted address, an allowed range; and the addresses of pods',
+    inWorld(async (world) => {
+      const { ns } = world.n1
+      world.service('b', { clusterIP: '10.96.0.12', type: 'LoadBalancer', loadBalancerSourceRanges: ['10.0.0.0/8'] }, { status: { loadBalancer: { ingress: [{ ip: '192.0.2.20' }] } } })
+      world.slice('b', ['a'])
+      await world.sync()
+      const all = async () => (await Promise.all(['plumb_services_sources', 'plumb_services'].map((table) => world.nft('-s', 'list', 'table', 'inet', table)))).join('')
+      const right = await all()
+      for (const line of [
+        'flush chain inet plumb_services_sources prerouting',
+        'delete element inet plumb_services_sources restricted4 { 192.0.2.20 . tcp . 80 }',
+        'add element inet plumb_services_sources allowed4 { 192.0.2.20 . tcp . 80 . 172.16.0.0/12 }',
+        'flush set inet plumb_services own4',
+        'add element inet plumb_services inside4 { 172.30.0.0/24 }',
+      ]) {
+        const { status, stderr } = await ns.exec(['nft', '-f', '-'], { stdin: `${line}\n` })
+        assert.equal(status, 0, stderr)
+        await until(async () => (await all()) === right, 15_000).catch(() => assert.fail(`${line} stays`))
+      }
+      assert.match((await world.tcp('client', '192.0.2.20', 80, { ms: 500 }))[0] ?? '', /ETIMEDOUT|timeout/i)
+    }),
+  )
+
+  it(
     'F20s3 chains of shapes that no Service has any more are removed once there are many',
     inWorld(async (world) => {
       const chains = async () => (await world.nft('list', 'chains', 'inet')).match(/chain vip4_tcp_1_s\d+/g)?.length ?? 0
