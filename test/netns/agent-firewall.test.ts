@@ -99,12 +99,12 @@ describe('plumb agent and the firewall', () => {
       for (const agent of agents) await agent.ready(20_000)
       await assertReach(cluster.nodes, { v4: 1450 })
       const seen = () => agents.map(({ pid }) => childrenOf(pid))
-      // What the start and the pings stirred up is over when there was nothing new for a second.
+      // What the start and the pings stirred up is over when there was nothing new for three seconds. Chains are looked at two seconds after a change.
       await until(async () => {
         const last = JSON.stringify(seen())
-        await Bun.sleep(1000)
+        await Bun.sleep(3000)
         return JSON.stringify(seen()) === last
-      }, 20_000)
+      }, 30_000)
       const before = seen()
       assert.deepEqual(
         before.map(({ living }) => living.length),
