@@ -58,9 +58,15 @@ export class Endpoints {
     if (!found) return undefined
     this.#drop(id, found)
     const key = podKey(found)
-    if (!this.#byPod.has(key)) this.#released.set(key, pod(key)?.ips ?? [])
+    const object = pod(key)
+    if (object && !this.#byPod.has(key)) this.#released.set(key, object.ips)
     this.#changed(key)
     return found
+  }
+
+  /** Notes that the object of a pod is gone. The next object of that name is another pod's. */
+  objectGone(pod: string): void {
+    this.#released.delete(pod)
   }
 
   /** The attachments of a pod. */

@@ -21,7 +21,7 @@ export const POLICY_KINDS = ['pods', 'namespaces', 'policies', 'clusterPolicies'
 export type Cluster = Pick<Objects, (typeof POLICY_KINDS)[number]>
 
 /** What ADD has told of the pods of this node. */
-export type Attached = Pick<Endpoints, 'of' | 'addressesOf' | 'ownerOf'>
+export type Attached = Pick<Endpoints, 'of' | 'addressesOf' | 'ownerOf' | 'objectGone'>
 
 /** A pod of this node. */
 interface LocalPod {
@@ -120,6 +120,7 @@ export class PolicyState {
   *#podChanged(key: string): Generator<string> {
     const pod = this.#cluster.pods.get(key)
     const attached = this.#attached.of(key)
+    if (!pod) this.#attached.objectGone(key)
     const ips = pod ? this.#attached.addressesOf(pod) : []
     const now: KnownPod | undefined = pod && { key, pod, ips, isLocal: attached.length > 0 || pod.node === this.#node }
     const [before, local] = [this.#pods.get(key), this.#locals.get(key)]

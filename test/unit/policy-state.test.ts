@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import fc from 'fast-check'
 import { clusterPolicyOf } from '../../agent/cluster/cluster-policy.ts'
-import { clusterNodeOf, namespaceOf, podOf, policyOf } from '../../agent/cluster/objects.ts'
+import { clusterNodeOf, namespaceOf, type Pod, podOf, policyOf } from '../../agent/cluster/objects.ts'
 import { Endpoints } from '../../agent/policy/endpoints.ts'
 import { textOf } from '../../agent/policy/program.ts'
 import { compile, PolicyState } from '../../agent/policy/state.ts'
@@ -118,6 +118,34 @@ describe('the state of policies', () => {
       }),
       { numRuns: 3000 },
     )
+  })
+
+  it('[F20e] a pod of a released name counts again when the next object has the same address, as on another node', () => {
+    const pods = new Map<string, Pod>()
+    const attached = new Endpoints(() => {})
+    const none = new Map()
+    const state = new PolicyState({ pods, namespaces: none, policies: none, clusterPolicies: none, nodes: none }, 'here', attached)
+    const ip = parseIp('10.0.0.1')
+    const object = (node: string) => podOf({ metadata: { namespace: 'x', name: 'web-0' }, spec: { nodeName: node, containers: [] }, status: { podIPs: [{ ip }] } }) as Pod
+    const [id, changed] = [{ containerId: 'c1' as ContainerId, ifname: 'eth0' as IfName }, new Map([['pods' as const, new Set(['x/web-0'])]])]
+    pods.set('x/web-0', object('here'))
+    attached.admit({ ...id, namespace: 'x', pod: 'web-0', addresses: [ip] })
+    attached.release(id, (key) => pods.get(key))
+    state.apply(changed)
+    assert.equal(state.podAt(ip), undefined)
+    pods.delete('x/web-0')
+    state.apply(changed)
+    pods.set('x/web-0', object('there'))
+    state.apply(changed)
+    assert.equal(state.podAt(ip)?.node, 'there')
+    // The object goes before its pod.
+    attached.admit({ ...id, namespace: 'x', pod: 'web-0', addresses: [ip] })
+    pods.delete('x/web-0')
+    state.apply(changed)
+    attached.release(id, (key) => pods.get(key))
+    pods.set('x/web-0', object('there'))
+    state.apply(changed)
+    assert.equal(state.podAt(ip)?.node, 'there')
   })
 })
 
