@@ -23,7 +23,7 @@ import type { Context } from './context.ts'
 import type { Repairs } from './repairs.ts'
 
 /** How often settings and the default route are looked at, in milliseconds. The kernel tells nobody of settings. A look reads four small files. */
-const LOOK_MS = 2000
+const LOOK_MS = 4000
 /** When a change of a pod's link, and when one of a chain, is looked at. An ADD or another program may be at work. Milliseconds. */
 const [LINKS_MS, RULES_MS, BUSY_MS] = [500, 2000, 1000]
 const FORWARDING = { v4: 'ipv4/ip_forward', v6: 'ipv6/conf/all/forwarding' } as const
@@ -52,7 +52,7 @@ export class DataPathPart implements Part {
     this.#repairs = repairs
   }
 
-  /** Looks at settings and the default route every two seconds until the signal. */
+  /** Looks at settings and the default route every four seconds until the signal. */
   watch(signal: AbortSignal): void {
     const timer = setInterval(() => this.#look(), LOOK_MS)
     signal.addEventListener('abort', () => clearInterval(timer), { once: true })
