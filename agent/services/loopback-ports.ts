@@ -22,11 +22,13 @@ interface Port {
 export class LoopbackPorts {
   readonly #ports = new Map<number, Port>()
   #connections = 0
+  readonly #most: number
   readonly #report: (failures: readonly Failure[]) => void
 
-  /** `report` gets all failures, each time they change. */
-  constructor(report: (failures: readonly Failure[]) => void) {
+  /** `report` gets all failures, each time they change. `most` is the number of connections at once. */
+  constructor(report: (failures: readonly Failure[]) => void, most = MOST) {
     this.#report = report
+    this.#most = most
   }
 
   /** Opens and closes ports, so that they are those of the frontends. A port that could not be opened is tried again. */
@@ -51,7 +53,7 @@ export class LoopbackPorts {
   #open(port: number, frontend: Frontend, failure?: string): void {
     const sockets = new Set<Socket>()
     const server = createServer({ allowHalfOpen: true }, (client) => {
-      if (this.#connections >= MOST) return void client.destroy()
+      if (this.#connections >= this.#most) return void client.destroy()
       this.#connections++
       client.on('close', () => this.#connections--)
       const { host, port: to } = chosen(open.frontend)
