@@ -15,6 +15,8 @@ import type { Ip } from '../text/ip.ts'
 export const SOCKET = '/run/plumb/policy.sock'
 /** The nft table of the agent's policies. Its maps lead from the address of a pod to the chain of its policies. */
 const TABLE = 'inet plumb_policy'
+/** The nft tables of the agent that bind the link of a pod to the pod's addresses (agent/policy/guard.ts). */
+const GUARDS = ['inet', 'bridge'] as const
 
 /** The agent sends a sign of life every 2 s. */
 const QUIET_MS = 5000
@@ -52,14 +54,15 @@ export function admit(one: Admission, run: Run): () => Promise<void> {
  * Tells the agent that a pod is gone. Sends this at once, and gives the function that waits for the kernel. Without an answer, the addresses
  * are taken out of the maps here: another pod may have them a moment later. The function throws CniError 11 when nft fails.
  */
-export function release({ socket, endpoint: { containerId, ifname, addresses } }: Admission, run: Run): () => Promise<void> {
+export function release({ socket, endpoint }: Admission, run: Run): () => Promise<void> {
+  const { containerId, ifname } = endpoint
   const asked = attempted(() => question(agentAt(socket), { command: 'release', containerId, ifname }, QUIET_MS))
   return async () => {
     try {
       asked()
     } catch (cause) {
       if (!(cause instanceof CniError)) throw cause
-      await takeOut(addresses, run)
+      await takeOut(endpoint, run)
     }
   }
 }
@@ -84,7 +87,8 @@ function agentAt(socket: string): Answerer {
   return { socket, name: 'the agent for network policy', advice: 'it listens with --network-policy; start it: systemctl start plumb-agent, or set "socket" of the plugin policy to its --policy-socket' }
 }
 
-async function closePod({ endpoint: { namespace, pod, addresses, containerId } }: Admission, why: CniError, run: Run): Promise<void> {
+async function closePod({ endpoint }: Admission, why: CniError, run: Run): Promise<void> {
+  const { namespace, pod, addresses, containerId } = endpoint
   const name = `pod ${namespace}/${pod}`
   if (!isThere('inet', 'plumb_policy')) throw new CniError(CODE.tryLater, `Cannot close ${name}: the agent has not loaded its policies since the node started`, why.message, { cause: why })
   const elements = addresses.flatMap((ip) => SIDES.map((side) => ({ map: mapOf(side, ip), ip })))
@@ -98,7 +102,10 @@ async function closePod({ endpoint: { namespace, pod, addresses, containerId } }
   const rest = known.length === 0 ? [] : elements.filter((one) => !known.includes(one) || open.includes(one))
   const lines = [...open.map(({ map, ip }) => `delete element ${TABLE} ${map} { ${ip} }`), ...rest.map(add)]
   const again = wrong ?? (lines.length === 0 ? undefined : (await attempt(lines, run)).said[0])
-  if (again !== undefined) throw new CniError(CODE.tryLater, `Cannot close ${name}: nft: ${again}`, why.message, { cause: why })
+  // With the address of another pod it would be that pod.
+  const bound = guardElements(endpoint).map((element) => `add element ${element}`)
+  const unbound = again ?? (bound.length === 0 ? undefined : (await attempt(bound, run)).said[0])
+  if (unbound !== undefined) throw new CniError(CODE.tryLater, `Cannot close ${name}: nft: ${unbound}`, why.message, { cause: why })
   // The pod's link was up before. What was sent meanwhile may have begun connections.
   forgetAddresses(addresses)
   log(`plumb: ${name} is closed until the agent knows its policies: ${why.message}`, { container: containerId })
@@ -114,14 +121,24 @@ async function notClosing<T extends { readonly map: string; readonly ip: Ip }>(e
   return open
 }
 
-async function takeOut(addresses: readonly Ip[], run: Run): Promise<void> {
+async function takeOut(endpoint: Admission['endpoint'], run: Run): Promise<void> {
+  const { addresses } = endpoint
   if (addresses.length === 0 || !has('nft') || !isThere('inet', 'plumb_policy')) return
-  const lines = addresses.flatMap((ip) => SIDES.map((side) => `delete element ${TABLE} ${mapOf(side, ip)} { ${ip} }`))
+  const inMaps = addresses.flatMap((ip) => SIDES.map((side) => `${TABLE} ${mapOf(side, ip)} { ${ip} }`))
+  const lines = [...inMaps, ...guardElements(endpoint)].map((element) => `delete element ${element}`)
   const { failed, said } = await attempt(lines, run)
   const wrong = said.find((text) => !/No such file or directory/.test(text))
   if (wrong !== undefined) throw new CniError(CODE.tryLater, `Cannot take ${addresses.join(', ')} out of the network policies: nft: ${wrong}`, 'another pod must not get the address before')
   const rest = lines.filter((_, i) => !failed.includes(i))
   if (failed.length > 0 && rest.length > 0) await attempt(rest, run)
+}
+
+// A closed pod sends from its own addresses only, and gets packets for them only.
+function guardElements({ link, addresses }: Admission['endpoint']): string[] {
+  if (link === undefined) return []
+  const owned = addresses.map((ip) => `owners${isSix(ip) ? 6 : 4} { "${link}" . ${ip} }`)
+  const elements = [`links { "${link}" }`, `isolated { "${link}" }`, ...owned]
+  return GUARDS.filter((family) => isThere(family, 'plumb_guard')).flatMap((family) => elements.map((element) => `${family} plumb_guard ${element}`))
 }
 
 // One transaction. A refused line makes all of it fail, and nft names every refused line.

@@ -322,6 +322,41 @@ describe('the plugin policy', () => {
     }),
   )
 
+  for (const type of ['ptp', 'bridge'])
+    it(
+      `[F20f] a pod of ${type} that is closed while the agent is away sends from its own addresses only`,
+      inCluster(3, options, async (cluster, test) => {
+        test.timeout(120_000)
+        const bench = new Bench(cluster)
+        const [a, b] = bench.pods as [Namespace, Namespace]
+        const ipam = { type: 'host-local', dataDir: join(bench.node.dir, 'networks'), subnet: '10.61.0.0/24', routes: [{ dst: '0.0.0.0/0' }] }
+        const call = async (command: string, pod: Namespace, name: string) => {
+          const { status, stdout, result } = await bench.call(command, pod, name, { whenAway: 'closed', timeout: 1 }, { type, ...(type === 'bridge' && { bridge: 'br0', isGateway: true }), ipam })
+          assert.equal(status, 0, stdout)
+          return command === 'ADD' ? (result['ips'].map(({ address }: Row) => address.split('/')[0])[0] as string) : ''
+        }
+        bench.write('pods.yaml', bench.podObject('a'))
+        const first = bench.node.agent()
+        await first.ready(30_000)
+        for (const one of [a, b]) await one.exec(['ip', 'link', 'del', 'eth0'])
+        const to = await call('ADD', a, 'a')
+        await first.stop('SIGKILL')
+        const own = await call('ADD', b, 'b')
+        const forged = '10.61.0.99'
+        await a.exec(['nft', '-f', '-'], { stdin: `table inet seen {\n counter forged { }\n chain in {\n type filter hook input priority 0;\n ip saddr ${forged} counter name forged\n }\n}\n` })
+        await b.exec(['ip', 'addr', 'add', `${forged}/32`, 'dev', 'eth0'])
+        await b.exec(['ping', '-n', '-q', '-c', '3', '-i', '0.2', '-W', '1', '-I', forged, to])
+        assert.match((await a.exec(['nft', 'list', 'counter', 'inet', 'seen', 'forged'])).stdout, /packets 0 /)
+        const guard = async () => (await bench.node.ns.exec(['nft', 'list', 'table', type === 'bridge' ? 'bridge' : 'inet', 'plumb_guard'])).stdout
+        assert.ok((await guard()).includes(`. ${own}`))
+        await call('DEL', b, 'b')
+        assert.ok(!(await guard()).includes(`. ${own}`))
+        const second = bench.node.agent()
+        await second.ready(30_000)
+        await call('DEL', a, 'a')
+      }),
+    )
+
   it(
     '[F20c] a pod whose ADD comes between the start of an agent and its socket is known to that agent',
     inCluster(2, options, async (cluster, test) => {
