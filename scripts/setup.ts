@@ -37,6 +37,7 @@ const runtimes: readonly Need[] = [
   { name: 'containerd', shows: 'containerd', why: 'a runtime that calls plumb in the tests, which start their own' },
   { name: 'runc', shows: 'runc', why: 'containerd starts containers with it' },
   { name: 'crun', shows: 'crun', why: 'podman starts containers with it, also where it may make no cgroups' },
+  { name: 'systemd', shows: '/lib/systemd/systemd', why: 'a test runs containerd in a unit with MemoryDenyWriteExecute=yes' },
   { name: 'podman', shows: 'podman', why: 'a runtime that calls plumb in the tests' },
 ]
 /** The packages that each task needs on a machine that has only npm. `node` is what a node of a cluster needs. */

@@ -12,6 +12,7 @@ import { IMAGE, makeImage } from './image.ts'
 import { wireWorld } from './packets.ts'
 import { cgroupName, remainder, sweep } from './runtime-leftovers.ts'
 import { skip } from './skip.ts'
+import { BY_KERNEL, inUnit, leaveUnit } from './without-executable-memory.ts'
 
 /** How a containerd is set up. */
 export interface Setting {
@@ -25,6 +26,8 @@ export interface Setting {
   readonly folder?: string
   /** Which containerd; Debian's when left out. */
   readonly version?: (typeof VERSIONS)[number]
+  /** Neither it nor what it starts may make memory executable: by a unit of systemd, or by the kernel alone. */
+  readonly withoutExecutableMemory?: 'unit' | 'kernel'
 }
 /** A host port, `protocol` tcp unless said otherwise. */
 export interface Port {
@@ -91,7 +94,7 @@ export async function withContainerd(node: Namespace, setting: Setting, test: Mo
   if (setting.conf) writeConf(place, setting.conf)
   if (setting.template !== undefined) writeFileSync(join(dir, 'template'), setting.template)
   writeFileSync(join(dir, 'config.toml'), configOf(place))
-  const containerd = await daemon(node, place)
+  const containerd = await daemon(node, place, setting.withoutExecutableMemory)
   let left: string[] = []
   try {
     await work(containerd)
@@ -114,14 +117,16 @@ function programOf({ version }: Setting, test: Mocha.Context): Peer {
   return program ?? skip(test, 'containerd 2 was not built: bun scripts/peers.ts containerd does that, where Go is new enough')
 }
 
-async function daemon(node: Namespace, place: Place): Promise<Containerd> {
+async function daemon(node: Namespace, place: Place, denied: Setting['withoutExecutableMemory']): Promise<Containerd> {
   const { dir, program, folder } = place
   const socket = join(dir, 'sock')
   const cri = openCri(socket)
   let child: Bun.Subprocess | undefined
   async function start(): Promise<void> {
     const log = openSync(join(dir, 'log'), 'a')
-    child = Bun.spawn(['nsenter', `--net=${node.path}`, '--', join(program.path, 'containerd'), '-c', join(dir, 'config.toml')], { cwd: dir, env: { PATH: `${program.path}:${PATH}` }, stdio: ['ignore', log, log] })
+    const argv = ['/usr/bin/nsenter', `--net=${node.path}`, '--', join(program.path, 'containerd'), '-c', join(dir, 'config.toml')]
+    const started = denied === 'unit' ? inUnit(argv, { dir, cgroup: place.cgroup, log: join(dir, 'log') }) : denied === 'kernel' ? [...BY_KERNEL, ...argv] : argv
+    child = Bun.spawn(started, { cwd: dir, env: { PATH: `${program.path}:${PATH}` }, stdio: ['ignore', log, log] })
     closeSync(log)
     await until(() => cri.version({}), 30_000).catch((cause) => assert.fail(`containerd does not start: ${cause.message}\n${said(dir)}`))
   }
@@ -155,8 +160,10 @@ async function daemon(node: Namespace, place: Place): Promise<Containerd> {
       await until(async () => (await networks(cri)).includes(JSON.stringify(other)), 10_000)
     },
     async kill() {
-      child?.kill('SIGKILL')
+      // A systemd ends its unit first, by SIGKILL.
+      child?.kill(denied === 'unit' ? 'SIGTERM' : 'SIGKILL')
       await child?.exited
+      if (denied === 'unit') await leaveUnit(place.cgroup)
     },
   }
 }

@@ -5,19 +5,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { skip } from '../support/skip.ts'
+import { BY_KERNEL } from '../support/without-executable-memory.ts'
 
 const DIST = join(import.meta.dir, '../../dist')
 const CHROOT = '/usr/sbin/chroot'
-
-// prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN), which what it starts inherits, then execv(3).
-const WITHOUT_WX = `
-const { dlopen, ptr } = require('bun:ffi')
-const { prctl, execv } = dlopen('libc.so.6', { prctl: { args: ['i32', 'u64', 'u64', 'u64', 'u64'], returns: 'i32' }, execv: { args: ['ptr', 'ptr'], returns: 'i32' } }).symbols
-const file = Buffer.from(process.argv.at(-1) + '\\0')
-const argv = new BigUint64Array([BigInt(ptr(file)), 0n])
-if (prctl(65, 1, 0, 0, 0) !== 0) process.exit(77)
-execv(file, argv)
-`
 
 describe('the executable', () => {
   let dir = ''
@@ -87,7 +78,7 @@ describe('the executable', () => {
   })
 
   for (const [what, argv] of Object.entries({
-    'where no memory may be made executable (MemoryDenyWriteExecute=, SELinux without execmem)': [process.execPath, '-e', WITHOUT_WX],
+    'where no memory may be made executable (MemoryDenyWriteExecute=, SELinux without execmem)': BY_KERNEL,
     'with an address space of 40 MB (ulimit -v)': ['sh', '-c', 'ulimit -v 40000 && exec "$0"'],
   }))
     it(`[FP7] ${what} each verb works as elsewhere`, async function () {
