@@ -3,6 +3,7 @@ import { unpackArm64 } from './arm64.ts'
 import { CROSS, NEEDS } from './engine.ts'
 import { unpackFirewalld } from './firewalld.ts'
 import { unpackKernel } from './kernel.ts'
+import { unpackMusl } from './musl.ts'
 import { install, type Need } from './packages.ts'
 
 const node: readonly Need[] = [
@@ -64,6 +65,7 @@ try {
     await attempt('a kernel for test/vm, whose tests are skipped', unpackKernel)
     await attempt('firewalld, and what needs it', unpackFirewalld)
     await attempt('what starts the arm64 executable, whose test is skipped', unpackArm64)
+    await attempt('musl, and the test of plugins with it', unpackMusl)
   }
 } catch (cause) {
   process.stderr.write(`setup: ${(cause as Error).message}\n`)

@@ -19,8 +19,8 @@ execv(words[0], argv)
 export const BY_KERNEL: readonly string[] = [process.execPath, '-e', SCRIPT]
 
 /**
- * The command line of a systemd that runs one unit, with MemoryDenyWriteExecute=yes and KillMode=process, as Debian's unit of containerd has
- * it. Its own files are below `dir`, and its cgroup is `cgroup`. systemd 252 denies by a seccomp filter, 254 by the kernel's PR_SET_MDWE.
+ * The command line of a systemd that runs one unit with MemoryDenyWriteExecute=yes. KillMode=process is as in Debian's unit of containerd.
+ * Its own files are below `dir`, and its cgroup is `cgroup`. systemd 252 denies by a seccomp filter, 254 by the kernel's PR_SET_MDWE.
  */
 export function inUnit(argv: readonly string[], { dir, cgroup, log }: { readonly dir: string; readonly cgroup: string; readonly log: string }): string[] {
   const units = join(dir, 'systemd/user')
