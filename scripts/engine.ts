@@ -7,7 +7,8 @@ import { install, type Need } from './packages.ts'
 
 const ROOT = join(import.meta.dir, '..')
 const NATIVE = join(ROOT, 'native')
-const CACHE = process.env['PLUMB_ENGINE'] ?? '/var/cache/plumb/engine'
+/** Where the sources of the engine and what was compiled of them are kept. */
+export const CACHE = process.env['PLUMB_ENGINE'] ?? '/var/cache/plumb/engine'
 const PIN = join(NATIVE, 'requirements.txt')
 const SOURCES = ['quickjs', 'dtoa', 'libregexp', 'libunicode']
 // The same text and flags give the same bytes: no path and no time goes into them.
