@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <quickjs.h>
 #include <sched.h>
@@ -35,6 +36,8 @@ extern char **environ;
 static const char ENTRY[] = "plugins/index.ts";
 // The engine refuses deeper recursion with an error that the program can catch.
 static const size_t STACK_BYTES = 4 << 20;
+// The engine and the libc need some tens of KB of the stack.
+static const size_t LEAST_STACK = 128 << 10;
 // `plumb install` knows an executable of plumb by this line (agent/node/executables.ts).
 __attribute__((used, retain)) static const char mark[] = "plumb: one executable for all plugins, told apart by the name it is called by";
 static int last_error;
@@ -57,12 +60,24 @@ static void no_memory(void) {
   die("Cannot run the plugin: there is no memory", "a call needs 5 MB; see ulimit -v, and the memory limit of the runtime's unit");
 }
 
+// The engine does not check each allocation, and errors of one without memory mislead. So the first allocation that fails ends the process.
+// What an ADD has made until then stays for DEL, as after a SIGKILL.
+static void *checked(void *memory) {
+  if (!memory) no_memory();
+  return memory;
+}
+
+static void *checked_malloc(void *unused, size_t size) { return checked(malloc(size)); }
+static void *checked_calloc(void *unused, size_t count, size_t size) { return checked(calloc(count, size)); }
+static void *checked_realloc(void *unused, void *memory, size_t size) { return checked(realloc(memory, size)); }
+static void release(void *unused, void *memory) { free(memory); }
+static size_t size_of(const void *memory) { return malloc_usable_size((void *)memory); }
+static const JSMallocFunctions memory_functions = { checked_calloc, checked_malloc, release, checked_realloc, size_of };
+
 // Reports the engine's pending error: its message, and the functions and lines that it came through.
 static void die_of_exception(JSContext *ctx) {
   JSValue error = JS_GetException(ctx);
-  // An engine without memory cannot even make the error.
-  if (!JS_IsError(error)) no_memory();
-  JSValue trace = JS_GetPropertyStr(ctx, error, "stack");
+  JSValue trace = JS_IsError(error) ? JS_GetPropertyStr(ctx, error, "stack") : JS_UNDEFINED;
   const char *message = JS_ToCString(ctx, error), *stack = JS_IsString(trace) ? JS_ToCString(ctx, trace) : "";
   char text[1024];
   snprintf(text, sizeof text, "Unexpected failure: %s", message ? message : "unknown");
@@ -172,8 +187,7 @@ static JSValue text_of(JSContext *ctx, const uint8_t *bytes, size_t length) {
   int step = 1;
   while (at < end && (step = character(at, end)) > 0) at += step;
   if (at >= end) return JS_NewStringLen(ctx, (const char *)bytes, length);
-  uint8_t *whole = malloc(length * 3), *to = whole;
-  if (!whole) return JS_ThrowOutOfMemory(ctx);
+  uint8_t *whole = checked(malloc(length * 3)), *to = whole;
   for (at = bytes; at < end; at += abs(step)) {
     step = character(at, end);
     memcpy(to, step > 0 ? at : (const uint8_t *)"\xef\xbf\xbd", step > 0 ? step : 3);
@@ -249,9 +263,9 @@ int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
   struct rlimit stack;
   size_t most = getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < 2 * STACK_BYTES ? stack.rlim_cur / 2 : STACK_BYTES;
-  JSRuntime *runtime = JS_NewRuntime();
-  JSContext *ctx = runtime ? JS_NewContext(runtime) : NULL;
-  if (!ctx) no_memory();
+  if (most < LEAST_STACK / 2) die("Cannot run the plugin: its stack is too small", "a call needs 128 KB; see ulimit -s (LimitSTACK=)");
+  JSRuntime *runtime = JS_NewRuntime2(&memory_functions, NULL);
+  JSContext *ctx = JS_NewContext(runtime);
   JS_SetGCThreshold(runtime, (size_t)-1);
   JS_SetMaxStackSize(runtime, most);
   JS_SetModuleLoaderFunc(runtime, NULL, load, NULL);

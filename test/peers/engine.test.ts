@@ -1,18 +1,21 @@
-// Tests scripts/engine.ts: the executable of the plugins is made again, from the sources of the engine on.
+// Tests scripts/engine.ts and native/host.c by executables that the tests make.
 import assert from 'node:assert/strict'
-import { cpSync, globSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { cpSync, globSync, linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { execa } from 'execa'
 import { sha256 } from '../../scripts/archive.ts'
+import { plugins } from '../../scripts/build.ts'
 import { CACHE } from '../../scripts/engine.ts'
+import { inNamespaces } from '../support/harness.ts'
 import { DIST } from './tool.ts'
 
 const ROOT = join(import.meta.dir, '../..')
+/** Makes an executable in the checkout that it runs in: the file, and the names of the plugins. */
 const MAKE = `
 const { compilePlugins } = await import('./scripts/engine.ts')
-const { plugins } = await import('./scripts/build.ts')
-await compilePlugins(process.argv.at(-1), plugins(), process.arch)
+const [file, ...names] = process.argv.slice(1)
+await compilePlugins(file, names, process.arch)
 `
 
 describe('the executable of the plugins', () => {
@@ -23,11 +26,40 @@ describe('the executable of the plugins', () => {
       // The sources are downloaded once. pip checks their hash then.
       for (const source of globSync(join(CACHE, 'source-*'))) cpSync(source, join(dir, basename(source)), { recursive: true })
       const env = { PLUMB_ENGINE: dir, TMPDIR: dir, HOME: dir, LC_ALL: 'C', TZ: 'Asia/Tokyo' }
-      await execa('sh', ['-c', 'umask 077; exec "$@"', 'sh', process.execPath, '-e', MAKE, join(dir, 'made')], { cwd: ROOT, env })
+      await execa('sh', ['-c', 'umask 077; exec "$@"', 'sh', process.execPath, '-e', MAKE, join(dir, 'made'), ...plugins()], { cwd: ROOT, env })
       assert.ok(readdirSync(dir).some((name) => name.startsWith(`objects-${process.arch}-`)))
       assert.equal(sha256(readFileSync(join(dir, 'made'))), sha256(readFileSync(join(DIST, 'bridge'))))
     } finally {
       rmSync(dir, { recursive: true })
     }
   })
+
+  it(
+    'names the function, the file and the line of the source where an error was thrown',
+    inNamespaces(['pod'], async ({ pod }) => {
+      const dir = mkdtempSync(join(tmpdir(), 'plumb-engine-'))
+      const env = { CNI_COMMAND: 'ADD', CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: pod.path, CNI_PATH: dir }
+      const source = (name: string) => readFileSync(join(dir, 'plugins', name), 'utf8')
+      const called = (name: string) => execa(join(dir, 'made', name), { env, extendEnv: false, input: '{"cniVersion":"1.1.0","name":"net"}', reject: false })
+      try {
+        for (const name of ['lib', 'native', 'plugins', 'scripts']) cpSync(join(ROOT, name), join(dir, name), { recursive: true })
+        for (const name of ['node_modules', 'package.json']) symlinkSync(join(ROOT, name), join(dir, name))
+        writeFileSync(join(dir, 'plugins/loopback.ts'), source('loopback.ts').replace(/^async function bringUp.*$/m, '$&\n  undefined.flags'))
+        writeFileSync(join(dir, 'plugins/dummy.ts'), `${source('dummy.ts')}function breaks() {\n  undefined.flags\n}\nbreaks()\n`)
+        mkdirSync(join(dir, 'made'))
+        await execa(process.execPath, ['-e', MAKE, join(dir, 'made/loopback'), 'dummy', 'loopback'], { cwd: dir })
+        linkSync(join(dir, 'made/loopback'), join(dir, 'made/dummy'))
+        const line = (name: string) => source(name).split('\n').indexOf('  undefined.flags') + 1
+        // A call that fails while it is served, and a plugin that cannot even be loaded.
+        const [served, loaded] = [await called('loopback'), await called('dummy')]
+        assert.equal(served.exitCode, 1)
+        assert.match(JSON.parse(served.stdout).msg, new RegExp(`^Unexpected failure in bringUp \\(plugins/loopback\\.ts:${line('loopback.ts')}\\): `))
+        assert.equal(loaded.exitCode, 1)
+        assert.match(JSON.parse(loaded.stdout).msg, /^Unexpected failure: TypeError: /)
+        assert.match(JSON.parse(loaded.stdout).details, new RegExp(`^    at breaks \\(plugins/dummy\\.ts:${line('dummy.ts')}:\\d+\\)\n`))
+      } finally {
+        rmSync(dir, { recursive: true })
+      }
+    }),
+  )
 })

@@ -129,9 +129,47 @@ describe('the executable', () => {
     assert.match(stderr, /Cannot call libc: this process may not make memory executable, or has too little address space.*MemoryDenyWriteExecute=.*execmem.*ulimit -v/s)
   })
 
-  it('answers with an error object when its engine cannot start', async () => {
-    const { stdout, exitCode } = await execa('sh', ['-c', 'ulimit -v 3500 && exec "$0"', join(DIST, 'bridge')], { env: { CNI_COMMAND: 'STATUS' }, extendEnv: false, input: '', reject: false })
-    assert.equal(exitCode, 1)
-    assert.match(JSON.parse(stdout).msg, /memory/)
+  // Below 3 MB the kernel cannot start it, or glibc ends it before its first line.
+  for (const [what, limit, sizes, said] of [
+    ['memory', 'ulimit -v', [3000, 3100, 3200, 3300, 3400, 3500, 3600, 3700, 3800, 3900, 4000, 4100, 4200, 4300, 4400, 4500, 4700, 5000, 6000, 8000, 12_000], /^Cannot run the plugin: there is no memory$/],
+    ['stack', 'ulimit -s', [16, 32, 48, 64, 96, 127, 128, 256, 8192], /^Cannot run the plugin: its stack is too small$/],
+  ] as const)
+    it(`answers with an error object when it has too little ${what}, and as elsewhere when it has enough`, async () => {
+      const call = (command: string, size: number) =>
+        execa('sh', ['-c', `${limit} ${size} && exec "$0"`, join(DIST, 'bridge')], {
+          env: { CNI_COMMAND: command, CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: '/run/netns/none', CNI_PATH: DIST },
+          extendEnv: false,
+          input: '{"cniVersion":"1.1.0","name":"net","type":"bridge"}',
+          reject: false,
+        })
+      for (const [command, usual] of [
+        ['VERSION', 0],
+        ['STATUS', 0],
+        ['ADD', 3],
+      ] as const) {
+        const answers = await Promise.all(sizes.map((size) => call(command, size)))
+        const codes = answers.map(({ stdout, exitCode, signal }, i) => {
+          const where = `${command}, ${limit} ${sizes[i]}: ${stdout}`
+          if (exitCode === 0) return 0
+          assert.deepEqual([exitCode, signal], [1, undefined], where)
+          const { code, msg } = JSON.parse(stdout)
+          assert.ok(code === usual || said.test(msg), where)
+          return code
+        })
+        // All from some size on.
+        assert.equal(codes[0], 999)
+        assert.deepEqual(
+          codes.slice(codes.indexOf(usual)),
+          codes.slice(codes.indexOf(usual)).map(() => usual),
+        )
+      }
+    })
+
+  it('answers with an error object when its stdin is closed, and says on stderr what it could not write when its stdout is', async () => {
+    const call = (closed: string) => execa('sh', ['-c', `exec "$0" ${closed}`, join(DIST, 'bridge')], { env: { CNI_COMMAND: 'STATUS' }, extendEnv: false, input: '', reject: false })
+    const [deaf, mute] = [await call('<&-'), await call('>&-')]
+    assert.deepEqual([deaf.exitCode, JSON.parse(deaf.stdout).code], [1, 6])
+    assert.equal(mute.exitCode, 1)
+    assert.match(mute.stderr, /^Cannot write the error to stdout: EBADF/)
   })
 })
