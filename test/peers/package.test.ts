@@ -1,7 +1,7 @@
 // Tests scripts/package.ts, scripts/package, scripts/arm64.ts: each package in an empty root, by the distribution's own tool.
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
-import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { appendFileSync, existsSync, linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { gunzipSync, zstdDecompressSync } from 'bun'
@@ -13,7 +13,7 @@ import { emulator } from '../../scripts/arm64.ts'
 import { compile, plugins } from '../../scripts/build.ts'
 import { compilePlugins } from '../../scripts/engine.ts'
 import { runtime } from '../../scripts/package/runtime.ts'
-import { type Finished, inNamespaces, type Namespace } from '../support/harness.ts'
+import { type Finished, inNamespaces, type Namespace, ping, type Row, until } from '../support/harness.ts'
 import { skip } from '../support/skip.ts'
 
 const ROOT = join(import.meta.dir, '../..')
@@ -116,6 +116,33 @@ describe('npm run package', function () {
     await lease('DEL')
     assert.ok(!existsSync(join(data, 'pods/10.99.0.2')))
   })
+
+  it(
+    'the bridge of arm64 attaches a pod, which answers, and removes it, without ipMasq: qemu gives no netlink socket of netfilter',
+    inNamespaces(['node', 'pod'], async ({ node, pod }, test) => {
+      const found = emulator()
+      if (!found && process.arch !== 'arm64') skip(test, 'no qemu-user-static or no libc6 of arm64: the arm64 executable is untested')
+      const bin = join(dir, 'bin')
+      mkdirSync(bin)
+      const bridge = join(bin, 'bridge')
+      await compilePlugins(bridge, plugins(), 'arm64')
+      // In qemu a program cannot tell that a file is its own (/proc/self/exe), so it starts host-local.
+      if (found) writeFileSync(join(bin, 'host-local'), `#!/bin/sh\nexec ${found.qemu} -0 host-local -L ${found.sysroot} ${bridge}\n`, { mode: 0o755 })
+      else linkSync(bridge, join(bin, 'host-local'))
+      assert.match((await execa('readelf', ['--file-header', bridge])).stdout, /Machine: +AArch64/)
+      const env = { CNI_CONTAINERID: 'c1', CNI_IFNAME: 'eth0', CNI_NETNS: pod.path, CNI_PATH: bin }
+      const network = { ...NETWORK, ipMasq: false, ipam: { ...NETWORK.ipam, dataDir: join(dir, 'bridge-leases') } }
+      const call = async (verb: string, more = {}) => done(await node.exec([...(found ? [found.qemu, '-L', found.sysroot] : []), bridge], { env: { ...env, CNI_COMMAND: verb }, stdin: JSON.stringify({ ...network, ...more }) })).stdout
+      const prevResult = JSON.parse(await call('ADD'))
+      assert.equal(prevResult.ips[0].address, '10.99.0.2/24')
+      const [eth0] = await pod.json('address', 'show', 'eth0')
+      assert.equal(eth0?.['addr_info'].find(({ family }: Row) => family === 'inet').local, '10.99.0.2')
+      assert.ok(await until(() => ping(node, '10.99.0.2')))
+      await call('CHECK', { prevResult })
+      await call('DEL')
+      assert.deepEqual([(await pod.json('link')).map(({ ifname }) => ifname), readdirSync(join(dir, 'bridge-leases/pods')).filter((name) => name.startsWith('10.'))], [['lo'], []])
+    }),
+  )
 
   function lived(kind: 'deb' | 'rpm'): (this: Mocha.Context) => Promise<void> {
     return inNamespaces(['node', 'pod'], async ({ node, pod }) => {
