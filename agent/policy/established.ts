@@ -1,4 +1,4 @@
-import { type Connection, connectionCount, connectionPieces, forget, type Sought } from '../../lib/os/conntrack.ts'
+import { type Connection, connectionCount, connectionPieces, forget, MANY, type Sought } from '../../lib/os/conntrack.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
@@ -49,9 +49,10 @@ export async function endRefused(addresses: ReadonlySet<Ip>, isAllowed: (flow: F
 // The connections of the addresses. Other work of the agent has its turn meanwhile: a busy node tracks hundreds of thousands.
 async function* listed(addresses: ReadonlySet<Ip>): AsyncGenerator<Connection> {
   try {
-    if (connectionCount() === 0) return
+    const count = connectionCount()
+    if (count === 0) return
     let since = performance.now()
-    for (const sought of soughtOf(addresses))
+    for (const sought of count < MANY ? [{}] : soughtOf(addresses))
       for (const piece of connectionPieces(sought)) {
         yield* piece.filter(({ there, back }) => addresses.has(there.src) || addresses.has(back.src))
         if (performance.now() - since < TURN_MS) continue

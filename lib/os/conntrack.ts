@@ -28,7 +28,8 @@ export interface Connection {
 }
 /** What connections to look for. The kernel sends only those (Linux 5.8). */
 export interface Sought {
-  readonly family: 4 | 6
+  /** Without it, the connections of both families. */
+  readonly family?: 4 | 6
   readonly protocol?: number
   /** The address, or the port, that the first packet was sent to. */
   readonly dst?: Ip
@@ -51,7 +52,7 @@ const [FILTER_ORIG, FILTER_REPLY] = [1, 2]
 // net/netfilter/nf_internals.h: which parts of a tuple the kernel compares.
 const [BY_SRC, BY_DST, BY_PROTO, BY_DPORT] = [1, 2, 8, 32]
 const [NESTED, NLM_F_ACK, NLMSG_ERROR, HEADERS] = [0x8000, 4, 2, 20]
-const FAMILIES = { 4: 2, 6: 10 } as const
+const [AF_UNSPEC, FAMILIES] = [0, { 4: 2, 6: 10 }] as const
 
 /** The number of connections that the kernel tracks. 0 where it tracks none, because the module is not loaded. */
 export function connectionCount(): number {
@@ -97,11 +98,19 @@ export function forget(all: readonly Connection[]): number {
   }
 }
 
+/** From this number on the kernel is asked for those of an address alone. It walks its whole table for each question, however few it sends. */
+export const MANY = 200
+
 /**
- * The connections from and to an address: those that it began, and those that it answers, by itself or for a Service or a host port.
- * Throws as `connections`.
+ * The connections from and to some addresses: those that they began, and those that they answer, by themselves or for a Service or a host
+ * port. Throws as `connections`.
  */
-export function connectionsOf(ip: Ip): Connection[] {
+export function connectionsOf(ips: readonly Ip[]): Connection[] {
+  if (ips.length > 0 && connectionCount() < MANY) return connections({}).filter(({ there, back }) => ips.includes(there.src) || ips.includes(back.src))
+  return ips.flatMap(soughtOf)
+}
+
+function soughtOf(ip: Ip): Connection[] {
   const family = isSix(ip) ? 6 : 4
   // The kernel does not filter by IPv6 addresses, so one list is enough.
   if (family === 6) return connections({ family }).filter(({ there, back }) => there.src === ip || back.src === ip)
@@ -118,6 +127,7 @@ function isSought({ there, back }: Connection, { protocol, dst, dport, src, from
 // ctnetlink_filter_match_tuple takes ipv6_addr_cmp the wrong way round). So there it is not asked for addresses.
 function filterOf(sought: Sought): Attribute[] {
   const { family, protocol, dport } = sought
+  if (family === undefined) return []
   const { dst, src, from }: Pick<Sought, 'dst' | 'src' | 'from'> = family === 4 ? sought : {}
   const there = (src ? BY_SRC : 0) | (dst ? BY_DST : 0) | (protocol === undefined ? 0 : BY_PROTO) | (dport === undefined || protocol === undefined ? 0 : BY_DPORT)
   const back = from ? BY_SRC : 0
@@ -167,8 +177,8 @@ function refused(message: DataView, what: string): void {
 }
 
 // struct nfgenmsg: the family, the version, and a resource id.
-function header(family: 4 | 6): Uint8Array {
-  return Uint8Array.of(FAMILIES[family], 0, 0, 0)
+function header(family: Sought['family']): Uint8Array {
+  return Uint8Array.of(family === undefined ? AF_UNSPEC : FAMILIES[family], 0, 0, 0)
 }
 
 function nested(type: number, inner: readonly Attribute[]): Attribute {
@@ -190,7 +200,7 @@ function bytesIn(view: DataView): Uint8Array {
 export function forgetAddresses(ips: readonly Ip[]): void {
   try {
     if (connectionCount() === 0) return
-    forget(ips.flatMap(connectionsOf))
+    forget(connectionsOf(ips))
   } catch (cause) {
     log(`plumb: Cannot end the connections of ${ips.join(', ')}; those of a former owner may go on: ${(cause as Error).message}`)
   }

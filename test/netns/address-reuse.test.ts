@@ -82,7 +82,7 @@ describe('an address that is used again', () => {
         assert.deepEqual(connections({ family: 4, protocol: 17, dst: '127.0.0.9' as Ip, dport: 54 }), [])
         assert.equal(forget(all), 10_000)
         assert.equal(forget(all), 0)
-        assert.deepEqual(connectionsOf('127.0.0.9' as Ip), [])
+        assert.deepEqual(connectionsOf(['127.0.0.9' as Ip]), [])
         assert.equal(connections({ family: 4, dst: '127.0.0.8' as Ip }).length, 3)
       })
     }),
