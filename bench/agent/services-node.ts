@@ -1,6 +1,7 @@
 // Runs on a node of the bench of Services: an API server with Services and slices, endpoints that answer, and a client that waits for a Service. Commands come on stdin.
 import { createConnection, createServer } from 'node:net'
 import { createInterface } from 'node:readline'
+import { type Kind, serveObjects } from './object-server.ts'
 
 const [services = 0, each = 0] = process.argv.slice(2).map(Number)
 const [PORT, VIP_PORT, ENDPOINT_PORT] = [6443, 80, 8080]
@@ -39,7 +40,7 @@ function addressesOf(n: number, isHere: boolean): string[] {
   return Array.from({ length: each }, (_, i) => (isHere ? `10.250.${n & 255}.${i + 1}` : dotted(10, n * each + i)))
 }
 
-const KINDS: Readonly<Record<string, { readonly kind: string; readonly apiVersion: string; readonly items: object[] }>> = {
+const KINDS: Readonly<Record<string, Kind>> = {
   '/api/v1/services': { kind: 'Service', apiVersion: 'v1', items: Array.from({ length: services }, (_, n) => service(n)) },
   '/apis/discovery.k8s.io/v1/endpointslices': { kind: 'EndpointSlice', apiVersion: 'discovery.k8s.io/v1', items: Array.from({ length: services }, (_, n) => slice(n, addressesOf(n, n === services - 1))) },
   '/api/v1/nodes': {
@@ -49,41 +50,12 @@ const KINDS: Readonly<Record<string, { readonly kind: string; readonly apiVersio
   },
   '/apis/networking.k8s.io/v1/servicecidrs': { kind: 'ServiceCIDR', apiVersion: 'networking.k8s.io/v1', items: [] },
 }
-const watches = new Set<{ readonly path: string; send(line: string): void }>()
-
-Bun.serve({
-  hostname: '127.0.0.1',
-  port: PORT,
-  idleTimeout: 0,
-  fetch(request) {
-    const { pathname, searchParams } = new URL(request.url)
-    const known = KINDS[pathname] ?? (pathname.startsWith('/api/v1/nodes/') ? undefined : null)
-    if (known === undefined) return Response.json({ kind: 'Node', apiVersion: 'v1', ...KINDS['/api/v1/nodes']?.items[0] })
-    if (known === null) return Response.json({ kind: 'Status', apiVersion: 'v1', status: 'Failure', code: 404, reason: 'NotFound' }, { status: 404 })
-    const { kind, apiVersion, items } = known
-    // A client that wants its list from a watch goes back to lists.
-    if (searchParams.get('sendInitialEvents') === 'true') return Response.json({ kind: 'Status', apiVersion: 'v1', status: 'Failure', code: 422, reason: 'Invalid', message: 'sendInitialEvents is forbidden' }, { status: 422 })
-    if (searchParams.get('watch') !== 'true' && searchParams.get('watch') !== '1') return Response.json({ kind: `${kind}List`, apiVersion, metadata: { resourceVersion: String(version) }, items })
-    let end = () => {}
-    const stream = new ReadableStream<Uint8Array>({
-      start(sink) {
-        const watch = { path: pathname, send: (line: string) => sink.enqueue(new TextEncoder().encode(`${line}\n`)) }
-        watches.add(watch)
-        end = () => watches.delete(watch)
-      },
-      cancel: () => end(),
-    })
-    return new Response(stream, { headers: { 'Content-Type': 'application/json' } })
-  },
-})
+const api = serveObjects(PORT, KINDS, () => version)
 
 createServer((socket) => socket.on('error', () => {}).end('ok')).listen(ENDPOINT_PORT, '0.0.0.0')
 
 function announce(path: string, object: object): void {
-  const { kind, apiVersion, items } = KINDS[path] as (typeof KINDS)[string]
-  items.push(object)
-  const line = JSON.stringify({ type: 'ADDED', object: { kind, apiVersion, ...object } })
-  for (const watch of watches) if (watch.path === path) watch.send(line)
+  api.announce('ADDED', path, object)
 }
 
 function connects(ip: string, port = VIP_PORT, isRefusedToo = false): Promise<boolean> {
