@@ -4,6 +4,7 @@ import { maybeSysctl } from '../../lib/os/sysctls.ts'
 import { CniError, CODE } from '../../lib/text/errors.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Changes } from '../cluster/changes.ts'
+import type { Pod } from '../cluster/objects.ts'
 import type { ObjectSource } from '../cluster/source.ts'
 import { beginning, type Standing, withStep } from '../health/condition.ts'
 import { jointly } from '../kernel/jointly.ts'
@@ -32,6 +33,8 @@ const NAMED = 20
 const RELEASE_MS = 5000
 /** When a new link is looked at, and how often the setting of a node without it is. Milliseconds. */
 const BRIDGES_MS = 2000
+/** When connections are looked at again after a failure. Milliseconds. */
+const AGAIN_MS = 2000
 /** How often the journal has to lack an attachment. */
 const LOOKS = 3
 const NO_STEP = 'nft has not answered yet'
@@ -50,8 +53,9 @@ export class PolicyPart implements Part, Admission {
   readonly #state: PolicyState
   readonly #endpoints: Endpoints
   readonly #waiting = new Waiting()
-  /** The addresses whose connections are not looked at yet, because conntrack failed. */
+  /** The addresses whose connections are not looked at yet. */
   #tightened: ReadonlySet<Ip> = new Set()
+  #isEnding = false
   readonly #guard = new Guard()
   #places: Places
   readonly #counters: Counters
@@ -191,12 +195,12 @@ export class PolicyPart implements Part, Admission {
     }
     this.#trouble = NO_STEP
     written()
-    await this.#endTightened()
+    void this.#endTightened()
     this.#steps = withStep(this.#steps, (performance.now() - began) / 1000)
     this.#tell()
     this.#context.failures.report('bridges', this.#unfiltered())
     this.#reportObjects()
-    return this.#tightened.size > 0 ? { isIncomplete: true } : DONE
+    return DONE
   }
 
   #reportObjects(): void {
@@ -249,24 +253,45 @@ export class PolicyPart implements Part, Admission {
     return before === key ? [`nft table ${TABLE}`] : []
   }
 
-  // A policy that has become tighter ends the connections that it no longer allows. After a start, all connections of local pods are checked.
+  // A policy that has become tighter ends the connections that it no longer allows. After a start, all connections of local pods are checked. Runs beside the
+  // steps, as the kernel may track hundreds of thousands: an ADD never waits for it. After a failure a step tries again.
   async #endTightened(): Promise<void> {
-    const { isAudit, keepsEstablished } = this.#context.enforcement
-    const addresses = this.#tightened.union(this.#state.takeTightened())
-    if (addresses.size === 0 || isAudit || keepsEstablished) return
-    const objects = objectsOf(this.#objects.objects)
-    const end = (ip: Ip) => this.#state.podAt(ip) ?? { ip }
-    const isAllowed = ({ source, destination, protocol, port }: Flow) => !this.#state.isClosed(source) && !this.#state.isClosed(destination) && decide(objects, { from: end(source), to: end(destination), source, destination, protocol, port }).passes
-    const failures: Failure[] = []
+    const [tightened, { isAudit, keepsEstablished }] = [this.#state.takeTightened(), this.#context.enforcement]
+    if (isAudit || keepsEstablished) return
+    this.#tightened = this.#tightened.union(tightened)
+    if (this.#isEnding) return
+    this.#isEnding = true
     try {
-      await endRefused(addresses, isAllowed, this.#context.run)
-      this.#tightened = new Set()
-    } catch (cause) {
-      // The next step tries again.
-      this.#tightened = addresses
-      failures.push({ scope: 'part', text: (cause as Error).message })
+      while (this.#tightened.size > 0) {
+        const addresses = this.#tightened
+        this.#tightened = new Set()
+        try {
+          await endRefused(addresses, this.#allows(), this.#context.run)
+          this.#context.failures.report('connections of policy', [])
+        } catch (cause) {
+          this.#tightened = this.#tightened.union(addresses)
+          this.#context.failures.report('connections of policy', [{ scope: 'part', text: (cause as Error).message }])
+          this.wakes.poke('connections', AGAIN_MS)
+          return
+        }
+      }
+    } finally {
+      this.#isEnding = false
     }
-    this.#context.failures.report('connections of policy', failures)
+  }
+
+  // Whether the policies of now allow a connection. Only those of the namespaces of both ends can decide it.
+  #allows(): (flow: Flow) => boolean {
+    const state = this.#state
+    const objects = objectsOf(this.#objects.objects)
+    const policies = Map.groupBy(objects.policies, ({ namespace }) => namespace)
+    const of = (end: Pod | { readonly ip: Ip }) => ('namespace' in end ? (policies.get(end.namespace) ?? []) : [])
+    const end = (ip: Ip) => state.podAt(ip) ?? { ip }
+    return ({ source, destination, protocol, port }) => {
+      if (state.isClosed(source) || state.isClosed(destination)) return false
+      const [from, to] = [end(source), end(destination)]
+      return decide({ ...objects, policies: [...new Set([...of(from), ...of(to)])] }, { from, to, source, destination, protocol, port }).passes
+    }
   }
 
   /** Logs the packets that the table refuses until the signal, when the settings ask for that. Never throws. */

@@ -3,6 +3,7 @@ import type { Run } from '../../lib/os/run.ts'
 import { isSix } from '../../lib/text/cidr.ts'
 import type { Ip } from '../../lib/text/ip.ts'
 import type { Protocol } from '../cluster/reading.ts'
+import { pauses } from '../kernel/pauses.ts'
 import { ENDED, NAME } from './table.ts'
 
 /** A connection that the kernel knows. Addresses and port are those after the translation of a Service or a host port. */
@@ -19,8 +20,8 @@ const PROTOCOLS: Readonly<Record<number, Protocol>> = { 6: 'TCP', 17: 'UDP', 132
 const ICMP = [1, 58]
 /** For more addresses than this, one list of all connections is cheaper than two lists for each. */
 const SINGLY = 16
-/** After this time other work of the agent has its turn. Milliseconds. */
-const TURN_MS = 20
+/** The connections that are ended in one piece of work. */
+const AT_ONCE = 200
 
 /**
  * Ends the connections of these addresses that are no longer allowed. Their next packet is that of a new connection, and the rules refuse
@@ -42,7 +43,11 @@ export async function endRefused(addresses: ReadonlySet<Ip>, isAllowed: (flow: F
   }
   const { status, stderr } = answers.length === 0 ? { status: 0, stderr: '' } : await run(['nft', '-f', '-'], `${answers.join('\n')}\n`)
   if (status !== 0) throw new Error(`Cannot end the connections that a policy no longer allows: nft: ${stderr.split('\n', 1)[0]}`)
-  forget(ended)
+  const pause = pauses()
+  for (let at = 0; at < ended.length; at += AT_ONCE) {
+    forget(ended.slice(at, at + AT_ONCE))
+    await pause()
+  }
   return ended.length
 }
 
@@ -51,13 +56,11 @@ async function* listed(addresses: ReadonlySet<Ip>): AsyncGenerator<Connection> {
   try {
     const count = connectionCount()
     if (count === 0) return
-    let since = performance.now()
+    const pause = pauses()
     for (const sought of count < MANY ? [{}] : soughtOf(addresses))
       for (const piece of connectionPieces(sought)) {
         yield* piece.filter(({ there, back }) => addresses.has(there.src) || addresses.has(back.src))
-        if (performance.now() - since < TURN_MS) continue
-        await new Promise((resolve) => setImmediate(resolve))
-        since = performance.now()
+        await pause()
       }
   } catch (cause) {
     throw new Error(`Cannot list connections, so that those that a policy no longer allows go on: ${(cause as Error).message}`, { cause })

@@ -1,6 +1,7 @@
 import { type Connection, connectionPieces, forget, type Sought } from '../../lib/os/conntrack.ts'
 import { localAddresses } from '../../lib/os/routes.ts'
 import type { Ip } from '../../lib/text/ip.ts'
+import { pauses } from '../kernel/pauses.ts'
 import type { Family, Frontend } from './compile.ts'
 
 // The kernel translates a UDP client as long as it sends, and never looks at the rules again. So a client that began before an endpoint went, or before the first one
@@ -74,8 +75,6 @@ export function formerUdp(elements: readonly string[], served: ReadonlyMap<strin
 const UDP = 17
 /** For more frontends than this, one list of all UDP connections is cheaper than one list for each. */
 const SINGLY = 16
-/** After this time other work of the agent has its turn. Milliseconds. */
-const TURN_MS = 20
 
 /**
  * Makes the kernel forget UDP connections to these frontends that do not lead to one of their endpoints. The kernel lists only those to the
@@ -83,16 +82,15 @@ const TURN_MS = 20
  * `list` gives the connections.
  */
 export async function forgetStale(frontends: readonly StaleFrontend[], list: (sought: Sought) => Iterable<Connection[]> = connectionPieces): Promise<number> {
-  let [count, since] = [0, performance.now()]
+  let count = 0
+  const pause = pauses()
   for (const family of [4, 6] as const) {
     const own = frontends.filter((one) => one.family === family)
     for (const sought of soughtOf(family, own)) {
       const isStale = staleBy(own, () => localAddresses(family))
       for (const piece of list(sought)) {
         count += forget(piece.filter(isStale))
-        if (performance.now() - since < TURN_MS) continue
-        await new Promise((resolve) => setImmediate(resolve))
-        since = performance.now()
+        await pause()
       }
     }
   }

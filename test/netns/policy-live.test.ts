@@ -3,6 +3,10 @@ import assert from 'node:assert/strict'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { connections } from '../../lib/os/conntrack.ts'
+import { inside } from '../../lib/os/netns.ts'
+import type { Ip } from '../../lib/text/ip.ts'
+import { parse } from '../../lib/text/values.ts'
 import { until } from '../support/harness.ts'
 import { linesOf } from '../support/lines.ts'
 import { type Agent, type Cluster, fileStore, inCluster, type Node, UNDERLAY } from '../support/nodes.ts'
@@ -86,6 +90,23 @@ describe('NetworkPolicy of a running agent', () => {
       }, LATE)
       const seen = await received('c')
       await until(async () => (await received('c')) > seen + 50, LATE)
+    }),
+  )
+
+  it(
+    'F7 a policy does not wait until the connections that another one refuses have ended',
+    inLive(async (world, node) => {
+      const lines = Array.from({ length: 40_000 }, (_, i) => `-I -p udp -s ${world.ip('a')} -d ${world.ip('b')} --sport ${1024 + i} --dport 5000 -t 600`)
+      const { status, stderr } = await node.ns.exec(['sh', '-ec', 'lines=$(mktemp); cat >"$lines"; conntrack -R "$lines"; rm "$lines"'], { stdin: `${lines.join('\n')}\n` })
+      assert.equal(status, 0, stderr)
+      const left = () => inside(parse.netns(node.ns.path), () => connections({ family: 4, protocol: 17, dst: world.ip('b') as Ip, dport: 5000 }).length)
+      assert.equal(left(), lines.length)
+      world.write('guard.yaml', GUARD)
+      await leadsTo(node, world.ip('b'), 'in')
+      world.write('other.yaml', policyOf('other', { podSelector: { matchLabels: { app: 'c' } } }))
+      await leadsTo(node, world.ip('c'), 'in')
+      assert.ok(left() > 0)
+      await until(() => left() === 0, LATE)
     }),
   )
 
