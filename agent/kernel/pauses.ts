@@ -10,7 +10,8 @@ export function pauses(): () => Promise<void> {
   return async () => {
     const worked = performance.now() - since
     if (worked < WORK_MS) return
-    await new Promise((resolve) => setTimeout(resolve, Math.min(worked, LONGEST_MS)))
+    // An agent that ends does not wait for the rest of the work.
+    await new Promise((resolve) => setTimeout(resolve, Math.min(worked, LONGEST_MS)).unref())
     since = performance.now()
   }
 }

@@ -127,16 +127,26 @@ async function restart(node: FullNode): Promise<[string, Seen[]][]> {
   const service = 9 * UDP_EVERY
   await settle()
   const { services, policy } = await node.status()
+  const isReady = async (endpoints: number) => {
+    const now = await node.status().catch(() => undefined)
+    return now?.ready === true && now.services?.endpoints === endpoints && now.policy?.pods === policy?.pods
+  }
+  const all = services?.endpoints ?? 0
   await node.stop()
+  node.start()
+  await until('the agent', () => isReady(all))
+  // It looks at the connections now.
+  const ended = await node.watch(async () => {
+    const began = performance.now()
+    await node.stop()
+    return performance.now() - began
+  })
   await node.ask({ what: 'endpoints', service, from: 1 })
   let ready = 0
   const seen = await node.watch(async () => {
     const began = performance.now()
     node.start()
-    await until('the agent', async () => {
-      const now = await node.status().catch(() => undefined)
-      return now?.ready === true && now.services?.endpoints === (services?.endpoints ?? 0) - 1 && now.policy?.pods === policy?.pods
-    })
+    await until('the agent', () => isReady(all - 1))
     ready = performance.now() - began
     await until('the connections of UDP', async () => (await node.ask({ what: 'tracked', sought: toFormer(service) })) === 0, 50)
     const forgotten = performance.now() - began
@@ -146,6 +156,7 @@ async function restart(node: FullNode): Promise<[string, Seen[]][]> {
     return forgotten
   })
   return [
+    ['the agent ends after a start', [ended]],
     ['the agent starts again: ready', [{ ...seen, effective: ready }]],
     ['the same: connections of UDP looked at', [seen]],
   ]
