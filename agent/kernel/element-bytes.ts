@@ -31,16 +31,27 @@ const CODECS: Readonly<Record<Datatype, Codec>> = {
 }
 
 /**
- * Converts a key or a value from nft's text, such as `10.1.2.3 . tcp . 80`, to the kernel's bytes (libnftnl, `NFTA_DATA_VALUE`). The
- * result is a string with one character per byte, for comparison. Throws RangeError for a wrong number of parts.
+ * Gives a function that converts keys or values of these types from nft's text, such as `10.1.2.3 . tcp . 80`, to the kernel's bytes
+ * (libnftnl, `NFTA_DATA_VALUE`). Its result is a string with one character per byte, for comparison. It throws RangeError for a wrong number of
+ * parts. It remembers each part, because the keys of a map share most of their parts.
  */
-export function bytesOf(text: string, types: readonly Datatype[]): string {
-  const parts = text.split(' . ')
-  if (parts.length !== types.length) throw new RangeError(`Cannot read ${JSON.stringify(text)} as ${types.join(' . ')}`)
-  return parts.map((part, i) => latin1(align(CODECS[types[i] as Datatype].write(part), types.length > 1))).join('')
+export function encoder(types: readonly Datatype[]): (text: string) => string {
+  const known = types.map((type) => ({ type, parts: new Map<string, string>() }))
+  return (text) => {
+    const parts = text.split(' . ')
+    if (parts.length !== types.length) throw new RangeError(`Cannot read ${JSON.stringify(text)} as ${types.join(' . ')}`)
+    let bytes = ''
+    for (const [i, one] of known.entries()) {
+      const part = parts[i] as string
+      const found = one.parts.get(part) ?? latin1(align(CODECS[one.type].write(part), types.length > 1))
+      one.parts.set(part, found)
+      bytes += found
+    }
+    return bytes
+  }
 }
 
-/** Converts the result of `bytesOf` back to text, as nft prints it. */
+/** Converts the result of `encoder` back to text, as nft prints it. */
 export function textOfBytes(bytes: string, types: readonly Datatype[]): string {
   let at = 0
   const parts = types.map((type) => {

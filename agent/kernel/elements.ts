@@ -1,7 +1,7 @@
 import { generation as kernelGeneration } from '../../lib/os/nftables.ts'
 import type { Run } from '../../lib/os/run.ts'
 import { ExecError } from '../../lib/text/errors.ts'
-import { bytesOf, type Datatype, textOfBytes, verdictOf } from './element-bytes.ts'
+import { type Datatype, encoder, textOfBytes, verdictOf } from './element-bytes.ts'
 import { dumpElements } from './element-dump.ts'
 
 /**
@@ -276,11 +276,12 @@ function settle({ wanted, have, changed }: Kept): void {
 function compare(title: string, map: Kept, kernel: ReadonlyMap<string, string>): string[] {
   const { shape, wanted, have, changed } = map
   const { value } = shape
-  const encode = (text: string) => (value === undefined ? '' : value === 'verdict' ? verdictOf(text) : bytesOf(text, value))
+  const keyOf = encoder(shape.key)
+  const encode = value === undefined ? () => '' : value === 'verdict' ? verdictOf : encoder(value)
   const repaired: string[] = []
   const known = new Set<string>()
   for (const key of new Set([...wanted.keys(), ...have.keys()])) {
-    const bytes = bytesOf(key, shape.key)
+    const bytes = keyOf(key)
     known.add(bytes)
     const [is, was] = [kernel.get(bytes), have.get(key)]
     // After a failed step the other value is still there.
