@@ -33,6 +33,8 @@ const NAMED = 20
 const RELEASE_MS = 5000
 /** When a new link is looked at, and how often the setting of a node without it is. Milliseconds. */
 const BRIDGES_MS = 2000
+/** How long a step waits until the connections that are no longer allowed have ended. Milliseconds. */
+const ENDING_MS = 250
 /** When connections are looked at again after a failure. Milliseconds. */
 const AGAIN_MS = 2000
 /** How often the journal has to lack an attachment. */
@@ -55,7 +57,7 @@ export class PolicyPart implements Part, Admission {
   readonly #waiting = new Waiting()
   /** The addresses whose connections are not looked at yet. */
   #tightened: ReadonlySet<Ip> = new Set()
-  #isEnding = false
+  #ending: Promise<void> | undefined
   readonly #guard = new Guard()
   #places: Places
   readonly #counters: Counters
@@ -195,7 +197,7 @@ export class PolicyPart implements Part, Admission {
     }
     this.#trouble = NO_STEP
     written()
-    void this.#endTightened()
+    await this.#endTightened()
     this.#steps = withStep(this.#steps, (performance.now() - began) / 1000)
     this.#tell()
     this.#context.failures.report('bridges', this.#unfiltered())
@@ -253,30 +255,32 @@ export class PolicyPart implements Part, Admission {
     return before === key ? [`nft table ${TABLE}`] : []
   }
 
-  // A policy that has become tighter ends the connections that it no longer allows. After a start, all connections of local pods are checked. Runs beside the
-  // steps, as the kernel may track hundreds of thousands: an ADD never waits for it. After a failure a step tries again.
+  // A policy that has become tighter ends the connections that it no longer allows. After a start, all connections of local pods are checked. The kernel may
+  // track hundreds of thousands: then the step goes on, and the work beside it.
   async #endTightened(): Promise<void> {
     const [tightened, { isAudit, keepsEstablished }] = [this.#state.takeTightened(), this.#context.enforcement]
     if (isAudit || keepsEstablished) return
     this.#tightened = this.#tightened.union(tightened)
-    if (this.#isEnding) return
-    this.#isEnding = true
-    try {
-      while (this.#tightened.size > 0) {
-        const addresses = this.#tightened
-        this.#tightened = new Set()
-        try {
-          await endRefused(addresses, this.#allows(), this.#context.run)
-          this.#context.failures.report('connections of policy', [])
-        } catch (cause) {
-          this.#tightened = this.#tightened.union(addresses)
-          this.#context.failures.report('connections of policy', [{ scope: 'part', text: (cause as Error).message }])
-          this.wakes.poke('connections', AGAIN_MS)
-          return
-        }
+    this.#ending ??= this.#endAll().finally(() => {
+      this.#ending = undefined
+    })
+    await Promise.race([this.#ending, new Promise((resolve) => setTimeout(resolve, ENDING_MS).unref())])
+  }
+
+  async #endAll(): Promise<void> {
+    while (this.#tightened.size > 0) {
+      const addresses = this.#tightened
+      this.#tightened = new Set()
+      try {
+        await endRefused(addresses, this.#allows(), this.#context.run)
+        this.#context.failures.report('connections of policy', [])
+      } catch (cause) {
+        // A step tries again.
+        this.#tightened = this.#tightened.union(addresses)
+        this.#context.failures.report('connections of policy', [{ scope: 'part', text: (cause as Error).message }])
+        this.wakes.poke('connections', AGAIN_MS)
+        return
       }
-    } finally {
-      this.#isEnding = false
     }
   }
 
