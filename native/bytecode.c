@@ -1,5 +1,5 @@
-// Compiles modules to the bytecode of quickjs-ng, as a C file for native/host.c. Runs on the machine that builds.
-//   bytecode OUTPUT.c NAME=FILE...     (sorted by NAME)
+// Compiles modules to the bytecode of quickjs-ng, in the format of native/host.c. Runs on the machine that builds.
+//   bytecode OUTPUT NAME=FILE...
 #include <quickjs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,9 +24,8 @@ static char *content(const char *path, size_t *size) {
 }
 
 int main(int argc, char **argv) {
-  FILE *to = argc > 2 ? fopen(argv[1], "w") : NULL;
-  if (!to) return fprintf(stderr, "usage: bytecode OUTPUT.c NAME=FILE...\n"), 2;
-  fprintf(to, "#include <stddef.h>\n#include <stdint.h>\n");
+  FILE *to = argc > 2 ? fopen(argv[1], "wb") : NULL;
+  if (!to) return fprintf(stderr, "usage: bytecode OUTPUT NAME=FILE...\n"), 2;
   for (int i = 2; i < argc; i++) {
     char *path = strchr(argv[i], '=');
     size_t size;
@@ -42,12 +41,10 @@ int main(int argc, char **argv) {
     size_t length;
     uint8_t *code = JS_WriteObject(ctx, &length, module, JS_WRITE_OBJ_BYTECODE | JS_WRITE_OBJ_STRIP_SOURCE);
     if (!code) return fprintf(stderr, "Cannot write the bytecode of %s\n", argv[i]), 1;
-    fprintf(to, "static const uint8_t code%d[] = {", i);
-    for (size_t at = 0; at < length; at++) fprintf(to, "%d,", code[at]);
-    fprintf(to, "};\n");
+    fwrite(argv[i], strlen(argv[i]) + 1, 1, to);
+    fwrite(&length, sizeof length, 1, to);
+    fwrite(code, length, 1, to);
   }
-  fprintf(to, "typedef struct { const char *name; const uint8_t *code; size_t size; } Module;\nconst Module modules[] = {\n");
-  for (int i = 2; i < argc; i++) fprintf(to, "  { \"%s\", code%d, sizeof code%d },\n", argv[i], i, i);
-  fprintf(to, "};\nconst size_t module_count = %d;\n", argc - 2);
+  fputc(0, to);
   return fclose(to) == 0 ? 0 : 1;
 }

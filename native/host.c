@@ -1,13 +1,12 @@
 // The host of the small engine (quickjs-ng): starts the engine, gives the program one door to libc, and runs the module plugins/index.ts.
-// The bytecode of all modules is linked in (native/bytecode.c makes it). lib/os/door-engine.ts is the other side of the door.
+// lib/os/door-engine.ts is the other side of the door. The engine comes out of the frozen heap (heap.c), where all modules are evaluated
+// already. An executable without a frozen heap has the bytecode of the modules instead (bytecode.c) and reads each when it is imported.
 // The garbage collector for cycles never runs: a call of a plugin is shorter than its first collection.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <poll.h>
-#include <quickjs.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -26,11 +25,11 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "heap.h"
 
-// The modules, sorted by name. The linker takes them from the generated file.
-typedef struct { const char *name; const uint8_t *code; size_t size; } Module;
-extern const Module modules[];
-extern const size_t module_count;
+// The modules: of each its name, a zero byte, the size of its bytecode in 8 bytes, and the bytecode. An empty name ends them.
+extern const char linked_modules[];
+static const char *modules = linked_modules;
 extern char **environ;
 
 static const char ENTRY[] = "plugins/index.ts";
@@ -56,23 +55,9 @@ static void die(const char *message, const char *details) {
   _exit(1);
 }
 
-static void no_memory(void) {
-  die("Cannot run the plugin: there is no memory", "a call needs 5 MB; see ulimit -v, and the memory limit of the runtime's unit");
+void no_memory(void) {
+  die("Cannot run the plugin: there is no memory", "a call needs 10 MB; see ulimit -v, and the memory limit of the runtime's unit");
 }
-
-// The engine does not check each allocation, and errors of one without memory mislead. So the first allocation that fails ends the process.
-// What an ADD has made until then stays for DEL, as after a SIGKILL.
-static void *checked(void *memory) {
-  if (!memory) no_memory();
-  return memory;
-}
-
-static void *checked_malloc(void *unused, size_t size) { return checked(malloc(size)); }
-static void *checked_calloc(void *unused, size_t count, size_t size) { return checked(calloc(count, size)); }
-static void *checked_realloc(void *unused, void *memory, size_t size) { return checked(realloc(memory, size)); }
-static void release(void *unused, void *memory) { free(memory); }
-static size_t size_of(const void *memory) { return malloc_usable_size((void *)memory); }
-static const JSMallocFunctions memory_functions = { checked_calloc, checked_malloc, release, checked_realloc, size_of };
 
 // Reports the engine's pending error: its message, and the functions and lines that it came through.
 static void die_of_exception(JSContext *ctx) {
@@ -84,22 +69,34 @@ static void die_of_exception(JSContext *ctx) {
   die(text, stack ? stack : "");
 }
 
-static int by_name(const void *name, const void *module) {
-  return strcmp(name, ((const Module *)module)->name);
+// The bytecode of a module, and the module after it.
+static const char *code_of(const char *module, size_t *size) {
+  const char *at = module + strlen(module) + 1;
+  memcpy(size, at, sizeof *size);
+  return at + sizeof *size;
+}
+
+static const char *after(const char *module) {
+  size_t size;
+  const char *code = code_of(module, &size);
+  return code + size;
 }
 
 static JSModuleDef *load(JSContext *ctx, const char *name, void *unused) {
-  const Module *found = bsearch(name, modules, module_count, sizeof *modules, by_name);
-  if (!found) {
+  const char *module = modules;
+  while (*module && strcmp(module, name)) module = after(module);
+  if (!*module) {
     JS_ThrowReferenceError(ctx, "there is no module %s", name);
     return NULL;
   }
-  JSValue read = JS_ReadObject(ctx, found->code, found->size, JS_READ_OBJ_BYTECODE);
+  size_t size;
+  const char *code = code_of(module, &size);
+  JSValue read = JS_ReadObject(ctx, (const uint8_t *)code, size, JS_READ_OBJ_BYTECODE);
   if (JS_IsException(read)) return NULL;
-  JSModuleDef *module = JS_VALUE_GET_PTR(read);
+  JSModuleDef *made = JS_VALUE_GET_PTR(read);
   // The context holds the module.
   JS_FreeValue(ctx, read);
-  return module;
+  return made;
 }
 
 // An argument of a libc function: a number, a bigint, the address of a typed array's bytes, or 0 for null. Returns false after an error.
@@ -140,6 +137,10 @@ static JSValue call(JSContext *ctx, JSValueConst self, int count, JSValueConst *
 
 static JSValue error_number(JSContext *ctx, JSValueConst self, int count, JSValueConst *args) {
   return JS_NewInt32(ctx, last_error);
+}
+
+static JSValue process_id(JSContext *ctx, JSValueConst self, int count, JSValueConst *args) {
+  return JS_NewInt32(ctx, getpid());
 }
 
 static JSValue address_of(JSContext *ctx, JSValueConst self, int count, JSValueConst *args) {
@@ -187,7 +188,8 @@ static JSValue text_of(JSContext *ctx, const uint8_t *bytes, size_t length) {
   int step = 1;
   while (at < end && (step = character(at, end)) > 0) at += step;
   if (at >= end) return JS_NewStringLen(ctx, (const char *)bytes, length);
-  uint8_t *whole = checked(malloc(length * 3)), *to = whole;
+  uint8_t *whole = malloc(length * 3), *to = whole;
+  if (!whole) no_memory();
   for (at = bytes; at < end; at += abs(step)) {
     step = character(at, end);
     memcpy(to, step > 0 ? at : (const uint8_t *)"\xef\xbf\xbd", step > 0 ? step : 3);
@@ -208,29 +210,20 @@ static void add_function(JSContext *ctx, JSValue to, const char *name, JSCFuncti
   JS_SetPropertyStr(ctx, to, name, JS_NewCFunction(ctx, function, name, count));
 }
 
-static JSValue host_of(JSContext *ctx, int argc, char **argv) {
-  JSValue host = JS_NewObject(ctx), env = JS_NewObject(ctx), args = JS_NewArray(ctx), door = JS_NewObject(ctx);
-  for (char **one = environ; *one; one++) {
-    char *equals = strchr(*one, '=');
-    JSValue name = equals ? text_of(ctx, (uint8_t *)*one, equals - *one) : JS_UNDEFINED;
-    if (!equals) continue;
-    JSAtom key = JS_ValueToAtom(ctx, name);
-    JS_DefinePropertyValue(ctx, env, key, text_of(ctx, (uint8_t *)equals + 1, strlen(equals + 1)), JS_PROP_C_W_E);
-    JS_FreeAtom(ctx, key);
-    JS_FreeValue(ctx, name);
-  }
-  for (int i = 0; i < argc; i++) JS_SetPropertyUint32(ctx, args, i, text_of(ctx, (uint8_t *)argv[i], strlen(argv[i])));
+// What the program may use of the machine.
+static JSValue host_of(JSContext *ctx) {
+  JSValue host = JS_NewObject(ctx), door = JS_NewObject(ctx);
   for (size_t i = 0; i < sizeof libc / sizeof *libc; i++)
     JS_SetPropertyStr(ctx, door, libc[i].name, JS_NewCFunctionMagic(ctx, call, libc[i].name, 6, JS_CFUNC_generic_magic, (int)i));
-  JS_SetPropertyStr(ctx, host, "env", env);
-  JS_SetPropertyStr(ctx, host, "args", args);
   JS_SetPropertyStr(ctx, host, "libc", door);
-  JS_SetPropertyStr(ctx, host, "pid", JS_NewInt32(ctx, getpid()));
+  JS_SetPropertyStr(ctx, host, "env", JS_NewObject(ctx));
+  JS_SetPropertyStr(ctx, host, "args", JS_NewArray(ctx));
 #ifdef __aarch64__
   JS_SetPropertyStr(ctx, host, "isArm", JS_TRUE);
 #else
   JS_SetPropertyStr(ctx, host, "isArm", JS_FALSE);
 #endif
+  add_function(ctx, host, "pid", process_id, 0);
   add_function(ctx, host, "errno", error_number, 0);
   add_function(ctx, host, "pointerTo", address_of, 1);
   add_function(ctx, host, "exit", leave, 1);
@@ -241,37 +234,84 @@ static JSValue host_of(JSContext *ctx, int argc, char **argv) {
 }
 
 // Runs a module to its end, with what it awaits.
-static void run(JSRuntime *runtime, JSContext *ctx, const char *name) {
-  JSModuleDef *module = load(ctx, name, NULL);
+static void run(JSContext *ctx, JSModuleDef *module) {
   if (!module || JS_ResolveModule(ctx, JS_MKPTR(JS_TAG_MODULE, module)) < 0) die_of_exception(ctx);
   JSValue done = JS_EvalFunction(ctx, JS_DupValue(ctx, JS_MKPTR(JS_TAG_MODULE, module)));
   if (JS_IsException(done)) die_of_exception(ctx);
   JSContext *at;
   int left;
-  while ((left = JS_ExecutePendingJob(runtime, &at)) > 0);
+  while ((left = JS_ExecutePendingJob(JS_GetRuntime(ctx), &at)) > 0);
   if (left < 0) die_of_exception(at);
   if (JS_PromiseState(ctx, done) == JS_PROMISE_FULFILLED) return;
   if (JS_PromiseState(ctx, done) == JS_PROMISE_REJECTED) JS_Throw(ctx, JS_PromiseResult(ctx, done));
-  else JS_ThrowInternalError(ctx, "%s waits for what never comes", name);
+  else JS_ThrowInternalError(ctx, "a module waits for what never comes");
   die_of_exception(ctx);
 }
 
+// An engine with the globals of the plugins.
+static JSContext *new_engine(bool freezes) {
+  JSRuntime *runtime = new_runtime(freezes);
+  JSContext *ctx = JS_NewContextRaw(runtime);
+  // The language without eval, proxies and weak references.
+  if (JS_AddIntrinsicBaseObjects(ctx) || JS_AddIntrinsicDate(ctx) || JS_AddIntrinsicRegExp(ctx) || JS_AddIntrinsicJSON(ctx) ||
+      JS_AddIntrinsicMapSet(ctx) || JS_AddIntrinsicTypedArrays(ctx) || JS_AddIntrinsicPromise(ctx)) no_memory();
+  JS_SetGCThreshold(runtime, (size_t)-1);
+  JS_SetModuleLoaderFunc(runtime, NULL, load, NULL);
+  JSValue global = JS_GetGlobalObject(ctx);
+  JS_SetPropertyStr(ctx, global, "host", host_of(ctx));
+  run(ctx, load(ctx, "native/globals.ts", NULL));
+  return ctx;
+}
+
+// The build calls an executable whose heap is empty as `freeze HEAP MODULES`: the file to write, and the file of the modules. All
+// modules are evaluated but the entry, which is only linked with them.
+static int freeze(const char *to, const char *from) {
+  int fd = open(from, O_RDONLY);
+  struct stat file;
+  if (fd < 0 || fstat(fd, &file) < 0) return 1;
+  modules = mmap(NULL, file.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (modules == MAP_FAILED) return 1;
+  JSContext *ctx = new_engine(true);
+  for (const char *module = modules; *module; module = after(module)) {
+    if (strcmp(module, ENTRY)) run(ctx, load(ctx, module, NULL));
+    JS_RunGC(JS_GetRuntime(ctx));
+  }
+  heap.entry = load(ctx, ENTRY, NULL);
+  if (!heap.entry) die_of_exception(ctx);
+  heap.ctx = ctx;
+  return write_heap(to) ? 0 : 1;
+}
+
+// Gives the program the environment and the arguments of this call.
+static void tell_call(JSContext *ctx, int argc, char **argv) {
+  JSValue global = JS_GetGlobalObject(ctx), host = JS_GetPropertyStr(ctx, global, "host");
+  JSValue env = JS_GetPropertyStr(ctx, host, "env"), args = JS_GetPropertyStr(ctx, host, "args");
+  for (char **one = environ; *one; one++) {
+    char *equals = strchr(*one, '=');
+    if (!equals) continue;
+    JSValue name = text_of(ctx, (uint8_t *)*one, equals - *one);
+    JSAtom key = JS_ValueToAtom(ctx, name);
+    JS_DefinePropertyValue(ctx, env, key, text_of(ctx, (uint8_t *)equals + 1, strlen(equals + 1)), JS_PROP_C_W_E);
+    JS_FreeAtom(ctx, key);
+    JS_FreeValue(ctx, name);
+  }
+  for (int i = 0; i < argc; i++) JS_SetPropertyUint32(ctx, args, i, text_of(ctx, (uint8_t *)argv[i], strlen(argv[i])));
+}
+
 int main(int argc, char **argv) {
+  if (!heap.ctx && argc == 3 && !strcmp(argv[0], "freeze")) return freeze(argv[1], argv[2]);
   // A file that the program opens must not become its stdout.
   for (int fd = 0; fd < 3; fd++) if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDWR | O_CLOEXEC);
   // A write to a closed pipe fails with EPIPE.
   signal(SIGPIPE, SIG_IGN);
+  JSContext *ctx = heap.ctx ? heap.ctx : new_engine(false);
+  JSRuntime *runtime = JS_GetRuntime(ctx);
   struct rlimit stack;
   size_t most = getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < 2 * STACK_BYTES ? stack.rlim_cur / 2 : STACK_BYTES;
   if (most < LEAST_STACK / 2) die("Cannot run the plugin: its stack is too small", "a call needs 128 KB; see ulimit -s (LimitSTACK=)");
-  JSRuntime *runtime = JS_NewRuntime2(&memory_functions, NULL);
-  JSContext *ctx = JS_NewContext(runtime);
-  JS_SetGCThreshold(runtime, (size_t)-1);
+  JS_UpdateStackTop(runtime);
   JS_SetMaxStackSize(runtime, most);
-  JS_SetModuleLoaderFunc(runtime, NULL, load, NULL);
-  JSValue global = JS_GetGlobalObject(ctx);
-  JS_SetPropertyStr(ctx, global, "host", host_of(ctx, argc, argv));
-  run(runtime, ctx, "native/globals.ts");
-  run(runtime, ctx, ENTRY);
+  tell_call(ctx, argc, argv);
+  run(ctx, heap.entry ? heap.entry : load(ctx, ENTRY, NULL));
   return 0;
 }

@@ -10,16 +10,16 @@ import { toStdout } from '../lib/os/stdout.ts'
 declare const PLUGINS: readonly string[]
 
 // One executable has many names. The name in the call selects the plugin (multi-call, like busybox).
-const called = calledAs.slice(calledAs.lastIndexOf('/') + 1)
+const called = calledAs().slice(calledAs().lastIndexOf('/') + 1)
 
 if (!PLUGINS.includes(called)) {
   log(`plumb has no plugin ${JSON.stringify(called)}: link the executable under the name of one (${PLUGINS.join(', ')})`)
   exit(1)
 } else if (env['CNI_COMMAND'] === 'VERSION') {
   exit(answerVersion())
-} else if (called === 'dhcp' && args[0] === 'daemon' && !env['CNI_COMMAND']) {
+} else if (called === 'dhcp' && args()[0] === 'daemon' && !env['CNI_COMMAND']) {
   const { becomePlumb } = await import('../lib/os/become.ts')
-  exit(becomePlumb(['dhcp', ...args.slice(1)]))
+  exit(becomePlumb(['dhcp', ...args().slice(1)]))
 } else {
   const { serveProcess } = await import('../lib/verbs/process.ts')
   // Exits at once. The heap and the unused tools that were started ahead end with the process.

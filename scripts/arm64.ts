@@ -1,6 +1,7 @@
 import { existsSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { execa } from 'execa'
+import type { Arch } from './engine.ts'
 import { CACHE, runtime } from './package/runtime.ts'
 import { unpack } from './unpack.ts'
 
@@ -17,9 +18,18 @@ export async function unpackArm64(): Promise<void> {
   if (process.arch === 'arm64') return
   await runtime('arm64')
   if (emulator()) return
-  process.stderr.write(`setup: unpacking qemu-user-static and arm64's libc6 in ${CACHE} (a test starts the arm64 executable; they are not installed)\n`)
-  if (!existsSync(QEMU)) await unpack(QEMU, ['qemu-user-static'])
+  await qemuFor('arm64')
+  process.stderr.write(`setup: unpacking arm64's libc6 in ${CACHE} (a test starts the arm64 executable; it is not installed)\n`)
   if (!existsSync(LIBC)) await unpackLibc()
+}
+
+/** The program of qemu that starts executables of another architecture. Unpacks it outside the checkout, if it is missing. Throws Error when that fails. */
+export async function qemuFor(arch: Arch): Promise<string> {
+  if (!existsSync(QEMU)) {
+    process.stderr.write(`setup: unpacking qemu-user-static in ${CACHE} (the executable of the plugins for ${arch} is started once when it is made; it is not installed)\n`)
+    await unpack(QEMU, ['qemu-user-static'])
+  }
+  return join(QEMU, 'usr/bin', arch === 'arm64' ? 'qemu-aarch64-static' : 'qemu-x86_64-static')
 }
 
 // apt keeps lists of this machine's architectures alone. So this asks with lists in a folder of its own, and the machine's own stay as they are.

@@ -1,5 +1,5 @@
 // Makes the executable of the plugins: the small engine (native/), and the bytecode of plugins/ and of what it imports.
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { transformSync } from 'amaro'
 import { execa } from 'execa'
@@ -13,6 +13,9 @@ const PIN = join(NATIVE, 'requirements.txt')
 const SOURCES = ['quickjs', 'dtoa', 'libregexp', 'libunicode']
 // The same text and flags give the same bytes: no path and no time goes into them.
 const FLAGS = ['-O2', '-DNDEBUG', '-D_GNU_SOURCE', '-ffunction-sections', '-fdata-sections', '-fno-asynchronous-unwind-tables', '-w']
+const LINK = ['-static', '-s', '-Wl,--gc-sections,--build-id=none,-z,noseparate-code,--wrap=gettimeofday']
+/** Assembler for a list of no modules, and the bytes of a heap that is only its header. */
+const [NO_MODULES, EMPTY_HEAP_BYTES] = ['.byte 0', 64]
 /** The executable of the plugins has the second file instead of the first. */
 const REPLACED: Readonly<Record<string, string>> = { 'lib/os/door.ts': 'lib/os/door-engine.ts' }
 const GLOBALS = 'native/globals.ts'
@@ -40,8 +43,15 @@ export const CROSS: Readonly<Record<Arch, readonly Need[]>> = {
   ],
 }
 
-/** Compiles the executable of the plugins to a file. Installs what that needs, and keeps what it compiled in a cache. Throws Error. */
-export async function compilePlugins(to: string, names: readonly string[], arch: Arch): Promise<void> {
+/** Room for the heap of the first link (native/heap.c). */
+const HEAP_ROOM_BYTES = 16 << 20
+
+/**
+ * Compiles the executable of the plugins to a file. Installs what that needs, and keeps what it compiled in a cache. Freezes its heap,
+ * which another architecture's executable does under `emulator`, the path of qemu's program. Without it, or with `isPlain`, the
+ * executable holds the bytecode instead. Throws Error.
+ */
+export async function compilePlugins(to: string, names: readonly string[], arch: Arch, { emulator, isPlain = false }: { emulator?: string; isPlain?: boolean } = {}): Promise<void> {
   await install([...NEEDS, ...(arch === process.arch ? [] : CROSS[arch])])
   const source = await engineSource()
   const objects = await engineObjects(source, arch)
@@ -53,15 +63,31 @@ export async function compilePlugins(to: string, names: readonly string[], arch:
       writeFileSync(join(draft, `${i}.js`), text)
       return `${name}=${join(draft, `${i}.js`)}`
     })
-    await execa(bytecode, [join(draft, 'modules.c'), ...inputs])
+    await execa(bytecode, [join(draft, 'modules'), ...inputs])
     const { cc } = tools(arch)
-    await execa(cc, [...FLAGS, '-I', source, '-c', 'modules.c', '-o', 'modules.o'], { cwd: draft })
-    await execa(cc, [...FLAGS, '-I', source, '-c', join(NATIVE, 'host.c'), '-o', 'host.o'], { cwd: draft })
-    const linked = ['-static', '-s', '-Wl,--gc-sections,--build-id=none,-z,noseparate-code', '-o', 'plugins', 'host.o', 'modules.o', ...objects, '-lm', '-lpthread']
-    await execa(cc, linked, { cwd: draft })
+    for (const name of ['host', 'heap']) await execa(cc, [...FLAGS, '-I', source, '-c', join(NATIVE, `${name}.c`), '-o', `${name}.o`], { cwd: draft })
+    const link = async (heap: string, modules: string) => {
+      writeFileSync(join(draft, 'content.S'), contentOf(heap, modules))
+      await execa(cc, ['-c', 'content.S', '-o', 'content.o'], { cwd: draft })
+      await execa(cc, [...LINK, '-o', 'plugins', 'host.o', 'heap.o', ...objects, 'content.o', '-lm', '-lpthread'], { cwd: draft })
+    }
+    const freeze = async () => {
+      const [program, args] = [join(draft, 'plugins'), [join(draft, 'heap'), join(draft, 'modules')]]
+      if (emulator) await execa(emulator, ['-0', 'freeze', program, ...args], { extendEnv: false })
+      else await execa(program, args, { argv0: 'freeze', extendEnv: false })
+      return statSync(join(draft, 'heap')).size
+    }
+    if (isPlain || (arch !== process.arch && !emulator)) await link(`.fill ${EMPTY_HEAP_BYTES}`, '.incbin "modules"')
+    else {
+      // native/heap.c says why three times.
+      await link(`.fill ${HEAP_ROOM_BYTES}`, NO_MODULES)
+      await link(`.fill ${await freeze()}`, NO_MODULES)
+      await freeze()
+      await link('.incbin "heap"', NO_MODULES)
+    }
     renameSync(join(draft, 'plugins'), to)
   } catch (cause) {
-    throw new Error(`Cannot make the executable of the plugins: ${(cause as { stderr?: string }).stderr || (cause as Error).message}`, { cause })
+    throw new Error(`Cannot make the executable of the plugins: ${(cause as { stderr?: string; stdout?: string }).stderr || (cause as { stdout?: string }).stdout || (cause as Error).message}`, { cause })
   } finally {
     rmSync(draft, { recursive: true, force: true })
   }
@@ -70,6 +96,11 @@ export async function compilePlugins(to: string, names: readonly string[], arch:
 /** What the executable of the plugins is made of, beside plugins/ and lib/. */
 export function engineFiles(): string[] {
   return [...readdirSync(NATIVE).map((file) => join(NATIVE, file)), import.meta.path]
+}
+
+// The heap and the modules as native/host.c finds them.
+function contentOf(heap: string, modules: string): string {
+  return `.data\n.balign 4096\n.global heap\nheap: ${heap}\nend:\n.section .rodata\n.global heap_size, linked_modules\n.balign 8\nheap_size: .quad end-heap\nlinked_modules: ${modules}\n.section .note.GNU-stack,"",%progbits\n`
 }
 
 function tools(arch: Arch): { readonly cc: string } {

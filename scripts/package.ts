@@ -5,6 +5,7 @@ import { parseArgs } from 'node:util'
 import { zstdCompressSync } from 'bun'
 import { version } from '../package.json'
 import { archive, sha256, sourceDate } from './archive.ts'
+import { qemuFor } from './arm64.ts'
 import { compile, plugins } from './build.ts'
 import { compilePlugins } from './engine.ts'
 import { fill } from './package/contents.ts'
@@ -46,7 +47,7 @@ async function main(): Promise<void> {
       mkdirSync(folder)
       const plumb = join(folder, 'plumb')
       const engine = join(folder, 'plugins')
-      await compilePlugins(engine, plugins(), RUNTIMES[arch])
+      await compilePlugins(engine, plugins(), RUNTIMES[arch], RUNTIMES[arch] === process.arch ? {} : { emulator: await qemuFor(RUNTIMES[arch]) })
       await compile(plumb, await runtime(RUNTIMES[arch]), engine)
       const order: Order = { arch, version, epoch, paths: fill(root, { plumb, sbom: materials, manual: pages, epoch }) }
       await archive(root, join(folder, 'plumb.tar'), epoch)

@@ -128,8 +128,9 @@ describe('architecture', () => {
     assert.deepEqual(wrong, [])
   })
 
-  it('what a plugin loads uses no global of Bun or Node: the small engine has the language, TextEncoder, TextDecoder and performance.now', () => {
-    const GLOBAL = /(?<![.\w'"`$/-])(Bun|process|Buffer|global|require|console|setTimeout|setInterval|setImmediate|clearTimeout|queueMicrotask|structuredClone|fetch|URL|crypto|AbortController|AbortSignal|Intl|WebAssembly|navigator)\b(?=[.(])/
+  it('what a plugin loads uses no global of Bun or Node: the small engine has the language, TextEncoder, TextDecoder and performance.now, and no Math.random, whose seed is frozen', () => {
+    const GLOBAL =
+      /(?<![.\w'"`$/-])(Bun|process|Buffer|global|require|console|setTimeout|setInterval|setImmediate|clearTimeout|queueMicrotask|structuredClone|fetch|URL|crypto|AbortController|AbortSignal|Intl|WebAssembly|navigator|Math\.random)\b(?=[.(])/
     const wrong = [...loaded()].flatMap((name) => {
       const code = readFileSync(join(ROOT, name), 'utf8').replace(/\/\*[\s\S]*?\*\/|(?<![:'"`])\/\/.*/g, '')
       const found = code.split('\n').filter((line) => GLOBAL.test(line) || /from ['"](bun|node):/.test(line) || /\bperformance\.(?!now\(\))/.test(line))

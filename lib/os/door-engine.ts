@@ -4,7 +4,7 @@ import type { Libc } from './door.ts'
 declare const host: {
   readonly env: Readonly<Record<string, string | undefined>>
   readonly args: readonly string[]
-  readonly pid: number
+  pid(): number
   readonly isArm: boolean
   /** One function for each name of `Libc`. The arguments are numbers, bigints, typed arrays, or null. */
   readonly libc: Libc
@@ -16,15 +16,20 @@ declare const host: {
 /** As in door.ts. */
 export const { env, pid, isArm, pointerTo, errno, exit } = host
 /** As in door.ts. */
-export const calledAs: string = host.args[0] ?? ''
+export function calledAs(): string {
+  return host.args[0] ?? ''
+}
+
 /** As in door.ts. */
-export const args: readonly string[] = host.args.slice(1)
+export function args(): readonly string[] {
+  return host.args.slice(1)
+}
 
 /** As in door.ts. */
 export function executable(): string {
   const path = new Uint8Array(4096)
   const length = Number(host.libc.readlink(new TextEncoder().encode('/proc/self/exe\0'), path, BigInt(path.length)))
-  return length > 0 ? new TextDecoder().decode(path.subarray(0, length)) : calledAs
+  return length > 0 ? new TextDecoder().decode(path.subarray(0, length)) : calledAs()
 }
 
 /** As in door.ts. */

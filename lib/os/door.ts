@@ -6,11 +6,20 @@ import { CniError, CODE } from '../text/errors.ts'
 /** The variables of the environment. */
 export const env: Readonly<Record<string, string | undefined>> = process.env
 /** The name by which this program was called: argv[0]. */
-export const calledAs: string = process.argv0
+export function calledAs(): string {
+  return process.argv0
+}
+
 /** The arguments after the program's name. */
-export const args: readonly string[] = process.argv.slice(2)
+export function args(): readonly string[] {
+  return process.argv.slice(2)
+}
+
 /** The id of this process. */
-export const pid: number = process.pid
+export function pid(): number {
+  return process.pid
+}
+
 /** Whether the machine is arm64. */
 export const isArm: boolean = process.arch === 'arm64'
 

@@ -94,7 +94,7 @@ export function remove(path: string): void {
 
 // The draft's name begins with "." so that no reader of the directory reads it as an address or a configuration.
 function ownDraftOf(path: string): string {
-  return `${fs.dirname(path)}/.${pid}-${serial++}.draft`
+  return `${fs.dirname(path)}/.${pid()}-${serial++}.draft`
 }
 
 function drafted(draft: string, text: string, mode: number, durable: boolean): string {

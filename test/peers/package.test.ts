@@ -100,7 +100,7 @@ describe('npm run package', function () {
     const file = join(dir, 'arm64/plumb')
     mkdirSync(dirname(file))
     const engine = join(dir, 'arm64/plugins')
-    await compilePlugins(engine, plugins(), 'arm64')
+    await compilePlugins(engine, plugins(), 'arm64', found ? { emulator: found.qemu } : {})
     await compile(file, await runtime('arm64'), engine)
     const run = (called: string, argv: readonly string[], options: { env?: Readonly<Record<string, string>>; input?: string } = {}) => {
       const program = called === 'plumb' ? file : engine

@@ -170,7 +170,7 @@ function drop({ name, type }: Link): Line[] {
 function moving({ name, up, move }: Link): string {
   const { to, name: called = name, alias, mac, mtu } = move ?? {}
   // `ip` may run in the pod. This process runs in the node's namespace.
-  const netns = to === undefined ? '' : ` netns ${to === 'host' ? `/proc/${pid}/ns/net` : to}`
+  const netns = to === undefined ? '' : ` netns ${to === 'host' ? `/proc/${pid()}/ns/net` : to}`
   return `link set dev ${name}${mac ? ` address ${mac}` : ''}${mtu ? ` mtu ${mtu}` : ''} name ${called}${alias === undefined ? '' : ` alias ${alias || '""'}`}${netns}${up ? ' up' : ''}`
 }
 
