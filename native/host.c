@@ -127,7 +127,11 @@ static const struct { const char *name; Function function; bool wide; } libc[] =
   NARROW(rmdir), NARROW(unlink), NARROW(link), NARROW(symlink), NARROW(rename), NARROW(utimensat), WIDE(send), WIDE(sendto), WIDE(recv), WIDE(recvfrom),
 };
 
+// The build evaluates the modules: what they would learn of its machine then would be kept.
+static bool is_building;
+
 static JSValue call(JSContext *ctx, JSValueConst self, int count, JSValueConst *args, int which) {
+  if (is_building) return JS_ThrowInternalError(ctx, "a module calls %s while the build evaluates it", libc[which].name);
   int64_t words[6] = { 0 };
   for (int i = 0; i < count && i < 6; i++) if (!word_of(ctx, args[i], &words[i])) return JS_EXCEPTION;
   int64_t result = libc[which].function(words[0], words[1], words[2], words[3], words[4], words[5]);
@@ -271,6 +275,7 @@ static int freeze(const char *to, const char *from) {
   if (fd < 0 || fstat(fd, &file) < 0) return 1;
   modules = mmap(NULL, file.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (modules == MAP_FAILED) return 1;
+  is_building = true;
   JSContext *ctx = new_engine(true);
   for (const char *module = modules; *module; module = after(module)) {
     if (strcmp(module, ENTRY)) run(ctx, load(ctx, module, NULL));

@@ -52,6 +52,9 @@ describe('the executable of the plugins', () => {
         // A module that cannot be evaluated stops the build where the heap is frozen.
         await assert.rejects(make('dummy', ['dummy']), /breaks \(plugins\/dummy\.ts:/)
         await make('dummy', ['dummy'], { PLAIN: '1' })
+        // As does one that looks at the machine.
+        writeFileSync(join(dir, 'plugins/static.ts'), `${source('static.ts')}import { fs } from '../lib/os/fs.ts'\nexport const isThere = fs.existsSync('/etc')\n`)
+        await assert.rejects(make('static', ['static']), /a module calls access while the build evaluates it/)
         const line = (name: string) => source(name).split('\n').indexOf('  undefined.flags') + 1
         // A call that fails while it is served, and a plugin that cannot even be loaded.
         const [served, loaded] = [await called('loopback'), await called('dummy')]
