@@ -20,29 +20,17 @@ export type Condition = (resource: Resource) => string | undefined
 /** Returns what `apply` would run and write for a plan, in the order of `apply`. `when` gives the condition of each resource. */
 export function runsOf(plan: Plan, when: Condition = () => undefined): ToldRun[] {
   const all = batches(plan)
-  // Early batches and the last ip in the pod work in parallel with other processes.
-  const last = all.findLast(({ ns }) => ns !== 'host')
-  const isLate = (batch: Batch) => batch.isEarly === true || (batch === last && batch.tool === 'ip')
-  const runs = all.flatMap((batch, at): ToldRun[] => {
-    // Without other processes at that time the batch runs in its turn. The process of the node's links has ended then.
-    const isAtThatTime = (other: Batch, i: number) => other !== batch && other.tool !== 'file' && (batch.isEarly ? other.ns !== 'host' || other.tool !== 'ip' : i > at || isLate(other))
-    const isBeside = isLate(batch) && all.some(isAtThatTime)
-    if (batch.tool === 'nft') return transactions(batch, plan).map((run, i) => (isBeside && i === 0 ? { ...run, beside: true as const } : run))
+  return all.flatMap((batch): ToldRun[] => {
+    if (batch.tool === 'nft') return transactions(batch, plan)
     if (batch.tool === 'conntrack') return forgetting(batch, plan)
     if (batch.tool === 'iptables') return passing(batch)
     if (batch.tool === 'firewalld') return zoning(batch, plan)
     const told = batch.steps.flatMap(({ resource, line }) => lineOf(resource, line, plan.drop.includes(resource), when(resource)))
     if (batch.tool === 'agent') return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: told, about: 'questions to the node agent, no process', ...(all.length > 1 && { beside: true as const }) }]
-    if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: told, ...(isBeside && { beside: true as const }) }]
+    if (batch.tool !== 'file') return [{ namespace: batch.ns, tool: batch.tool, argv: argvOf(batch), lines: told }]
     const about = batch.steps.some(({ resource }) => resource.kind === 'claim') ? 'links below /run/cni/plumb/shared/ports, no process' : 'files below /proc/sys, no process'
     return [{ namespace: batch.ns, tool: batch.tool, argv: [], lines: told, about }]
   })
-  // plumb learns that the rules are missing when it waits for nft. It waits for nft after iptables, so the iptables runs move before the
-  // loading of rules.
-  const isPassing = ({ tool }: ToldRun) => tool === 'iptables'
-  const isLoading = ({ when }: ToldRun) => when === ABSENT
-  const at = runs.findIndex(isLoading)
-  return at < 0 ? runs : [...runs.slice(0, at), ...runs.slice(at).filter(isPassing), ...runs.slice(at).filter((run) => !isPassing(run))]
 }
 
 /** Returns the runs that remove an attachment's own resources. A link that the kernel does not know needs no run. */

@@ -20,7 +20,7 @@ export function settling(wiring: Wiring): { readonly result: Result; readonly ru
   const links = wiring.shared.filter((one): one is Link => one.kind === 'link')
   const judged = links.filter((one) => one.type === 'bridge')
   const addresses = later.filter((one) => one.kind === 'addr')
-  const settled = (isUp: boolean, held: readonly Addr[]) => settle(nowOf(links, isUp, held))()
+  const settled = (isUp: boolean, held: readonly Addr[]) => settle(nowOf(links, isUp, held))
   const [made, down, kept] = [settled(true, []), settled(false, []), settled(true, addresses)]
   const key = (one: Resource) => handler(one.kind).key(one)
   const among = ({ plan }: typeof made, one: Resource) => plan?.put.some((other) => key(other) === key(one)) ?? false

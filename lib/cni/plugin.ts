@@ -34,8 +34,8 @@ export interface Wiring {
   readonly noted?: readonly { readonly type: string; readonly own: readonly Resource[] }[]
   /** Resources that `settle` makes when they are missing. CHECK expects them, too. */
   readonly later?: readonly Resource[]
-  /** Reads an object that may have existed before, such as a bridge, as soon as the first links are made. Judges it when all objects of the node are made. Throws CniError, with code 7 for a conflict. */
-  readonly settle?: (now: Now) => () => Settled
+  /** Looks at an object that may have existed before, such as a bridge, when all objects are made. Throws CniError, with code 7 for a conflict. */
+  readonly settle?: (now: Now) => Settled
 }
 /** Facts about the node's links, from the kernel. */
 export type Now = Pick<Run, 'seen' | 'held'>

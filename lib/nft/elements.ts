@@ -34,8 +34,7 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   const elements = resources.filter(isElement)
   const sections = sectionsOf(resources)
   hold(elements)
-  // This check runs while nft already works on `firstInput`. `nft flush table` removes the rules and leaves the sets. The marks are
-  // sets, so they stay, too.
+  // `nft flush table` removes the rules and leaves the sets. The marks are sets, so they stay, too.
   const isEmptied = !isWhole(run, sections) && lostRules(run, sections).length > 0
   let done = await send(addingTo(sections, wanted))
   if (done.stderr.includes('No such file or directory')) done = await load(sections, resources, run, send)
@@ -46,21 +45,6 @@ export async function applyElements({ ns, steps }: Batch, run: Run): Promise<voi
   }
   if (done.status === 0 && isEmptied && lostRules(run, sections).length > 0) done = await load(sections, [], run, send)
   if (done.status !== 0) throw refused(wanted, done)
-}
-
-/**
- * The first input for nft of a batch that only adds. The caller can give it to nft before `applyElements` runs. Also notes that the
- * parts hold the elements.
- */
-export function firstInput({ steps }: Batch): string {
-  const resources = steps.map(({ resource }) => resource)
-  hold(resources.filter(isElement))
-  return inputOf(
-    addingTo(
-      sectionsOf(resources),
-      steps.map(({ line }) => line.text),
-    ),
-  )
 }
 
 /**

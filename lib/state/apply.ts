@@ -3,7 +3,7 @@
 
 import { giveBack, take } from '../journal/ports.ts'
 import { admit, release } from '../nft/admission.ts'
-import { applyElements, firstInput } from '../nft/elements.ts'
+import { applyElements } from '../nft/elements.ts'
 import { zone } from '../nft/firewalld.ts'
 import { forgetFlows } from '../nft/flows.ts'
 import { pass } from '../nft/passage.ts'
@@ -41,65 +41,29 @@ export class ApplyError extends ExecError {
 const NOTHING: Applied = { already: [] }
 
 /**
- * Removes and makes the resources of a plan without looking at them first. Starts one process per namespace and tool. Every line is
- * idempotent, except exclusive creations such as that of a link. `beside` runs after all links of the node exist, while the last
- * processes work. Throws ApplyError for the first line that failed.
- *
- * The node's links come first and alone, because all other resources depend on them. Then the batches run one after the other in the
- * order of `batches`. Three kinds of batches run late. `apply` waits for them last, and for nft first:
- * - Early batches (`isEarly`), because no other batch waits for them. These are the node's addresses and routes, its qdiscs, and
- *   elements that are only added. They get their input as soon as the links exist.
- * - The last `ip` in the pod, because no batch follows it in the pod. `tc` gets its input together with this `ip`. A sysctl write to
- *   disable_ipv6 restarts for milliseconds (restart_syscall) while `tc` holds the kernel's lock on links.
- * - conntrack, because it deletes connections and the new nft rules should exist by then.
- *
- * The node agent works beside all of them, and its answer is awaited at the end.
+ * Removes and makes the resources of a plan without looking at them first. Starts one process per namespace and tool, one after the other
+ * in the order of `batches`. Every line is idempotent, except exclusive creations such as that of a link. The node agent works beside all of
+ * them, and its answer is awaited at the end. Throws ApplyError for the first line that failed.
  */
-export function apply(plan: Plan, run: Run, beside?: () => void): Promise<Applied> {
-  return carryOut(lacking(plan, run), plan, run, beside)
+export function apply(plan: Plan, run: Run): Promise<Applied> {
+  return carryOut(lacking(plan, run), plan, run)
 }
 
-async function carryOut(all: readonly Batch[], plan: Plan, run: Run, beside?: () => void): Promise<Applied> {
+async function carryOut(all: readonly Batch[], plan: Plan, run: Run): Promise<Applied> {
   const already: Resource[] = []
-  const underWay = new Map<Batch, () => Promise<unknown>>()
   for (const { tool, ns } of all.slice(1)) if (tool === 'nft' || tool === 'tc') run.prepare?.(tool === 'nft' ? NFT : SHAPING, ns)
-  const last = all.filter(({ ns }) => ns !== 'host').pop()
-  const inPod = last?.tool === 'ip' ? last : undefined
-  const give = (batch: Batch) => void (underWay.has(batch) || underWay.set(batch, feed(batch, run)))
-  const take = async (batch: Batch) => {
-    underWay.delete(batch)
-    already.push(...(await perform(batch, plan, run)).already)
-  }
-  // The agent needs nothing of what this plan makes. It works beside everything else.
+  // The agent needs nothing of what this plan makes.
   const agent = all.find(({ tool }) => tool === 'agent')
   const answered = agent && asking(agent, plan, run)
-  const isLate = (batch: Batch) => batch.isEarly || batch.tool === 'conntrack' || batch === inPod
   try {
-    for (const batch of all) {
-      if (batch === agent) continue
-      if (batch.ns !== 'host' || batch.tool !== 'ip') for (const one of all) if (one.isEarly && (one.tool !== 'tc' || batch === inPod)) give(one)
-      if (!isLate(batch)) await take(batch)
-      else if (batch === inPod) give(batch)
-    }
-    beside?.()
-    // nft comes first. Its checks ask the kernel about the rules while the other tools still work.
-    for (const batch of [...all].sort((one, other) => Number(other.tool === 'nft') - Number(one.tool === 'nft'))) if (isLate(batch)) await take(batch)
+    for (const batch of all) if (batch !== agent) already.push(...(await perform(batch, plan, run)).already)
     await answered?.()
   } catch (cause) {
-    // The caller undoes the plan after this error. The processes that still run must end first.
-    for (const wait of underWay.values()) await wait().catch(() => {})
+    // The caller undoes the plan after this error. The agent must have answered first.
     await answered?.().catch(() => {})
     throw cause
   }
   return { already }
-}
-
-// Gives a tool its input. The returned function waits for the end of the tool.
-function feed(batch: Batch, run: Run): () => Promise<unknown> {
-  if (!run.feed) return async () => undefined
-  const [argv, input] = batch.tool === 'nft' ? [NFT, firstInput(batch)] : [argvOf(batch), inputOf(batch.steps)]
-  run.feed(argv, input, batch.ns)
-  return () => run(argv, input, batch.ns)
 }
 
 /**
@@ -141,7 +105,7 @@ export function batches({ put, drop }: Plan): Batch[] {
   return [...order, ...spaces.map((ns) => ({ ns, tool: 'nft' as const })), ...spaces.map((ns) => ({ ns, tool: 'conntrack' as const })), ...(['iptables', 'firewalld', 'agent'] as const).map((tool) => ({ ns: 'host' as const, tool }))]
     .map((at) => ({ ...at, steps: steps.filter(({ resource, line }) => (line.ns ?? resource.ns) === at.ns && toolOf(resource) === at.tool) }))
     .filter((batch) => batch.steps.length > 0)
-    .map((batch) => ({ ...batch, ...(isEarly(batch) && { isEarly: true as const }), steps: batch.tool === 'ip' && batch.ns === 'host' ? atOnce(batch.steps) : batch.steps }))
+    .map((batch) => ({ ...batch, steps: batch.tool === 'ip' && batch.ns === 'host' ? atOnce(batch.steps) : batch.steps }))
 }
 
 // Leaves out lines that only run when a link is absent (`absent`) and the link exists. Without `run.link` the tool itself finds out.
@@ -149,11 +113,6 @@ function lacking(plan: Plan, run: Run): Batch[] {
   return batches(plan)
     .map((batch) => ({ ...batch, steps: batch.steps.filter(({ line }) => line.absent === undefined || !run.link?.(line.absent, batch.ns)) }))
     .filter((batch) => batch.steps.length > 0)
-}
-
-function isEarly({ ns, tool, steps }: Batch): boolean {
-  if (tool === 'ip') return ns === 'host' && steps.every(({ resource }) => resource.kind === 'addr' || resource.kind === 'route')
-  return ns === 'host' && (tool === 'tc' || (tool === 'nft' && steps.every(({ line }) => !line.unless)))
 }
 
 const DELETION = 'link delete dev '

@@ -7,8 +7,6 @@ export interface Batch {
   readonly ns: Netns
   readonly tool: Handler<Resource>['tool']
   readonly steps: readonly Step[]
-  /** The batch runs beside earlier batches. It only waits for the node's links. */
-  readonly isEarly?: true
 }
 
 /** A line and its resource. */

@@ -1,6 +1,6 @@
 import type { Call, Done } from '../cni/call.ts'
 import type { Attachment, InterfacePlugin, NetConf, Now, Wiring } from '../cni/plugin.ts'
-import type { Result, Settled } from '../cni/result.ts'
+import type { Result } from '../cni/result.ts'
 import { encode } from '../cni/versions.ts'
 import { begin, close, complete, readEntry } from '../journal/journal.ts'
 import { BLIND } from '../os/batch-tools.ts'
@@ -174,15 +174,12 @@ async function applyWiring<C extends NetConf>(wiring: Wiring, { call, plugin, co
   made.links = true
   for (const link of plugin.holders?.(conf) ?? []) made.holds = hold(link, at) || made.holds
   await made.firstLinks.finish()
-  const judge = wiring.settle?.(io.run)
   if (wiring.noted) made.parts = true
   await noteParts(wiring, at, io.run)
   for (const { own } of wiring.noted ?? []) await reserve(own, io.run)
-  let [settled, text] = [undefined, ''] as [Settled | undefined, string]
-  await apply(beside(links, wiring), io.run, () => {
-    settled = judge?.()
-    text = encode(settled?.result ?? wiring.result, version)
-  })
+  await apply(beside(links, wiring), io.run)
+  const settled = wiring.settle?.(io.run)
+  const text = encode(settled?.result ?? wiring.result, version)
   if (settled?.plan) await apply(settled.plan, io.run)
   untilRunning(wiring.own, io.run)
   await untilUnique(wiring.own, io.run)
@@ -234,7 +231,7 @@ function explained(cause: unknown, at: Attachment, wiring: Wiring | undefined, n
   if (isTaken(cause)) return onlyOnce(cause as ApplyError) ?? taken(at, { cause })
   if (cause instanceof ApplyError && /Exchange full/.test(cause.said) && cause.resource.kind === 'link') return bridgeFull(cause.resource.port?.master, cause)
   try {
-    if (cause instanceof ApplyError) wiring?.settle?.(now)()
+    if (cause instanceof ApplyError) wiring?.settle?.(now)
   } catch (better) {
     if (better instanceof CniError && better.code === CODE.config) return better
   }

@@ -68,8 +68,8 @@ function joined(base: Wiring, parts: readonly Part[], at: Attachment, node: Node
   }
   const { settle } = base
   const after = (first: Result) => parts.reduce((given, { plugin, conf }) => plugin.wire(conf, at, given, node).result, first)
-  const settling = (judge: () => Settled) => () => ((settled) => ({ ...settled, result: after(settled.result) }))(judge())
-  return { ...base, shared, result, noted, ...(settle && { settle: (now) => settling(settle(now)) }) }
+  const settled = ({ result, ...rest }: Settled): Settled => ({ ...rest, result: after(result) })
+  return { ...base, shared, result, noted, ...(settle && { settle: (now) => settled(settle(now)) }) }
 }
 
 // The first links, with the parts' links and settings on the node. They need no address, so one process makes them all.

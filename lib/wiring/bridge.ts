@@ -28,16 +28,13 @@ interface Wanted {
  * Makes the `settle` step of a bridge. It throws CniError 7 when a link of the bridge's name is not a bridge. It also throws CniError 7
  * when another address blocks the gateways, unless `isForced`.
  */
-export function settling({ bridge, holder, gateways, isForced, locked, result }: Wanted, now: Now): () => Settled {
-  // The kernel answers a question about a link only after the tools in the pod have finished their changes to links.
+export function settling({ bridge, holder, gateways, isForced, locked, result }: Wanted, now: Now): Settled {
   const seen = now.seen?.(bridge.name, 'host')
-  return () => {
-    if (!seen) throw new CniError(CODE.internal, `Cannot see bridge ${bridge.name} after it was made`, 'another program removed it; try again')
-    mustBeBridge(bridge.name, seen)
-    if (locked !== undefined) mustBeLocked(locked, now)
-    const { put, drop } = gatewayPlan(holder === bridge.name ? seen : now.seen?.(holder, 'host'), gateways, isForced, now)
-    return { result: result(seen.mac, seen.mtu), plan: { put: [...raised(seen, bridge), ...put], drop } }
-  }
+  if (!seen) throw new CniError(CODE.internal, `Cannot see bridge ${bridge.name} after it was made`, 'another program removed it; try again')
+  mustBeBridge(bridge.name, seen)
+  if (locked !== undefined) mustBeLocked(locked, now)
+  const { put, drop } = gatewayPlan(holder === bridge.name ? seen : now.seen?.(holder, 'host'), gateways, isForced, now)
+  return { result: result(seen.mac, seen.mtu), plan: { put: [...raised(seen, bridge), ...put], drop } }
 }
 
 function mustBeBridge(name: IfName, { kind }: SeenLink): void {

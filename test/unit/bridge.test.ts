@@ -168,7 +168,7 @@ describe('bridge.wire().settle()', () => {
   const settle = (keys: object, addresses: readonly string[], more: Partial<SeenLink> = {}, holder = 'cni0') => {
     const { settle } = wired({ isGateway: true, ...keys }, DUAL)
     const held = (family: 4 | 6 | undefined) => addresses.filter((one) => one.includes(':') === (family === 6)).map((cidr) => ({ cidr: cidr as Cidr, scope: 0 }))
-    return settle?.({ seen: (name) => ({ ...seen, ...more, index: name === holder ? 3 : 2 }), held: (index, family) => (index === 3 ? held(family) : []) })()
+    return settle?.({ seen: (name) => ({ ...seen, ...more, index: name === holder ? 3 : 2 }), held: (index, family) => (index === 3 ? held(family) : []) })
   }
 
   it('answers with the bridge as it is, and wants nothing of one that has its gateway addresses', () => {
