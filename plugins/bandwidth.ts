@@ -8,6 +8,8 @@ import type { Link } from '../lib/state/kinds/link.ts'
 import type { Qdisc } from '../lib/state/kinds/qdisc.ts'
 import type { Redirect } from '../lib/state/kinds/redirect.ts'
 import type { Resource } from '../lib/state/resource.ts'
+import { foreignIfb, removeForeignIfb } from '../lib/takeover/links.ts'
+import { missingForeignShaping } from '../lib/takeover/shaping.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { hostVeth } from '../lib/text/link-names.ts'
 import { common, field } from '../lib/text/shape.ts'
@@ -44,14 +46,13 @@ export default definePlugin<Conf>({
   wire,
   tools: (conf) => (Object.values(limitsOf(conf)).some(({ rate }) => rate > 0) ? [SHAPING] : []),
   async unwireForeign(_conf, at, run) {
-    await (await import('../lib/takeover/links.ts')).removeForeignIfb(at, run)
+    await removeForeignIfb(at, run)
   },
   async checkForeign(conf, at, given, run) {
     const { ingress, egress } = limitsOf(conf)
     const { name: dev } = hostEndOf(conf, at, given, nodeFacts)
-    const to = (await import('../lib/takeover/links.ts')).foreignIfb(at)
+    const to = foreignIfb(at)
     const rates = [...(ingress.rate > 0 ? [{ dev, rate: ingress.rate }] : []), ...(egress.rate > 0 ? [{ dev: to, rate: egress.rate }] : [])]
-    const { missingForeignShaping } = await import('../lib/takeover/shaping.ts')
     return missingForeignShaping(rates, egress.rate > 0 ? { dev, to } : undefined, run)
   },
   async status() {

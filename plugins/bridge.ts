@@ -10,6 +10,7 @@ import { BLIND, NFT } from '../lib/os/batch-tools.ts'
 import type { Addr } from '../lib/state/kinds/addr.ts'
 import type { Link } from '../lib/state/kinds/link.ts'
 import type { Resource } from '../lib/state/resource.ts'
+import { missingForeignMasquerade, missingForeignSpoofCheck, removeForeignMasquerade, removeForeignSpoofCheck, removeForeignVeth } from '../lib/takeover/links.ts'
 import { isSix } from '../lib/text/cidr.ts'
 import { shown, ValueError } from '../lib/text/errors.ts'
 import { type Cidr, split } from '../lib/text/ip.ts'
@@ -78,18 +79,16 @@ export default definePlugin<Conf>({
   holders: (conf) => (conf.vlan && (conf.isGateway || conf.isDefaultGateway) ? [gatewayName(conf.bridge, conf.vlan)] : []),
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner), type: 'veth', up: true }],
   async unwireForeign({ bridge, ipMasq, macspoofchk }, at, run) {
-    const { removeForeignMasquerade, removeForeignSpoofCheck, removeForeignVeth } = await import('../lib/takeover/links.ts')
     await removeForeignVeth(at, ({ master }) => master !== undefined && master === (bridge ?? master), run)
     if (ipMasq !== false) await removeForeignMasquerade(at, run)
     if (macspoofchk !== false) await removeForeignSpoofCheck(at, run)
   },
   async checkForeign(conf, at, given, run) {
-    const { missingForeignMasquerade, missingForeignSpoofCheck } = await import('../lib/takeover/links.ts')
     const { port, mac } = links(conf, at, given, nodeFacts)
     const addresses = (given.ips ?? []).map(({ address }) => address)
     return [...(conf.ipMasq ? await missingForeignMasquerade(at, addresses, run) : []), ...(conf.macspoofchk ? await missingForeignSpoofCheck(at, port.name, mac, run) : [])]
   },
-  unwireLost: async (run) => (await import('../lib/takeover/links.ts')).removeForeignSpoofCheck(undefined, run),
+  unwireLost: async (run) => removeForeignSpoofCheck(undefined, run),
   status: async ({ bridge, vlan, isGateway, isDefaultGateway }, run) => bridgeReady(bridge, !(isGateway || isDefaultGateway) ? undefined : vlan ? gatewayName(bridge, vlan) : bridge, run),
 })
 

@@ -12,6 +12,7 @@ import { CHAIN } from '../lib/state/kinds/passage.ts'
 import type { Zoned } from '../lib/state/kinds/zoned.ts'
 import { differences } from '../lib/state/observe.ts'
 import type { Resource } from '../lib/state/resource.ts'
+import { missingForeignRules, removeForeignRules } from '../lib/takeover/firewall-rules.ts'
 import { hostCidr } from '../lib/text/cidr.ts'
 import { CniError, CODE, shown, ValueError } from '../lib/text/errors.ts'
 import { type Cidr, split } from '../lib/text/ip.ts'
@@ -44,14 +45,13 @@ export default definePlugin<Conf>({
   notes,
   async unwireForeign({ cniVersion = '0.1.0', prevResult, backend = '', firewalldZone = ZONE }, _at, run) {
     const addresses = addressesOf(prevResult, cniVersion)
-    await (await import('../lib/takeover/firewall-rules.ts')).removeForeignRules(addresses, run)
+    await removeForeignRules(addresses, run)
     await apply({ put: [], drop: zonedOf({ backend, firewalldZone }, addresses, nodeFacts) }, run)
   },
   async checkForeign(conf, _at, given, run) {
     const addresses = (given.ips ?? []).map(({ address }) => address)
     if (isByZone(conf, nodeFacts)) return differences(zonedOf(conf, addresses, nodeFacts), run)
     const policy = conf.ingressPolicy || 'open'
-    const { missingForeignRules } = await import('../lib/takeover/firewall-rules.ts')
     return missingForeignRules(addresses, policy === 'open' ? undefined : { name: bridgeOf(given, policy), isApart: policy === 'isolated' }, run)
   },
   async unshare({ iptablesAdminChainName: admin }, run) {

@@ -7,6 +7,7 @@ import { hostPorts, places, podAddresses, readProtocol, refuseTwice } from '../l
 import { NFT } from '../lib/os/batch-tools.ts'
 import { has } from '../lib/os/exec.ts'
 import type { Resource } from '../lib/state/resource.ts'
+import { missingForeignPorts, removeForeignPorts } from '../lib/takeover/host-ports.ts'
 import { isSix } from '../lib/text/cidr.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
 import { type Cidr, type Ip, parseIp, split } from '../lib/text/ip.ts'
@@ -56,12 +57,10 @@ export default definePlugin<Conf>({
   notes,
   async unwireForeign({ cniVersion = '0.1.0', prevResult, runtimeConfig }, at, run) {
     const { portMappings = [] } = runtimeConfig ?? {}
-    const { removeForeignPorts } = await import('../lib/takeover/host-ports.ts')
     await removeForeignPorts(at, { addresses: addressesOf(prevResult, cniVersion, at), isMapped: portMappings.length > 0 }, run)
   },
   async checkForeign({ runtimeConfig }, at, given, run) {
     const pods = Object.fromEntries(podAddresses(given, at.ifname).map((address) => [isSix(address) ? 6 : 4, split(address).ip]))
-    const { missingForeignPorts } = await import('../lib/takeover/host-ports.ts')
     return missingForeignPorts(at, places(runtimeConfig.portMappings), pods, run)
   },
   async unshare({ name }, run) {

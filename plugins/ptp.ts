@@ -9,6 +9,7 @@ import { rows } from '../lib/os/iproute2.ts'
 import type { Run } from '../lib/os/run.ts'
 import type { LinkRow } from '../lib/state/kinds/link.ts'
 import type { Resource } from '../lib/state/resource.ts'
+import { missingForeignMasquerade, removeForeignMasquerade, removeForeignVeth } from '../lib/takeover/links.ts'
 import { contains, hostCidr, isSix } from '../lib/text/cidr.ts'
 import { CniError, CODE } from '../lib/text/errors.ts'
 import { type Cidr, split } from '../lib/text/ip.ts'
@@ -46,14 +47,13 @@ export default definePlugin<Conf>({
   links: ({ mtu }, at, node) => [vethPair(at, mtu, {}, node).host],
   unwire: (owner) => [{ kind: 'link', ns: 'host', name: hostVeth(owner), type: 'veth', up: true }],
   async unwireForeign({ ipMasq }, at, run) {
-    const { removeForeignMasquerade, removeForeignVeth } = await import('../lib/takeover/links.ts')
     await removeForeignVeth(at, ({ master }) => master === undefined, run)
     if (ipMasq !== false) await removeForeignMasquerade(at, run)
   },
   async checkForeign({ ipMasq }, at, { ips = [] }, run) {
     if (!ipMasq) return []
     const addresses = ips.map(({ address }) => address)
-    return (await import('../lib/takeover/links.ts')).missingForeignMasquerade(at, addresses, run)
+    return missingForeignMasquerade(at, addresses, run)
   },
   status,
 })

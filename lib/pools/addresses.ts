@@ -1,5 +1,6 @@
 // This folder has the address pools: host-local ranges on disk, leases of the DHCP daemon, and the resolver settings of a pool. Begin
 // with `addressStore` in this file. Read dhcp.ts for DHCP.
+
 import type { IpConfig } from '../cni/result.ts'
 import { remove, withLock } from '../os/files.ts'
 import { fs } from '../os/fs.ts'
@@ -8,6 +9,7 @@ import { CniError, CODE } from '../text/errors.ts'
 import { type Ip, split } from '../text/ip.ts'
 import type { Owner } from '../text/owner.ts'
 import { brief, type NetworkName } from '../text/values.ts'
+import { leftByEarlierBoot } from './earlier-boots.ts'
 import { heldBy, type Ledger, openLedger, removeIndex, settle } from './owner-index.ts'
 import { capacity, describe, type RangeSet, rangeOf, search } from './ranges.ts'
 import { type Holder, holderOf, lastReserved, names, type Place, readAll, reserve } from './reservations.ts'
@@ -66,8 +68,6 @@ export function addressStore(dataDir: string, network: NetworkName, cooldown = 0
         return work(new Map())
       } catch (cause) {
         if (!(cause instanceof Occupied)) throw cause
-        // An ADD that finds a free address does not load this.
-        const { leftByEarlierBoot } = await import('./earlier-boots.ts')
         const left = isQuestion ? leftByEarlierBoot(place) : (ifThere(() => takeBack(place, leftByEarlierBoot(place))) ?? new Map())
         if (left.size === 0) throw cause
         if (!isQuestion) log('plumb: freed addresses that an earlier boot of the node left', { network, addresses: listed(left) })

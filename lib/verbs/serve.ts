@@ -11,6 +11,13 @@ import { CniError, CODE, ExecError, missingModule, shown, ValueError } from '../
 import { isDeep, isDeepText } from '../text/json.ts'
 import { printable } from '../text/printable.ts'
 import { parse } from '../text/values.ts'
+import { chained } from './chained.ts'
+import { custom } from './custom.ts'
+import { delegating } from './delegating.ts'
+import { interfaces } from './interface.ts'
+import { ipam } from './ipam.ts'
+import { leases } from './lease.ts'
+import { meta } from './meta.ts'
 
 /** The oldest versions that know every keyword plumb uses. */
 const WANTED = 'want iproute2 5.18 and nftables 1.0 or later, as a distribution packages them'
@@ -73,7 +80,7 @@ export function errorOf(cause: unknown): { readonly code: number; readonly msg: 
 
 async function perform(plugin: Plugin, command: Command, io: Io, seen: { version: string }): Promise<void> {
   const call = readCall(plugin, command, io, seen)
-  const verbs = await verbsOf(plugin)
+  const verbs = verbsOf(plugin)
   if (command !== 'ADD') return verbs[command.toLowerCase() as 'check' | 'del' | 'gc' | 'status'](call)
   const done = await added(verbs, call)
   try {
@@ -85,23 +92,22 @@ async function perform(plugin: Plugin, command: Command, io: Io, seen: { version
   done.delivered?.()
 }
 
-// A call reads only the file of its role.
-async function verbsOf(plugin: Plugin): Promise<Verbs> {
+function verbsOf(plugin: Plugin): Verbs {
   switch (plugin.role) {
     case 'interface':
-      return (await import('./interface.ts')).interfaces(plugin)
+      return interfaces(plugin)
     case 'chained':
-      return (await import('./chained.ts')).chained(plugin)
+      return chained(plugin)
     case 'ipam':
-      return (await import('./ipam.ts')).ipam(plugin)
+      return ipam(plugin)
     case 'lease':
-      return (await import('./lease.ts')).leases(plugin)
+      return leases(plugin)
     case 'delegating':
-      return (await import('./delegating.ts')).delegating(plugin)
+      return delegating(plugin)
     case 'meta':
-      return (await import('./meta.ts')).meta(plugin)
+      return meta(plugin)
     default:
-      return (await import('./custom.ts')).custom(plugin)
+      return custom(plugin)
   }
 }
 
