@@ -98,6 +98,12 @@ export function engineFiles(): string[] {
   return [...readdirSync(NATIVE).map((file) => join(NATIVE, file)), import.meta.path]
 }
 
+/** The npm packages that the executable of these plugins holds parts of. */
+export function packagesOf(names: readonly string[]): string[] {
+  const paths = [...modulesOf(names).keys()].filter((name) => !existsSync(join(ROOT, name)))
+  return [...new Set(paths.map((path) => /^(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? path))].sort()
+}
+
 // The heap and the modules as native/host.c finds them.
 function contentOf(heap: string, modules: string): string {
   return `.data\n.balign 4096\n.global heap\nheap: ${heap}\nend:\n.section .rodata\n.global heap_size, linked_modules\n.balign 8\nheap_size: .quad end-heap\nlinked_modules: ${modules}\n.section .note.GNU-stack,"",%progbits\n`

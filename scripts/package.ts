@@ -7,18 +7,20 @@ import { version } from '../package.json'
 import { archive, sha256, sourceDate } from './archive.ts'
 import { qemuFor } from './arm64.ts'
 import { compile, plugins } from './build.ts'
-import { compilePlugins } from './engine.ts'
-import { fill } from './package/contents.ts'
+import { compilePlugins, packagesOf } from './engine.ts'
+import { FLAT, fill, fillPlugins, glibc, PACKAGE } from './package/contents.ts'
 import { deb } from './package/deb.ts'
+import { pluginsAlone, suite } from './package/identity.ts'
 import { manual } from './package/man.ts'
 import type { Order } from './package/order.ts'
 import { ARCHITECTURES, rpm } from './package/rpm.ts'
 import { runtime } from './package/runtime.ts'
 import { sbom } from './package/sbom.ts'
 import { install } from './packages.ts'
+import { PLUGINS as REFERENCE } from './peers.ts'
 
-// Makes the packages of plumb: .tar.zst, .deb and .rpm for each architecture, their checksums and a bill of materials. The same commit gives
-// the same bytes.
+// Makes the packages of plumb, and those of the plugins alone: .tar.zst, .deb and .rpm for each architecture, their checksums and bills of
+// materials. The same commit gives the same bytes.
 
 const ROOT = join(import.meta.dir, '..')
 const RUNTIMES = { amd64: 'x64', arm64: 'arm64' } as const
@@ -36,30 +38,43 @@ async function main(): Promise<void> {
   ])
   const epoch = await sourceDate()
   const pages = await manual(join(ROOT, 'dist/plumb'), { version, epoch })
-  const materials = sbom(epoch)
+  const names = plugins()
+  const [materials, ofPlugins] = [sbom(epoch), sbom(epoch, packagesOf(names))]
   const draft = mkdtempSync(join(tmpdir(), 'plumb-package-'))
   const done = join(draft, 'done')
   try {
     mkdirSync(done)
     writeFileSync(join(done, `plumb-${version}.cdx.json`), materials)
+    writeFileSync(join(done, `plumb-plugins-${version}.cdx.json`), ofPlugins)
     for (const arch of architectures) {
-      const [folder, root] = [join(draft, arch), join(draft, arch, 'root')]
+      const folder = join(draft, arch)
+      const below = (name: string) => join(folder, name)
       mkdirSync(folder)
-      const plumb = join(folder, 'plumb')
-      const engine = join(folder, 'plugins')
-      await compilePlugins(engine, plugins(), RUNTIMES[arch], RUNTIMES[arch] === process.arch ? {} : { emulator: await qemuFor(RUNTIMES[arch]) })
+      const [plumb, engine] = [below('plumb'), below('plugins')]
+      await compilePlugins(engine, names, RUNTIMES[arch], RUNTIMES[arch] === process.arch ? {} : { emulator: await qemuFor(RUNTIMES[arch]) })
       await compile(plumb, await runtime(RUNTIMES[arch]), engine)
-      const order: Order = { arch, version, epoch, paths: fill(root, { plumb, sbom: materials, manual: pages, epoch }) }
-      await archive(root, join(folder, 'plumb.tar'), epoch)
-      writeFileSync(join(done, `plumb-${version}-linux-${arch}.tar.zst`), zstdCompressSync(readFileSync(join(folder, 'plumb.tar')), { level: LEVEL }))
-      await rpm(root, join(done, `plumb-${version}.${ARCHITECTURES[arch]}.rpm`), order)
-      await deb(root, join(done, `plumb_${version}_${arch}.deb`), order)
+      const alone = { engine, names, sbom: ofPlugins, epoch }
+      const [all, own, flat] = [below('all'), below('own'), below('flat')]
+      const order = { arch, version, epoch }
+      fillPlugins(flat, FLAT, alone)
+      await pack(done, { ...order, identity: suite(glibc(plumb)), paths: fill(all, { plumb, sbom: materials, manual: pages, epoch }) }, { files: all })
+      await pack(done, { ...order, identity: pluginsAlone(REFERENCE), paths: fillPlugins(own, PACKAGE, alone) }, { files: own, archived: flat })
       rmSync(folder, { recursive: true })
     }
     publish(done, out)
   } finally {
     rmSync(draft, { recursive: true, force: true })
   }
+}
+
+// Makes the three formats. `files` is the root of the packages, and `archived` that of the archive when it differs.
+async function pack(done: string, order: Order, { files, archived = files }: { files: string; archived?: string }): Promise<void> {
+  const { identity, arch, epoch } = order
+  const [name, tar] = [identity.name, `${files}.tar`]
+  await archive(archived, tar, epoch)
+  writeFileSync(join(done, `${name}-${version}-linux-${arch}.tar.zst`), zstdCompressSync(readFileSync(tar), { level: LEVEL }))
+  await rpm(files, join(done, `${name}-${version}.${ARCHITECTURES[arch]}.rpm`), order)
+  await deb(files, join(done, `${name}_${version}_${arch}.deb`), order)
 }
 
 // Writes each file under another name first, because the folder may lie on another file system.

@@ -7,7 +7,8 @@ import { unpackSource } from './sources.ts'
 
 const CACHE = process.env['PLUMB_PEERS'] ?? '/var/cache/plumb/peers'
 const CNITOOL = '1.3.0'
-const PLUGINS = '1.9.1'
+/** The release of the reference plugins that plumb is compared with. */
+export const PLUGINS = '1.9.1'
 const FLANNEL = '0.28.9'
 const CONTAINERD = '2.3.4'
 const CRITEST = '1.36.0'

@@ -1,4 +1,4 @@
-import { chmodSync, globSync, mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { chmodSync, globSync, linkSync, mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { gzipSync } from 'bun'
 
@@ -7,8 +7,11 @@ const DOC = '/usr/share/doc/plumb'
 /** The settings, which the administrator changes. */
 export const CONFIGURATION = '/etc/plumb/agent.yaml'
 
-/** What a package holds besides what is in the checkout. */
-export interface Given {
+/** The content of a file. The paths of one program are hard links to one file. */
+type Content = string | Uint8Array | { readonly program: string }
+
+/** What the package `plumb` holds besides what is in the checkout. */
+interface Given {
   /** The executable. */
   readonly plumb: string
   readonly sbom: string
@@ -17,14 +20,17 @@ export interface Given {
   readonly epoch: number
 }
 
-/** Writes the files of a package below `root`, and gives their paths as they are once installed. */
+function here(path: string): Buffer {
+  return readFileSync(join(ROOT, path))
+}
+
+/** Writes the files of the package `plumb` below `root`, and gives their paths as they are once installed. */
 export function fill(root: string, { plumb, sbom, manual, epoch }: Given): string[] {
-  const here = (path: string) => readFileSync(join(ROOT, path))
   const pages = globSync('docs/**/*.md', { cwd: ROOT }).map((path) => [join(DOC, path.slice('docs/'.length)), here(path)] as const)
   const units = globSync('conf/*.{service,socket}', { cwd: ROOT }).map((path) => [`/usr/lib/systemd/system/${basename(path)}`, here(path).toString().replaceAll('/usr/local/bin/plumb', '/usr/bin/plumb')] as const)
   const manuals = Object.entries(manual).map(([file, text]) => [`/usr/share/man/man${file.at(-1)}/${file}.gz`, gzipSync(Buffer.from(text), { level: 9 })] as const)
-  const files = new Map<string, string | Uint8Array>([
-    ['/usr/bin/plumb', readFileSync(plumb)],
+  const files = new Map<string, Content>([
+    ['/usr/bin/plumb', { program: plumb }],
     [CONFIGURATION, here('conf/agent.yaml')],
     ...units,
     ...manuals,
@@ -34,14 +40,48 @@ export function fill(root: string, { plumb, sbom, manual, epoch }: Given): strin
     ['/usr/share/zsh/vendor-completions/_plumb', here('conf/completions/_plumb')],
     ['/usr/share/zsh/site-functions/_plumb', here('conf/completions/_plumb')],
     ['/usr/share/fish/vendor_completions.d/plumb.fish', here('conf/completions/plumb.fish')],
-    ...['LICENSE', 'CHANGELOG.md'].map((name) => [join(DOC, name), here(name)] as const),
-    [join(DOC, 'NOTICE'), here('native/NOTICE')],
-    [join(DOC, 'plumb.cdx.json'), sbom],
+    ...legal(DOC, 'plumb', sbom),
+    [join(DOC, 'CHANGELOG.md'), here('CHANGELOG.md')],
   ])
+  return layOut(root, files, epoch)
+}
+
+/** The folders of the plugins alone: `bin` for the programs, `doc` for the licence and the bill of materials. */
+export interface Folders {
+  readonly bin: string
+  readonly doc: string
+}
+/** Those of a package, and those of an archive that is unpacked into the folder of the plugins. No plugin has a name with a dot. */
+export const PACKAGE: Folders = { bin: '/opt/cni/bin', doc: '/usr/share/doc/plumb-plugins' }
+export const FLAT: Folders = { bin: '/', doc: '/.plumb-doc' }
+
+/** Writes the plugins alone below `root`, and gives their paths. `engine` is their executable. */
+export function fillPlugins(root: string, { bin, doc }: Folders, { engine, names, sbom, epoch }: { engine: string; names: readonly string[]; sbom: string; epoch: number }): string[] {
+  const programs = names.map((name) => [join(bin, name), { program: engine }] as const)
+  return layOut(root, new Map<string, Content>([...programs, ...legal(doc, 'plumb-plugins', sbom)]), epoch)
+}
+
+function legal(doc: string, name: string, sbom: string): [string, Content][] {
+  return [
+    [join(doc, 'LICENSE'), here('LICENSE')],
+    [join(doc, 'NOTICE'), here('native/NOTICE')],
+    [join(doc, `${name}.cdx.json`), sbom],
+  ]
+}
+
+function layOut(root: string, files: ReadonlyMap<string, Content>, epoch: number): string[] {
   const paths = [...files.keys()].sort()
+  const first = new Map<string, string>()
   for (const path of paths) {
-    put(join(root, path), files.get(path) as string | Uint8Array, path === '/usr/bin/plumb' ? 0o755 : 0o644)
-    utimesSync(join(root, path), epoch, epoch)
+    const [to, content] = [join(root, path), files.get(path) as Content]
+    if (typeof content === 'string' || content instanceof Uint8Array) put(to, content)
+    else {
+      const known = first.get(content.program)
+      if (known === undefined) put(to, readFileSync(content.program), 0o755)
+      else linkSync(known, to)
+      first.set(content.program, known ?? to)
+    }
+    utimesSync(to, epoch, epoch)
   }
   return paths
 }
@@ -64,9 +104,10 @@ export function glibc(file: string): string {
   return `2.${Math.max(...minors)}`
 }
 
-/** The size of files together in bytes. */
+/** The size of files together in bytes. Hard links to one file count once. */
 export function sizeOf(root: string, paths: readonly string[]): number {
-  return paths.reduce((sum, path) => sum + statSync(join(root, path)).size, 0)
+  const files = new Map(paths.map((path) => statSync(join(root, path))).map(({ ino, size }) => [ino, size]))
+  return [...files.values()].reduce((sum, size) => sum + size, 0)
 }
 
 /** The line that an installation prints. A package owns no file in /opt/cni/bin, so that it does not collide with other packages. */

@@ -31,15 +31,17 @@ function engine(): { readonly 'bom-ref': string; readonly [key: string]: unknown
 const BUN = 'MIT'
 
 /**
- * The bill of materials (CycloneDX 1.5): the packages of npm that are compiled into the executable, and Bun. It comes from package-lock.json,
- * because `npm sbom --omit dev` of npm 11 leaves out packages that a developer's tool needs too. The same commit gives the same text: the
- * date is the commit's, and the serial number follows from the content. Throws Error for a package that is not locked.
+ * The bill of materials (CycloneDX 1.5): the packages of npm that are compiled into an executable, Bun, and the engine of the plugins. That of
+ * the plugins alone has the packages `plugins`, and no Bun. It comes from package-lock.json, because `npm sbom --omit dev` of npm 11 leaves out
+ * packages that a developer's tool needs too. The same commit gives the same text: the date is the commit's, and the serial number follows
+ * from the content. Throws Error for a package that is not locked.
  */
-export function sbom(epoch: number): string {
+export function sbom(epoch: number, plugins?: readonly string[]): string {
   const locked: Readonly<Record<string, Locked>> = JSON.parse(readFileSync(join(import.meta.dir, '../../package-lock.json'), 'utf8')).packages
   const found = new Map<string, string[]>()
-  const root = visit('', locked, found)
-  const runtimes = RUNTIMES.map((name) => place(name, '', locked))
+  const root = plugins ? plugins.map((name) => place(name, '', locked)) : visit('', locked, found)
+  const runtimes = plugins ? [] : RUNTIMES.map((name) => place(name, '', locked))
+  for (const path of root) visit(path, locked, found)
   for (const path of runtimes) found.set(path, [])
   const paths = [...found.keys()].filter((path) => path !== '').sort()
   const refs = (all: readonly string[]) => all.map((path) => refOf(path, locked)).sort()
@@ -47,7 +49,7 @@ export function sbom(epoch: number): string {
     bomFormat: 'CycloneDX',
     specVersion: '1.5',
     version: 1,
-    metadata: { timestamp: new Date(epoch * 1000).toISOString(), component: { ...component('', locked), name: 'plumb', type: 'application' } },
+    metadata: { timestamp: new Date(epoch * 1000).toISOString(), component: { ...component('', locked), name: plugins ? 'plumb-plugins' : 'plumb', type: 'application' } },
     components: [...paths.map((path) => component(path, locked)), engine()],
     dependencies: [
       { ref: refOf('', locked), dependsOn: [...refs([...root, ...runtimes]), engine()['bom-ref']].sort() },
