@@ -14,7 +14,7 @@ import { markOf } from './kernel/marks.ts'
 import { run } from './kernel/run.ts'
 import type { NetworkConf } from './lease/network-configuration.ts'
 import { forget, identity, remembered } from './node/files.ts'
-import { uninstall } from './node/install.ts'
+import { leftLine, uninstall } from './node/install.ts'
 import { listenerOf } from './node/instance-lock.ts'
 import { isTaken } from './node/socket.ts'
 import { REMOVE as REMOVE_GUARD } from './policy/guard.ts'
@@ -33,7 +33,7 @@ const STORE_MS = 5000
 export async function cleanup(settings: Settings): Promise<string[]> {
   const done = await withdraw(settings)
   const { undone, left } = uninstall(settings.files)
-  return [...done, ...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`)]
+  return [...done, ...undone.map(({ path, isBack }) => `${isBack ? 'put back' : 'removed'} ${path}`), ...left.map(leftLine)]
 }
 
 /**

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import { asideOf, installPlugins } from '../agent/node/install.ts'
+import { asideOf, installPlugins, packagedOtherwise } from '../agent/node/install.ts'
 import { adviceFor, installTools, missingTools } from '../agent/node/own-tools.ts'
 import { pluginProgram } from '../agent/node/plugin-program.ts'
 import { CniError, CODE, ValueError } from '../lib/text/errors.ts'
@@ -31,8 +31,10 @@ export async function run(argv: readonly string[]): Promise<number> {
   const { made, replaced } = await writing(async () => installPlugins(places, pluginProgram(), PLUGINS, { plumb: given['with-plumb'] ? process.execPath : undefined }))
   const tools = given.tools ? await writing(async () => installTools(places.binDir)) : []
   const missing = given.tools ? [] : missingTools()
+  const outdated = packagedOtherwise(places.binDir, PLUGINS)
   const lines = [
     made.length === 0 ? `${places.binDir} has the ${PLUGINS.length} plugins of plumb already` : `installed ${made.length} programs in ${places.binDir}: ${made.map((path) => path.slice(places.binDir.length + 1)).join(' ')}`,
+    ...(outdated === undefined ? [] : [outdated]),
     ...replaced.map((path) => `kept what was there before: ${path} as ${asideOf(path)}`),
     ...(tools.length > 0 ? [`brought ${tools.join(', ')} to ${places.binDir}: plugins use them when the node has none`] : []),
     ...(missing.length > 0 ? [adviceFor(missing)] : []),
@@ -121,7 +123,7 @@ const HELP = `usage: plumb install [options]: puts the plugins where container r
 Writes one small executable, which needs nothing of the node but iproute2 and nftables, under the
 name of each plugin (hard links to one file). Each name changes in one step: a plugin that is called meanwhile is never missing or half
 written. Another program of such a name is kept, in the folder .before-plumb beside it, and
-plumb uninstall puts it back. What is right already stays as it is.
+plumb uninstall puts it back. What is right already stays as it is, and so do plugins of the package plumb-plugins.
 
 ${describeOptions(names)}
 

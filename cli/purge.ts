@@ -3,7 +3,7 @@ import { hasLeft, withdraw } from '../agent/cleanup.ts'
 import { instanceOf } from '../agent/instance.ts'
 import { run } from '../agent/kernel/run.ts'
 import { statePath } from '../agent/node/files.ts'
-import { type Places, uninstall } from '../agent/node/install.ts'
+import { leftLine, type Places, uninstall } from '../agent/node/install.ts'
 import { removeTools } from '../agent/node/own-tools.ts'
 import { PLUGINS } from '../agent/node/plugins.ts'
 import type { Settings } from '../agent/settings/settings.ts'
@@ -65,7 +65,7 @@ export function removePrograms(places: Places, dryRun: boolean): string[] {
   const { undone, left } = uninstall(places, { dryRun })
   const done = (isBack: boolean) => (dryRun ? (isBack ? 'would put back' : 'would remove') : isBack ? 'put back' : 'removed')
   const tools = removeTools(places.binDir, dryRun).map((path) => `${dryRun ? 'would remove' : 'removed'} ${path}`)
-  return [...tools, ...undone.map(({ path, isBack }) => `${done(isBack)} ${path}`), ...left.map((path) => `left ${path}: it is not as it was installed`)]
+  return [...tools, ...undone.map(({ path, isBack }) => `${done(isBack)} ${path}`), ...left.map(leftLine)]
 }
 
 /**

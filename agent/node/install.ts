@@ -9,7 +9,7 @@ import { CniError, CODE, shown, ValueError } from '../../lib/text/errors.ts'
 import { field, read } from '../../lib/text/shape.ts'
 import type { Settings } from '../settings/settings.ts'
 import { dropAside, fingerprint, fingerprintOf, isPlumb, isProgram, placeBytes, placeCopy, placeLink, putBack, setAside } from './executables.ts'
-import { pluginProgram } from './plugin-program.ts'
+import { isPluginProgram, pluginProgram } from './plugin-program.ts'
 
 /** The folders of programs, of network configurations, and of the agent's state with the note of what it installed. */
 export interface Places {
@@ -43,10 +43,12 @@ export interface Undone {
 const FILE = '10-flannel.conflist'
 // A folder beside the programs.
 const ASIDE = '.before-plumb'
+/** A file that the package plumb-plugins has beside its programs. An image sees it too, unlike the notes of dpkg and rpm. */
+export const PACKAGED = '.plumb-package'
 
 /**
  * Installs the executable of the plugins, whose bytes are `program`, under each of their names: hard links to one file. With `plumb` it also
- * puts that program there. Correct files stay as they are. Another program with such a name is kept aside. Each name leads to the old or
+ * puts that program there. Correct files and those of the package plumb-plugins stay as they are. Another program with such a name is kept aside. Each name leads to the old or
  * to the new program at any moment.
  */
 export function installPlugins({ binDir, stateDir }: Places, program: Uint8Array, names: readonly string[], { plumb }: { readonly plumb?: string | undefined } = {}): Plugins {
@@ -55,7 +57,7 @@ export function installPlugins({ binDir, stateDir }: Places, program: Uint8Array
   const noted = readNote(stateDir)
   const prints = [fingerprintOf(program), ...(plumb === undefined ? [] : [fingerprint(plumb) as string])]
   const [print = '', plumbPrint] = prints
-  const made = [...base, first, ...others].filter((path) => fingerprint(path) !== (base.includes(path) ? plumbPrint : print))
+  const made = [...base, first, ...others].filter((path) => fingerprint(path) !== (base.includes(path) ? plumbPrint : print) && !isPackaged(path))
   const replaced = made.filter((path) => isForeign(path, [...prints, ...noted.prints]))
   // The note is written first. After a kill it tells plumb's half-installed files from files that were there before.
   if (made.length > 0) writeNote(stateDir, { ...noted, files: [...new Set([...noted.files, ...made])], prints: latest(prints, noted.prints) })
@@ -93,6 +95,8 @@ export async function installNode({ files, policy }: Pick<Settings, 'files' | 'p
   if (!files.install) return
   const { PLUGINS } = await import('./plugins.ts')
   const { replaced } = installPlugins(files, pluginProgram(), PLUGINS)
+  const outdated = packagedOtherwise(files.binDir, PLUGINS)
+  if (outdated !== undefined) warn(`agent: ${outdated}`)
   for (const path of replaced) log(`agent: installed plumb as ${path}; the earlier program is kept as ${asideOf(path)}`)
   const socket = policy && files.policySocket
   mustResolve(networkText(files.subnetEnv, socket), files.binDir)
@@ -130,8 +134,8 @@ export function installNetwork({ confDir, stateDir }: Places, subnetFile: string
 
 /**
  * Removes the network first, then the plugins, if they are unchanged, and puts back the programs that were kept aside. These come back
- * even when the note is lost. `undone` has the paths that are gone or restored. `left` has the paths that another program changed, and
- * those stay. With `dryRun` nothing changes.
+ * even when the note is lost. `undone` has the paths that are gone or restored. `left` has the paths that another program changed or that
+ * the package plumb-plugins owns, and those stay. With `dryRun` nothing changes.
  */
 export function uninstall({ binDir, confDir, stateDir }: Places, { dryRun = false } = {}): { readonly undone: readonly Undone[]; readonly left: readonly string[] } {
   const { files: noted, prints, networks } = readNote(stateDir)
@@ -148,7 +152,7 @@ export function uninstall({ binDir, confDir, stateDir }: Places, { dryRun = fals
   }
   if (!dryRun) remove(draftOf(path))
   for (const file of files) {
-    if (isForeign(file, prints) || isOther(file)) left.push(file)
+    if (isForeign(file, prints) || isOther(file) || isPackaged(file)) left.push(file)
     else {
       const isThere = existsSync(file)
       const isBack = dryRun ? existsSync(asideOf(file)) : putBack(asideOf(file), file)
@@ -233,6 +237,22 @@ function isForeign(path: string, prints: readonly string[]): boolean {
 // A folder or a device is not plumb's, even if the note has its path.
 function isOther(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() === false
+}
+
+// Whether a program belongs to the package plumb-plugins, which alone changes and removes it. That package has no `plumb`.
+function isPackaged(path: string): boolean {
+  return !path.endsWith('/plumb') && existsSync(path.replace(/[^/]*$/, PACKAGED)) && isPlumb(path)
+}
+
+/** Why `uninstall` left a path. */
+export function leftLine(path: string): string {
+  return `left ${path}: ${isPackaged(path) ? 'it belongs to the package plumb-plugins' : 'it is not as it was installed'}`
+}
+
+/** A sentence when plugins of the package plumb-plugins are not those of this program. */
+export function packagedOtherwise(binDir: string, names: readonly string[]): string | undefined {
+  const others = names.filter((name) => isPackaged(`${binDir}/${name}`) && !isPluginProgram(`${binDir}/${name}`))
+  return others.length === 0 ? undefined : `left ${others.join(' ')} in ${binDir}: they belong to the package plumb-plugins, which has another version: install the same version of it`
 }
 
 /** The path where an earlier program is kept. It is in a separate folder, and no runtime looks there. */

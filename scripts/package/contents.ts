@@ -1,6 +1,7 @@
 import { chmodSync, globSync, linkSync, mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { gzipSync } from 'bun'
+import { PACKAGED } from '../../agent/node/install.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 const DOC = '/usr/share/doc/plumb'
@@ -50,15 +51,18 @@ export function fill(root: string, { plumb, sbom, manual, epoch }: Given): strin
 export interface Folders {
   readonly bin: string
   readonly doc: string
+  /** The name of a file in `bin` by which `plumb install` knows the package's programs. */
+  readonly mark?: string
 }
 /** Those of a package, and those of an archive that is unpacked into the folder of the plugins. No plugin has a name with a dot. */
-export const PACKAGE: Folders = { bin: '/opt/cni/bin', doc: '/usr/share/doc/plumb-plugins' }
+export const PACKAGE: Folders = { bin: '/opt/cni/bin', doc: '/usr/share/doc/plumb-plugins', mark: PACKAGED }
 export const FLAT: Folders = { bin: '/', doc: '/.plumb-doc' }
 
 /** Writes the plugins alone below `root`, and gives their paths. `engine` is their executable. */
-export function fillPlugins(root: string, { bin, doc }: Folders, { engine, names, sbom, epoch }: { engine: string; names: readonly string[]; sbom: string; epoch: number }): string[] {
+export function fillPlugins(root: string, { bin, doc, mark }: Folders, { engine, names, sbom, epoch }: { engine: string; names: readonly string[]; sbom: string; epoch: number }): string[] {
   const programs = names.map((name) => [join(bin, name), { program: engine }] as const)
-  return layOut(root, new Map<string, Content>([...programs, ...legal(doc, 'plumb-plugins', sbom)]), epoch)
+  const marks = mark === undefined ? [] : [[join(bin, mark), 'The package plumb-plugins owns the plugins in this folder. plumb install leaves them.\n'] as const]
+  return layOut(root, new Map<string, Content>([...programs, ...marks, ...legal(doc, 'plumb-plugins', sbom)]), epoch)
 }
 
 function legal(doc: string, name: string, sbom: string): [string, Content][] {

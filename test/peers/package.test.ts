@@ -70,7 +70,7 @@ describe('npm run package', function () {
   it('the .deb: installs, does its work, keeps settings on an upgrade, and goes only without pods', lived('deb'))
   it('the .rpm: the same', lived('rpm'))
 
-  it('the .deb of the plugins alone: stands in for kubernetes-cni, does its work without plumb, asks for no libc, and leaves nothing', alone('deb'))
+  it('the .deb of the plugins alone: stands in for kubernetes-cni, does its work without plumb, asks for no libc, stays when plumb goes, and leaves nothing', alone('deb'))
   it('the .rpm of the plugins alone: the same', alone('rpm'))
 
   it(
@@ -261,6 +261,16 @@ describe('npm run package', function () {
         assert.deepEqual(await installed(), ['kubelet', 'plumb-plugins'], 'a kubelet that comes later finds it')
         for (const name of ['kubelet', 'plumb-plugins']) done(await remove(name))
         assert.deepEqual([existsSync(join(root, 'opt/cni')), existsSync(join(root, 'usr/share/doc/plumb-plugins'))], [false, false])
+        done(await (kind === 'deb' ? install(deb()) : install('--nodeps', rpm())))
+        const plumbInstall = async () => done(await inside(root, ['/usr/bin/plumb', 'install'], node)).stdout
+        assert.match(await plumbInstall(), /^installed \d+ programs/)
+        done(await install(file))
+        assert.match(await plumbInstall(), /has the \d+ plugins of plumb already/)
+        const removed = done(await remove('plumb'))
+        assert.match(removed.stdout, /left \/opt\/cni\/bin\/bridge: it belongs to the package plumb-plugins/)
+        isOneSmallFile(root)
+        done(await remove('plumb-plugins'))
+        assert.ok(!existsSync(join(root, 'opt/cni')), 'nothing is left of the two packages beside each other')
       } finally {
         await leave(root)
       }

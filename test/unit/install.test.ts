@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { execa } from 'execa'
 import { fingerprint, placeCopy, placeLink } from '../../agent/node/executables.ts'
-import { installNetwork, installPlugins, networkText, uninstall as undo } from '../../agent/node/install.ts'
+import { installNetwork, installPlugins, networkText, PACKAGED, packagedOtherwise, uninstall as undo } from '../../agent/node/install.ts'
 import { installTools } from '../../agent/node/own-tools.ts'
 import { OWN_TOOLS } from '../../lib/os/own-tools.ts'
 import { loadNetwork } from '../../lib/runtime/network-list.ts'
@@ -112,6 +112,22 @@ describe('what the agent installs', () => {
       state().filter(([name], i) => name !== before[i]?.[0]),
       [],
     )
+  })
+
+  it('installPlugins() and uninstall() leave the programs of the package plumb-plugins, which may be of another version, and bring what it has not', () => {
+    const { places, program, bin, write, install } = node()
+    const mark = '# plumb: one executable for all plugins, told apart by the name it is called by'
+    write(program, mark)
+    install()
+    writeFileSync(bin(PACKAGED), '')
+    write(bin('bridge'), `${mark}\n# of the package`)
+    rmSync(bin('flannel'))
+    write(program, `${mark}\n# newer`)
+    assert.deepEqual(install(), { made: ['plumb', 'flannel'].map(bin), replaced: [] })
+    assert.match(packagedOtherwise(places.binDir, ['bridge']) ?? '', /^left bridge in .*: they belong to the package plumb-plugins/)
+    const { undone, left } = uninstall(places)
+    assert.deepEqual([undone, left], [[bin('plumb')], ['bridge', 'flannel'].map(bin)])
+    assert.match(readFileSync(bin('bridge'), 'utf8'), /# of the package/)
   })
 
   it('installPlugins() puts plumb beside the plugins only when it is wanted', () => {
