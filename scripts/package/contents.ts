@@ -114,7 +114,7 @@ export function sizeOf(root: string, paths: readonly string[]): number {
   return [...files.values()].reduce((sum, size) => sum + size, 0)
 }
 
-/** The line that an installation prints. A package owns no file in /opt/cni/bin, so that it does not collide with other packages. */
+/** The line that an installation of `plumb` prints. That package owns no file in /opt/cni/bin, so that it does not collide with other packages. */
 export const AFTER = `if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
 echo 'plumb: now run "plumb install", which puts the plugins into /opt/cni/bin'
 `
