@@ -1,35 +1,48 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync, statSync } from 'node:fs'
 import { inside } from '../../lib/os/netns.ts'
 import { type Call, call, started } from '../call.ts'
 import { bridgeConf, makeNode } from '../node.ts'
 import { median, paired } from '../paired.ts'
-import type { Bench } from '../part.ts'
-import { short, type Table } from '../report.ts'
+import { type Bench, ratios } from '../part.ts'
+import { type Bar, judge, short, type Table } from '../report.ts'
 
 const STRACE = '/usr/bin/strace'
+/** What plumb must not pass: the ratio of the CPU of a plain bridge ADD to each reference's, and the MB in memory and on disk. */
+const [MOST_CPU, MOST_MEMORY, MOST_DISK] = [1.5, 5, 3]
 
 /** What one ADD costs the machine: CPU, memory, processes. */
 export async function cost(bench: Bench): Promise<Table> {
   const sides = [bench.ours, ...bench.theirs]
   const rows: string[][] = []
+  const bars: Bar[] = []
   for (const masq of [false, true]) {
     const calls = sides.map((side): Call => ({ side, type: 'bridge', ...makeNode(), conf: bridgeConf(bench.dataDir(), masq) }))
     const samples = paired(calls, bench.times(20), (one, round) => [call(one, 'ADD', `c${round}`), call(one, 'DEL', `c${round}`)])
+    const cpuOf = (one: Call, verb: number) => median((samples.get(one) ?? []).map((both) => both[verb]?.cpuMs ?? Number.NaN))
     for (const one of calls) {
-      const cpu = (verb: number) => median((samples.get(one) ?? []).map((both) => both[verb]?.cpuMs ?? Number.NaN))
+      const cpu = (verb: number) => cpuOf(one, verb)
       const peaks: number[] = []
       for (let n = 0; n < 5; n++) peaks.push(await peak(one, `peak${n}`))
-      rows.push([`bridge${masq ? ' + ipMasq' : ''}, ${one.side.name}`, short(cpu(0)), short(cpu(1)), short(median(peaks)), ...['ADD', 'DEL'].map((verb) => processes(one, verb))])
+      const memory = median(peaks)
+      const disk = statSync(`${one.side.dir}/bridge`).size / 1e6
+      const others = calls.filter(({ side }) => !side.ours).map((other) => ({ name: other.side.name, figure: cpuOf(other, 0) }))
+      const own = one.side.ours && !masq ? [ratios(cpu(0), others, MOST_CPU).bar as Bar, atMost(MOST_MEMORY, 'MB in memory', memory), atMost(MOST_DISK, 'MB on disk', disk)] : []
+      bars.push(...own)
+      rows.push([`bridge${masq ? ' + ipMasq' : ''}, ${one.side.name}`, short(cpu(0)), short(cpu(1)), short(memory), short(disk), ...['ADD', 'DEL'].map((verb) => processes(one, verb)), own.map(({ text }) => text).join('; ')])
     }
   }
   const counted = existsSync(STRACE) ? 'as strace counts execve' : 'not counted: strace is not installed'
   return {
     title: 'What a call costs the machine',
-    method: `CPU of the plugin and all it starts, median in ms, n = ${bench.times(20)}. Memory: the most that the plugin's own process held at once (VmHWM), in MB, n = 5; plumb's is mostly the executable's pages, which all its processes share. Processes that it starts: ${counted}.`,
-    head: ['ADD of', 'CPU of ADD', 'CPU of DEL', 'MB', 'processes of ADD', 'processes of DEL'],
+    method: `CPU of the plugin and all it starts, median in ms, n = ${bench.times(20)}. Memory: the most that the plugin's own process held at once (VmHWM), in MB, n = 5; a part of it are pages of the executable, which all its processes share. Processes that it starts: ${counted}.`,
+    head: ['ADD of', 'CPU of ADD', 'CPU of DEL', 'MB', 'MB on disk', 'processes of ADD', 'processes of DEL', 'bars'],
     rows,
-    bars: [],
+    bars,
   }
+}
+
+function atMost(limit: number, name: string, figure: number): Bar {
+  return judge(`≤ ${limit} ${name}`, [{ name, figure, met: figure <= limit }])
 }
 
 // wait4 would tell the driver's own memory for the child's: the kernel counts what it shared with its parent before exec.

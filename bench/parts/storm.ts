@@ -8,7 +8,7 @@ import { preread, type Side } from '../sides.ts'
 import { run } from '../tools.ts'
 
 const PODS = 250
-const WANT = 1.5
+const WANT = 3
 
 interface Outcome {
   readonly failures: readonly string[]
