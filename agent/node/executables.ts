@@ -1,12 +1,15 @@
-import { closeSync, fchmodSync, fsyncSync, linkSync, mkdirSync, openSync, readSync, renameSync, rmdirSync, type Stats, statSync, writeFileSync } from 'node:fs'
+import { closeSync, fchmodSync, fsyncSync, futimesSync, linkSync, mkdirSync, openSync, readSync, renameSync, rmdirSync, type Stats, statSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { draftOf, remove } from '../../lib/os/files.ts'
 
 const CHUNK = 2 << 20
 
-/** Makes `to` a program with these bytes, in one step. They are on the disk before the file gets its name. An existing file is replaced. */
-export function placeBytes(bytes: Uint8Array, to: string): void {
-  place(to, (draft) => write(draft, [bytes], 0o755))
+/**
+ * Makes `to` a program with these bytes, in one step. They are on the disk before the file gets its name. An existing file is replaced.
+ * `time` is its time in seconds, else now.
+ */
+export function placeBytes(bytes: Uint8Array, to: string, time?: number): void {
+  place(to, (draft) => write(draft, [bytes], 0o755, time))
 }
 
 /** Makes `to` a copy of a program, as `placeBytes` does. */
@@ -142,11 +145,12 @@ function link(from: string, to: string): boolean {
   }
 }
 
-function write(to: string, pieces: Iterable<Uint8Array>, mode: number): void {
+function write(to: string, pieces: Iterable<Uint8Array>, mode: number, time?: number): void {
   const fd = openSync(to, 'wx')
   try {
     for (const piece of pieces) writeFileSync(fd, piece)
     fchmodSync(fd, mode)
+    if (time !== undefined) futimesSync(fd, time, time)
     fsyncSync(fd)
   } finally {
     closeSync(fd)

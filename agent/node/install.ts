@@ -47,8 +47,14 @@ const ASIDE = '.before-plumb'
 export const PACKAGED = '.plumb-package'
 
 /**
- * Installs the executable of the plugins, whose bytes are `program`, under each of their names: hard links to one file. With `plumb` it also
- * puts that program there. Correct files and those of the package plumb-plugins stay as they are. Another program with such a name is kept aside. Each name leads to the old or
+ * The plugin that has a file of its own. The init container of kube-flannel writes over it in place (`cp -f`), and would write over all plugins
+ * through a hard link.
+ */
+export const APART = 'flannel'
+
+/**
+ * Installs the executable of the plugins, whose bytes are `program`, under each of their names: hard links to one file, except `flannel`. With
+ * `plumb` it also puts that program there. Correct files and those of the package plumb-plugins stay as they are. Another program with such a name is kept aside. Each name leads to the old or
  * to the new program at any moment.
  */
 export function installPlugins({ binDir, stateDir }: Places, program: Uint8Array, names: readonly string[], { plumb }: { readonly plumb?: string | undefined } = {}): Plugins {
@@ -61,11 +67,13 @@ export function installPlugins({ binDir, stateDir }: Places, program: Uint8Array
   const replaced = made.filter((path) => isForeign(path, [...prints, ...noted.prints]))
   // The note is written first. After a kill it tells plumb's half-installed files from files that were there before.
   if (made.length > 0) writeNote(stateDir, { ...noted, files: [...new Set([...noted.files, ...made])], prints: latest(prints, noted.prints) })
+  // By the same time, in whole seconds, a plugin knows the other file as its own program (lib/verbs/delegate.ts).
+  const time = Math.floor((made.includes(first) ? Date.now() : statSync(first).mtimeMs) / 1000)
   try {
     for (const path of replaced) setAside(path, asideOf(path))
     for (const path of made) {
       if (base.includes(path)) placeCopy(plumb as string, path)
-      else if (path === first) placeBytes(program, path)
+      else if (path === first || path === `${binDir}/${APART}`) placeBytes(program, path, time)
       else placeLink(first, path)
     }
   } catch (cause) {

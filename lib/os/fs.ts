@@ -10,7 +10,7 @@ const FLAGS = { r: 0, 'r+': O_RDWR, w: O_WRONLY | O_CREAT, wx: O_WRONLY | O_CREA
 const AT_FDCWD = -100
 const [S_IFMT, S_IFREG, S_IFDIR] = [0o170000, 0o100000, 0o040000]
 // The size of struct statx (linux/stat.h) and the offsets of the fields that are read.
-const [STATX_BASIC, STATX_BYTES, MODE, INO, MTIME, DEV] = [0x7ff, 256, 28, 32, 112, 136]
+const [STATX_BASIC, STATX_BYTES, MODE, INO, SIZE, MTIME, DEV] = [0x7ff, 256, 28, 32, 40, 112, 136]
 // The offsets of the record length and of the name in struct linux_dirent64 (getdents(2)).
 const [RECORD, NAME] = [16, 19]
 const [SOME, PATH_MAX, STATFS_BYTES] = [16_384, 4096, 128]
@@ -25,6 +25,8 @@ export interface Stat {
   readonly kind: 'file' | 'folder' | 'other'
   readonly dev: bigint
   readonly ino: bigint
+  /** Bytes. */
+  readonly size: bigint
   readonly mtimeNs: bigint
 }
 
@@ -208,7 +210,7 @@ function statOf(seen: DataView): Stat {
   const [major, minor] = [half(DEV), half(DEV + 4)]
   // One number in the form of makedev(3).
   const dev = ((major & ~0xfffn) << 32n) | ((major & 0xfffn) << 8n) | ((minor & ~0xffn) << 12n) | (minor & 0xffn)
-  return { kind: kindOf(seen.getUint16(MODE, true)), dev, ino: word(INO), mtimeNs: word(MTIME) * 1_000_000_000n + half(MTIME + 8) }
+  return { kind: kindOf(seen.getUint16(MODE, true)), dev, ino: word(INO), size: word(SIZE), mtimeNs: word(MTIME) * 1_000_000_000n + half(MTIME + 8) }
 }
 
 function kindOf(mode: number): Stat['kind'] {

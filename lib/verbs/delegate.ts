@@ -50,10 +50,11 @@ function isFile(path: string): boolean {
   }
 }
 
-// The executable of this process, also under another name.
+// The executable of this process, also under another name. `plumb install` makes one copy of it, with the same time (agent/node/install.ts).
 function isOurs(file: string): boolean {
   const [one, own] = [fs.statSync(file), fs.statSync('/proc/self/exe')]
-  return one !== undefined && one.ino === own?.ino && one.dev === own.dev
+  if (one === undefined || own === undefined || one.dev !== own.dev) return false
+  return one.ino === own.ino || (one.size === own.size && one.mtimeNs === own.mtimeNs)
 }
 
 // The code and message of the delegate say more about the fault than a message of plumb.

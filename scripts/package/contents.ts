@@ -1,15 +1,15 @@
 import { chmodSync, globSync, linkSync, mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { gzipSync } from 'bun'
-import { PACKAGED } from '../../agent/node/install.ts'
+import { APART, PACKAGED } from '../../agent/node/install.ts'
 
 const ROOT = join(import.meta.dir, '../..')
 const DOC = '/usr/share/doc/plumb'
 /** The settings, which the administrator changes. */
 export const CONFIGURATION = '/etc/plumb/agent.yaml'
 
-/** The content of a file. The paths of one program are hard links to one file. */
-type Content = string | Uint8Array | { readonly program: string }
+/** The content of a file. The paths of one program are hard links to one file, except one that is `isApart`. */
+type Content = string | Uint8Array | { readonly program: string; readonly isApart?: boolean }
 
 /** What the package `plumb` holds besides what is in the checkout. */
 interface Given {
@@ -60,7 +60,7 @@ export const FLAT: Folders = { bin: '/', doc: '/.plumb-doc' }
 
 /** Writes the plugins alone below `root`, and gives their paths. `engine` is their executable. */
 export function fillPlugins(root: string, { bin, doc, mark }: Folders, { engine, names, sbom, epoch }: { engine: string; names: readonly string[]; sbom: string; epoch: number }): string[] {
-  const programs = names.map((name) => [join(bin, name), { program: engine }] as const)
+  const programs = names.map((name) => [join(bin, name), { program: engine, isApart: name === APART }] as const)
   const marks = mark === undefined ? [] : [[join(bin, mark), 'The package plumb-plugins owns the plugins in this folder. plumb install leaves them.\n'] as const]
   return layOut(root, new Map<string, Content>([...programs, ...marks, ...legal(doc, 'plumb-plugins', sbom)]), epoch)
 }
@@ -80,10 +80,10 @@ function layOut(root: string, files: ReadonlyMap<string, Content>, epoch: number
     const [to, content] = [join(root, path), files.get(path) as Content]
     if (typeof content === 'string' || content instanceof Uint8Array) put(to, content)
     else {
-      const known = first.get(content.program)
+      const known = content.isApart ? undefined : first.get(content.program)
       if (known === undefined) put(to, readFileSync(content.program), 0o755)
       else linkSync(known, to)
-      first.set(content.program, known ?? to)
+      if (!content.isApart) first.set(content.program, known ?? to)
     }
     utimesSync(to, epoch, epoch)
   }

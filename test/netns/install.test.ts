@@ -38,13 +38,20 @@ describe('plumb install', () => {
       NAMES,
     )
     const files = new Set(NAMES.map((name) => statSync(bin(name)).ino))
-    assert.equal(files.size, 1)
+    assert.equal(files.size, 2)
+    assert.equal(statSync(bin('flannel')).nlink, 1)
+    assert.equal(statSync(bin('flannel')).mtimeMs, statSync(bin('bridge')).mtimeMs)
     for (const name of NAMES) assert.match((await execa(bin(name), { env: { CNI_COMMAND: 'VERSION' } })).stdout, /"supportedVersions"/)
     assert.match((await execa(alone(), ['install', ...places().filter((_, i) => i !== 2 && i !== 3)])).stdout, / already$/m)
-    assert.deepEqual([...files], [statSync(bin('bridge')).ino])
+    assert.deepEqual([...files].sort(), [statSync(bin('bridge')).ino, statSync(bin('flannel')).ino].sort())
+    // As the init container of kube-flannel does it.
+    writeFileSync(bin('flannel'), 'of flannel')
+    assert.match((await execa(bin('bridge'), { env: { CNI_COMMAND: 'VERSION' } })).stdout, /"supportedVersions"/)
+    await execa(alone(), ['install', ...places().filter((_, i) => i !== 2 && i !== 3)])
+    assert.equal(statSync(bin('flannel')).mtimeMs, statSync(bin('bridge')).mtimeMs)
     const undone = await execa(alone(), ['uninstall', '--force', ...places()])
     assert.match(undone.stdout, new RegExp(`^put back ${bin('bridge')}$`, 'm'))
-    assert.deepEqual([readdirSync(bin()), readFileSync(bin('bridge'), 'utf8')], [['bridge'], 'the one before'])
+    assert.deepEqual([readdirSync(bin()).sort(), readFileSync(bin('bridge'), 'utf8'), readFileSync(bin('flannel'), 'utf8')], [['bridge', 'flannel'], 'the one before', 'of flannel'])
   })
 
   it('[FU1] a plugin that is called meanwhile is never missing', async () => {

@@ -1,7 +1,8 @@
 // Tests lib/cni and lib/verbs.
 import assert from 'node:assert/strict'
-import { linkSync, mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, copyFileSync, linkSync, mkdtempSync, rmSync, statSync, utimesSync } from 'node:fs'
 import { join } from 'node:path'
+import { execa } from 'execa'
 import { foreignPlugin } from '../support/foreign-plugin.ts'
 import { inNamespaces, plugin, type Row, snapshot } from '../support/harness.ts'
 import { bridgeConf, type Conf, containerId, network, traces } from '../support/network.ts'
@@ -134,6 +135,30 @@ describe('protocol: delegation', () => {
         assert.equal((await net.add(pod, { path: dir }))['ips'][0].address, '10.1.0.2/24')
         await net.del(pod, { path: dir })
         assert.deepEqual(traces(pod, net.conf), [])
+      } finally {
+        rmSync(dir, { recursive: true })
+      }
+    }),
+  )
+})
+
+describe('a copy of our executable', () => {
+  it(
+    'with the same time is our pool, and works in this process; with another time it is another program',
+    inNamespaces(['node', 'pod'], async ({ node, pod }) => {
+      const dir = mkdtempSync(join(DIST, '.copy-'))
+      const [from, to] = [join(DIST, 'bridge'), join(dir, 'host-local')]
+      copyFileSync(from, to)
+      // Nobody can start it.
+      chmodSync(to, 0o644)
+      try {
+        const net = network(node, bridgeConf())
+        const { mtime } = statSync(from)
+        utimesSync(to, mtime, new Date(mtime.getTime() + 1000))
+        assert.match((await net.fails('ADD', pod, { path: dir })).msg, /cannot be started: posix_spawn: EACCES/)
+        await execa('touch', ['-r', from, to])
+        assert.equal((await net.add(pod, { path: dir }))['ips'][0].address, '10.1.0.2/24')
+        await net.del(pod, { path: dir })
       } finally {
         rmSync(dir, { recursive: true })
       }

@@ -28,7 +28,7 @@ const theirs: Fs = {
   existsSync: native.existsSync,
   statSync(path) {
     const found = native.statSync(path, { bigint: true, throwIfNoEntry: false })
-    return found && { kind: found.isFile() ? 'file' : found.isDirectory() ? 'folder' : 'other', dev: found.dev, ino: found.ino, mtimeNs: found.mtimeNs }
+    return found && { kind: found.isFile() ? 'file' : found.isDirectory() ? 'folder' : 'other', dev: found.dev, ino: found.ino, size: found.size, mtimeNs: found.mtimeNs }
   },
   statfsSync: (path) => native.statfsSync(path).type,
   endSync: (fd) => native.fstatSync(fd).size,

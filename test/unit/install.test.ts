@@ -52,7 +52,7 @@ describe('what the agent installs', () => {
     assert.deepEqual(install(), { made: ['plumb', ...NAMES].map(bin), replaced: [] })
     assert.deepEqual(listed(), ['bridge', 'flannel', 'plumb'])
     const inodes = new Set(listed().map((name) => statSync(bin(name)).ino))
-    assert.deepEqual([inodes.size, inodes.has(statSync(program).ino), statSync(bin('plumb')).nlink], [2, false, 1])
+    assert.deepEqual([inodes.size, inodes.has(statSync(program).ino), statSync(bin('plumb')).nlink], [3, false, 1])
     for (const name of listed()) assert.deepEqual([await says(name), statSync(bin(name)).mode & 0o777], ['one', 0o755])
     assert.deepEqual(uninstall(places), { undone: ['plumb', ...NAMES].map(bin), left: [] })
     assert.deepEqual([listed(), readdirSync(places.stateDir), existsSync(program)], [[], [], true])
