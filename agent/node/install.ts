@@ -47,15 +47,15 @@ const ASIDE = '.before-plumb'
 export const PACKAGED = '.plumb-package'
 
 /**
- * The plugin that has a file of its own. The init container of kube-flannel writes over it in place (`cp -f`), and would write over all plugins
- * through a hard link.
+ * The plugin that has a file of its own. The init container of kube-flannel writes over it in place (`cp -f`), and would write over all
+ * plugins through a hard link.
  */
 export const APART = 'flannel'
 
 /**
- * Installs the executable of the plugins, whose bytes are `program`, under each of their names: hard links to one file, except `flannel`. With
- * `plumb` it also puts that program there. Correct files and those of the package plumb-plugins stay as they are. Another program with such a name is kept aside. Each name leads to the old or
- * to the new program at any moment.
+ * Installs the executable of the plugins, whose bytes are `program`, under each of their names: hard links to one file, except `flannel`.
+ * With `plumb` it also puts that program there. Correct files and those of the package plumb-plugins stay as they are. Another program
+ * with such a name is kept aside. Each name leads to the old or to the new program at any moment.
  */
 export function installPlugins({ binDir, stateDir }: Places, program: Uint8Array, names: readonly string[], { plumb }: { readonly plumb?: string | undefined } = {}): Plugins {
   const [first = '', ...others] = names.map((name) => `${binDir}/${name}`)
