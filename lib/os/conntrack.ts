@@ -200,8 +200,25 @@ function bytesIn(view: DataView): Uint8Array {
 export function forgetAddresses(ips: readonly Ip[]): void {
   try {
     if (connectionCount() === 0) return
-    forget(connectionsOf(ips))
+    const left = ips.filter((ip) => isSix(ip) || !forgetBySource(ip))
+    forget(connectionsOf(left))
   } catch (cause) {
     log(`plumb: Cannot end the connections of ${ips.join(', ')}; those of a former owner may go on: ${(cause as Error).message}`)
+  }
+}
+
+/**
+ * Makes the kernel forget the connections that an IPv4 address began, and those that it answers, without a list of them. False when this
+ * kernel cannot, as Linux 6.1: it takes the tuple for the whole name of one connection, and refuses it as incomplete.
+ */
+function forgetBySource(ip: Ip): boolean {
+  const socket = connect(NETLINK_NETFILTER)
+  try {
+    return [{ src: ip }, { from: ip }].every((sought) => {
+      const [answer] = socket.ask(request(SUBSYSTEM | DELETE, header(4), NLM_F_ACK, filterOf({ family: 4, ...sought })))
+      return answer?.getInt32(16, true) === 0
+    })
+  } finally {
+    socket.close()
   }
 }

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { connectionCount, connectionPieces, connections, connectionsOf, forget, type Sought } from '../../lib/os/conntrack.ts'
 import { inside } from '../../lib/os/netns.ts'
 import type { Ip } from '../../lib/text/ip.ts'
+import { forgetsThoseOfAnAddress } from '../support/forgotten.ts'
 import { inNamespaces, type Namespace, type Row, until } from '../support/harness.ts'
 import { bridgeConf, containerId, network, traces } from '../support/network.ts'
 
@@ -87,6 +88,8 @@ describe('an address that is used again', () => {
       })
     }),
   )
+
+  it('[F1] the connections that an address began or answers are forgotten, and no other ones', inNamespaces(['node'], forgetsThoseOfAnAddress))
 })
 
 describe('a busy node', () => {

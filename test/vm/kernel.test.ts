@@ -1,5 +1,6 @@
 // Tests test/support/machine.
 import assert from 'node:assert/strict'
+import { forgetsThoseOfAnAddress } from '../support/forgotten.ts'
 import { inNamespaces, plugin } from '../support/harness.ts'
 import { bridgeConf } from '../support/network.ts'
 
@@ -32,4 +33,6 @@ describe("the virtual machine's kernel", () => {
       assert.equal((await plugin('bridge', { command: 'DEL', conf: bridgeConf(), netns: pod }, node)).status, 0)
     }),
   )
+
+  it('[F1] an older kernel forgets the connections that an address began or answers, and no other ones', inNamespaces(['node'], forgetsThoseOfAnAddress))
 })
